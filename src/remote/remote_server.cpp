@@ -47,10 +47,25 @@ RemoteAnswer RemoteServer::send(RemoteOp op, const Request& request, Success suc
   return answer;
 }
 
-RemoteAnswer RemoteServer::fetch(const ObjectName& name, SteadyTime deadline) {
-  return send(
+template <class Open>
+auto RemoteServer::fetch(const ObjectName& name, SteadyTime deadline, bool& absent,
+                         const Open& open)
+    -> std::optional<typename decltype(open(ByteView(), std::declval<Rejection&>()))::value_type> {
+  const RemoteAnswer answer = send(
       RemoteOp::get, [&](RemoteEndpoint& endpoint) { return endpoint.get(name, deadline); },
       Success::after_verification);
+  absent = answer.status == RemoteStatus::absent;
+  if (answer.status != RemoteStatus::ok) {
+    return std::nullopt;
+  }
+  Rejection why = Rejection::none;
+  auto opened = open(answer.body, why);
+  if (!opened) {
+    reject(name, why, opened.error());
+    return std::nullopt;
+  }
+  breaker_.succeeded();
+  return *std::move(opened);
 }
 
 void RemoteServer::reject(const ObjectName& name, Rejection why, const Error& error) {
@@ -74,20 +89,11 @@ void RemoteServer::reject(const ObjectName& name, Rejection why, const Error& er
 
 std::optional<FleetSets> RemoteServer::sets(ByteView request_canonical, SteadyTime deadline,
                                             bool& absent) {
-  const ObjectName name = ObjectName::of_sets(request_canonical);
-  const RemoteAnswer answer = fetch(name, deadline);
-  absent = answer.status == RemoteStatus::absent;
-  if (answer.status != RemoteStatus::ok) {
-    return std::nullopt;
-  }
-  Rejection why = Rejection::none;
-  auto sets = open_sets(answer.body, request_canonical, &options_.trusted, why, *options_.clock);
-  if (!sets) {
-    reject(name, why, sets.error());
-    return std::nullopt;
-  }
-  breaker_.succeeded();
-  return *std::move(sets);
+  return fetch(ObjectName::of_sets(request_canonical), deadline, absent,
+               [&](ByteView bytes, Rejection& why) {
+                 return open_sets(bytes, request_canonical, &options_.trusted, why,
+                                  *options_.clock);
+               });
 }
 
 std::optional<StoreEntry> RemoteServer::entry(const CacheKey& key, std::string_view module,
@@ -96,21 +102,22 @@ std::optional<StoreEntry> RemoteServer::entry(const CacheKey& key, std::string_v
   if (absent_.has(name, SteadyClock::now())) {
     return std::nullopt;
   }
-  const RemoteAnswer answer = fetch(name, deadline);
-  if (answer.status != RemoteStatus::ok) {
-    return std::nullopt;
+  bool absent = false;
+  auto found = fetch(name, deadline, absent, [&](ByteView bytes, Rejection& why) {
+    return open_entry(bytes, {&options_.trusted, &name, false, options_.clock, module}, why);
+  });
+  if (found) {
+    found->origin = Origin::remote;
+    found->created_s = 0;  // set by the store that it is put into
   }
-  Rejection why = Rejection::none;
-  auto opened =
-      open_entry(answer.body, {&options_.trusted, &name, false, options_.clock, module}, why);
-  if (!opened) {
-    reject(name, why, opened.error());
-    return std::nullopt;
-  }
-  breaker_.succeeded();
-  opened->origin = Origin::remote;
-  opened->created_s = 0;  // set by the store that it is put into
-  return *std::move(opened);
+  return found;
+}
+
+std::optional<StoreBlob> RemoteServer::blob(const BlobId& id, SteadyTime deadline, bool& absent) {
+  const ObjectName name = ObjectName::of_blob(id);
+  return fetch(name, deadline, absent, [&](ByteView bytes, Rejection& why) {
+    return open_blob(bytes, {&options_.trusted, &name, false, options_.clock}, why);
+  });
 }
 
 RemoteHealth RemoteServer::health() const {

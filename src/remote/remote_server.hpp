@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "remote/endpoint.hpp"
 #include "remote/envelope.hpp"
@@ -15,6 +16,7 @@
 #include "remote/remote_store_options.hpp"
 #include "remote/server_breaker.hpp"
 #include "store/cubin_store.hpp"
+#include "store/store_blob.hpp"
 
 namespace cukiln {
 
@@ -49,6 +51,9 @@ class RemoteServer {
   /// Returns nothing if the server has none, or sent no valid object.
   std::optional<StoreEntry> entry(const CacheKey& key, std::string_view module,
                                   SteadyTime deadline);
+  /// Fetches a blob. Returns nothing if the server has none, in which case it sets `absent`, or if
+  /// it sent no valid object.
+  std::optional<StoreBlob> blob(const BlobId& id, SteadyTime deadline, bool& absent);
 
   bool has_leases() const noexcept { return endpoint_->has_leases(); }
   RemoteHealth health() const;
@@ -62,7 +67,12 @@ class RemoteServer {
   /// verified the object.
   enum class Success { on_reply, after_verification };
   RemoteAnswer send(RemoteOp op, const Request& request, Success success);
-  RemoteAnswer fetch(const ObjectName& name, SteadyTime deadline);
+  /// Fetches an object and opens it with `open`, which takes the bytes and where to write the
+  /// reason of a rejection. Returns nothing if the server has none, in which case it sets `absent`,
+  /// or if `open` rejects what it sent.
+  template <class Open>
+  auto fetch(const ObjectName& name, SteadyTime deadline, bool& absent, const Open& open)
+      -> std::optional<typename decltype(open(ByteView(), std::declval<Rejection&>()))::value_type>;
   void reject(const ObjectName& name, Rejection why, const Error& error);
 
   const std::unique_ptr<RemoteEndpoint> endpoint_;

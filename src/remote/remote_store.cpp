@@ -107,18 +107,18 @@ std::optional<StoreEntry> RemoteStore::find_on(RemoteServer& server, ByteView re
   return std::nullopt;
 }
 
-std::optional<StoreEntry> RemoteStore::find(ByteView request_canonical, std::string_view module,
-                                            SetCheck& check, Freshness freshness) {
-  const ObjectName name = ObjectName::of_sets(request_canonical);
+template <class LookUp>
+auto RemoteStore::search(const ObjectName& name, Freshness freshness, const LookUp& look_up)
+    -> decltype(look_up(std::declval<RemoteServer&>(), std::declval<bool&>())) {
   const bool known_absent = freshness == Freshness::usual && absent_.has(name, SteadyClock::now());
-  std::optional<StoreEntry> found;
+  decltype(look_up(std::declval<RemoteServer&>(), std::declval<bool&>())) found;
   bool absent_everywhere = true;
   for (const auto& server : servers_) {
     if (known_absent || found) {
       break;
     }
     bool absent = false;
-    found = find_on(*server, request_canonical, module, check, absent);
+    found = look_up(*server, absent);
     absent_everywhere = absent_everywhere && absent;
   }
   if (!found && !known_absent && absent_everywhere) {
@@ -127,6 +127,20 @@ std::optional<StoreEntry> RemoteStore::find(ByteView request_canonical, std::str
   }
   telemetry_.events.add(found ? RemoteTelemetry::Event::hit : RemoteTelemetry::Event::miss);
   return found;
+}
+
+std::optional<StoreEntry> RemoteStore::find(ByteView request_canonical, std::string_view module,
+                                            SetCheck& check, Freshness freshness) {
+  return search(ObjectName::of_sets(request_canonical), freshness,
+                [&](RemoteServer& server, bool& absent) {
+                  return find_on(server, request_canonical, module, check, absent);
+                });
+}
+
+std::optional<StoreBlob> RemoteStore::find_blob(const BlobName& name, Freshness freshness) {
+  return search(ObjectName::of_blob(name.id), freshness, [&](RemoteServer& server, bool& absent) {
+    return server.blob(name.id, look_up_deadline(), absent);
+  });
 }
 
 std::optional<RemoteLease> RemoteStore::await_peer_or_lease(ByteView request_canonical,
@@ -170,12 +184,18 @@ std::optional<RemoteLease> RemoteStore::await_peer_or_lease(ByteView request_can
 
 void RemoteStore::put(const StoreEntry& entry) {
   // A set with paths of this machine is of no use elsewhere, and would tell what they are.
-  if (writes() && entry.dependencies.portable() && may_sign(entry.labels.name)) {
+  if (writes() && entry.dependencies.portable() && may_sign(entry.labels.name, entry.labels.name)) {
     uploads_.push(entry);
   }
 }
 
-bool RemoteStore::may_sign(std::string_view module) {
+void RemoteStore::put_blob(const StoreBlob& blob) {
+  if (writes() && may_sign({}, "a blob of kind " + blob.kind)) {
+    uploads_.push(blob);
+  }
+}
+
+bool RemoteStore::may_sign(std::string_view module, std::string_view what) {
   const PublicKey& own = options_.key->public_key();
   const KeyLimits limits = options_.trusted.limits_of(own);
   const bool holds = limits.hold_at(options_.clock->now_s());
@@ -187,7 +207,7 @@ bool RemoteStore::may_sign(std::string_view module) {
     options_.log.warn(
         "{} is not uploaded: the key in remote_sign, \"{}\", is {} in the list of trusted keys "
         "({}); sign with another one",
-        module, own.name, holds ? "not trusted for it" : "expired", limits.text());
+        what, own.name, holds ? "not trusted for it" : "expired", limits.text());
   }
   return false;
 }

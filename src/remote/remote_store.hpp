@@ -55,6 +55,8 @@ class RemoteStore final : public RemoteTier {
                                                  CancelFlags cancelled,
                                                  const std::function<bool()>& found) override;
   void put(const StoreEntry& entry) override;
+  std::optional<StoreBlob> find_blob(const BlobName& name, Freshness freshness) override;
+  void put_blob(const StoreBlob& blob) override;
 
   /// Waits for the uploads for at most `timeout`, and drops the others. True if all ended in time.
   bool finish(std::chrono::milliseconds timeout) { return uploads_.finish(timeout); }
@@ -73,8 +75,14 @@ class RemoteStore final : public RemoteTier {
   void release_lease(ByteView request_canonical) override { leases_.release(request_canonical); }
   std::optional<StoreEntry> find_on(RemoteServer& server, ByteView request_canonical,
                                     std::string_view module, SetCheck& check, bool& absent);
-  /// True if the fleet's list of trusted keys lets this machine's key sign the module now.
-  bool may_sign(std::string_view module);
+  /// Looks up on each server until one has something, unless `name` is known to be absent.
+  /// `look_up` sets its second argument if the server has nothing of that name.
+  template <class LookUp>
+  auto search(const ObjectName& name, Freshness freshness, const LookUp& look_up)
+      -> decltype(look_up(std::declval<RemoteServer&>(), std::declval<bool&>()));
+  /// True if the fleet's list of trusted keys lets this machine's key sign the module now, or, if
+  /// it is empty, a blob. `what` is for the warning.
+  bool may_sign(std::string_view module, std::string_view what);
   SteadyTime look_up_deadline() const {
     return std::chrono::steady_clock::now() + options_.look_up_timeout;
   }

@@ -2,7 +2,10 @@
 #include "remote/remote_uploads.hpp"
 
 #include <algorithm>
+#include <memory>
 #include <utility>
+
+#include "store/blob_rows.hpp"
 
 namespace cukiln {
 
@@ -27,28 +30,56 @@ RemoteUploads::~RemoteUploads() {
 void RemoteUploads::push(const StoreEntry& entry) {
   // Called before the entry is queued, because its upload may end before a later call.
   leases_.begin_upload(entry.request_canonical);
-  if (enqueue(entry)) {
-    work_.notify_one();
-  } else {
+  const bool queued = enqueue(entry.cubin.image.size() + entry.request_canonical.size(), [&] {
+    StoreEntry copy = entry;
+    copy.source_text.clear();
+    return [this, own = std::move(copy)] {
+      upload(own);
+      leases_.end_upload(own.request_canonical);
+    };
+  });
+  if (!queued) {
     leases_.cancel_upload(entry.request_canonical);
-    telemetry_.events.add(RemoteTelemetry::Event::dropped);
   }
 }
 
-bool RemoteUploads::enqueue(const StoreEntry& entry) {
-  const std::uint64_t bytes = entry.cubin.image.size() + entry.request_canonical.size();
+void RemoteUploads::push(const StoreBlob& blob) {
+  static_cast<void>(enqueue(blob.bytes.size() + blob.key.size(), [&] {
+    return [this, own = std::make_shared<StoreBlob>(blob)] { upload(std::move(*own)); };
+  }));
+}
+
+bool RemoteUploads::enqueue(std::uint64_t bytes,
+                            const std::function<std::function<void()>()>& make) {
+  {
+    const MutexLock lock(mutex_);
+    if (!stopping_ && queue_.size() < options_.max_queued &&
+        queued_bytes_ + bytes <= options_.max_queued_bytes) {
+      queue_.push_back({make(), bytes});
+      queued_bytes_ += bytes;
+      if (!uploader_.joinable()) {
+        uploader_ = std::thread([this] { run(); });
+      }
+      work_.notify_one();
+      return true;
+    }
+  }
+  telemetry_.events.add(RemoteTelemetry::Event::dropped);
+  return false;
+}
+
+SteadyTime RemoteUploads::deadline() {
   const MutexLock lock(mutex_);
-  if (stopping_ || queue_.size() >= options_.max_queued ||
-      queued_bytes_ + bytes > options_.max_queued_bytes) {
-    return false;
-  }
-  queue_.push_back({entry, bytes});
-  queue_.back().entry.source_text.clear();
-  queued_bytes_ += bytes;
-  if (!uploader_.joinable()) {
-    uploader_ = std::thread([this] { run(); });
-  }
-  return true;
+  return std::min(SteadyClock::now() + options_.upload_timeout, drop_at_);
+}
+
+bool RemoteUploads::put(RemoteServer& server, const ObjectName& name, ByteView bytes,
+                        SteadyTime deadline) {
+  const RemoteAnswer answer = server.send(
+      RemoteOp::put, [&](RemoteEndpoint& endpoint) { return endpoint.put(name, bytes, deadline); });
+  const bool ok = answer.status == RemoteStatus::ok;
+  telemetry_.events.add(RemoteTelemetry::Event::sent_bytes, ok ? bytes.size() : 0);
+  return ok;
 }
 
 /// Uploads the entry first, so that the sets never name an entry that the server does not have.
@@ -59,34 +90,37 @@ void RemoteUploads::upload(const StoreEntry& entry) {
   const std::string sealed = seal_entry(entry, &*options_.key, false);
   bool arrived = false;
   for (const auto& server : servers_) {
-    SteadyTime deadline = SteadyClock::now() + options_.upload_timeout;
-    {
-      const MutexLock lock(mutex_);
-      deadline = std::min(deadline, drop_at_);
-    }
-    const auto put = [&](const ObjectName& at, ByteView bytes) {
-      const RemoteAnswer answer = server->send(RemoteOp::put, [&](RemoteEndpoint& endpoint) {
-        return endpoint.put(at, bytes, deadline);
-      });
-      const bool ok = answer.status == RemoteStatus::ok;
-      telemetry_.events.add(RemoteTelemetry::Event::sent_bytes, ok ? bytes.size() : 0);
-      return ok;
-    };
-    if (sealed.size() > kMaxEnvelopeBytes || !put(name, sealed)) {
+    const SteadyTime end = deadline();
+    if (sealed.size() > kMaxEnvelopeBytes || !put(*server, name, sealed, end)) {
       continue;
     }
     bool absent = false;
-    FleetSets sets = server->sets(entry.request_canonical, deadline, absent).value_or(FleetSets());
+    FleetSets sets = server->sets(entry.request_canonical, end, absent).value_or(FleetSets());
     sets.add({entry.key, entry.dependencies}, [&](const SetTree::Leaf& leaf) {
-      auto other = server->entry(leaf.key, entry.labels.name, deadline);
+      auto other = server->entry(leaf.key, entry.labels.name, end);
       return other ? std::optional(std::move(other->dependencies)) : std::nullopt;
     });
-    arrived = put(sets_name, seal_sets(entry.request_canonical, std::move(sets), &*options_.key,
-                                       options_.clock->now_s())) ||
+    arrived = put(*server, sets_name,
+                  seal_sets(entry.request_canonical, std::move(sets), &*options_.key,
+                            options_.clock->now_s()),
+                  end) ||
               arrived;
   }
   absent_.remove(name);
   absent_.remove(sets_name);
+  telemetry_.events.add(arrived ? RemoteTelemetry::Event::stored : RemoteTelemetry::Event::dropped);
+}
+
+void RemoteUploads::upload(StoreBlob blob) {
+  const ObjectName name = ObjectName::of_blob(BlobName::id_of(blob.kind, blob.key));
+  blob.created_s = options_.clock->now_s();
+  const std::string sealed = seal_blob(std::move(blob), &*options_.key);
+  bool arrived = false;
+  for (const auto& server : servers_) {
+    arrived =
+        (sealed.size() <= kMaxEnvelopeBytes && put(*server, name, sealed, deadline())) || arrived;
+  }
+  absent_.remove(name);
   telemetry_.events.add(arrived ? RemoteTelemetry::Event::stored : RemoteTelemetry::Event::dropped);
 }
 
@@ -101,8 +135,7 @@ void RemoteUploads::run() {
     queue_.pop_front();
     uploading_ = true;
     lock.unlock();
-    upload(job.entry);
-    leases_.end_upload(job.entry.request_canonical);
+    job.run();
     lock.lock();
     uploading_ = false;
     queued_bytes_ -= job.bytes;

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <thread>
 #include <vector>
@@ -13,11 +14,12 @@
 #include "remote/remote_leases.hpp"
 #include "remote/remote_server.hpp"
 #include "remote/remote_store_options.hpp"
+#include "store/store_blob.hpp"
 
 namespace cukiln {
 
-/// Uploads entries to all servers in the background, from a bounded queue. Threads: safe; starts
-/// one of its own at the first upload.
+/// Uploads entries and blobs to all servers in the background, from a bounded queue. Threads: safe;
+/// starts one of its own at the first upload.
 class RemoteUploads {
  public:
   RemoteUploads(const RemoteStoreOptions& options,
@@ -31,8 +33,9 @@ class RemoteUploads {
   /// Drops uploads that are not done.
   ~RemoteUploads();
 
-  /// Queues an entry. If the queue is full, drops it and counts it as dropped.
+  /// Queues an entry or a blob. If the queue is full, drops it and counts it as dropped.
   void push(const StoreEntry& entry);
+  void push(const StoreBlob& blob);
   /// Waits for the uploads for at most `timeout`, and drops the others. True if all ended in time.
   bool finish(std::chrono::milliseconds timeout);
   /// Returns the number of uploads that wait or are in progress.
@@ -40,11 +43,17 @@ class RemoteUploads {
 
  private:
   struct Upload {
-    StoreEntry entry;
+    std::function<void()> run;
     std::uint64_t bytes = 0;
   };
-  bool enqueue(const StoreEntry& entry);
+  /// Queues an upload of this size that `make` returns. False if the queue is full.
+  bool enqueue(std::uint64_t bytes, const std::function<std::function<void()>()>& make);
   void upload(const StoreEntry& entry);
+  void upload(StoreBlob blob);
+  /// Returns the deadline of requests that begin now.
+  SteadyTime deadline();
+  /// Puts an object on a server. False if it did not arrive.
+  bool put(RemoteServer& server, const ObjectName& name, ByteView bytes, SteadyTime deadline);
   void run();
 
   const RemoteStoreOptions& options_;

@@ -11,7 +11,9 @@
 
 #include "base/bytes.hpp"
 #include "base/cancel_flags.hpp"
+#include "store/blob_rows.hpp"
 #include "store/cubin_store.hpp"
+#include "store/store_blob.hpp"
 
 namespace cukiln {
 
@@ -40,7 +42,7 @@ class RemoteLease {
   std::string request_canonical_;
 };
 
-/// The entries that other machines of the fleet compiled, looked up after all tiers of this
+/// The entries and blobs that other machines of the fleet made, looked up after all tiers of this
 /// machine. Every call has a bounded duration. A failure is an absent entry; the implementation
 /// counts it. Threads: every member is safe from any thread.
 class RemoteTier {
@@ -68,6 +70,16 @@ class RemoteTier {
 
   /// Uploads an entry in the background. Does nothing if this machine may only read.
   virtual void put(const StoreEntry& entry) = 0;
+
+  /// Returns a blob, fully verified, with its signers, which the store that it is put into must
+  /// keep. Sends one request to each server until one has it.
+  virtual std::optional<StoreBlob> find_blob(const BlobName& name, Freshness freshness) {
+    static_cast<void>(name);
+    static_cast<void>(freshness);
+    return std::nullopt;  // a tier need not have blobs
+  }
+  /// Uploads a blob in the background. Does nothing if this machine may only read.
+  virtual void put_blob(const StoreBlob& blob) { static_cast<void>(blob); }
 
  private:
   friend class RemoteLease;

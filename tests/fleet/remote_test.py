@@ -2,10 +2,12 @@
 """Machines with one remote store: real nginx, real Redis, and servers that want to do harm."""
 
 import json
+import os
+import subprocess
 import time
 import unittest
 
-from fleet import KERNELS, FleetTest
+from fleet import BINARIES, KERNELS, FleetTest
 from servers import Hostile, Nginx, Redis
 
 
@@ -184,6 +186,100 @@ class InRedis(FleetTest):
         self.assertEqual(self.outcome(self.host("b", both, writer=False)), "hit")
         first.stop()
         self.assertEqual(self.outcome(self.host("c", both, writer=False)), "hit")
+
+
+class Blobs(FleetTest):
+    """What other compilers keep, by a program that is a machine of the fleet for one blob."""
+
+    def ask(self, op, remote, key, *, writer=True, trust=None, kind="triton", value=b""):
+        """What it printed, the bytes of what it got, and its warnings."""
+        file = self.write("value", value if op == "put" else b"")
+        done = subprocess.run(
+            [BINARIES / "remote_blobs", remote, trust or self.public, "fleet.key" if writer else "", op, kind, key, file],
+            cwd=self.folder, env=self.environment, stdin=subprocess.DEVNULL, capture_output=True, text=True,
+            timeout=120, check=False)  # fmt: skip
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return done.stdout.split("\n"), file.read_bytes(), done.stderr
+
+    def get(self, remote, key, **how):
+        printed, data, _ = self.ask("get", remote, key, writer=False, **how)
+        return data if printed[0].startswith("found ") else None
+
+    def test_nginx_and_redis_have_what_a_machine_put(self):
+        nginx, redis = self.started(Nginx()), self.started(Redis())
+        blobs = {"KEY/add.cubin": os.urandom(3 << 20), "empty": b"", "k" * 4096: b"\0\xff"}
+        for remote in (f"{nginx.url}/cache", f"{nginx.url}/bazel/ac", redis.url, f"{redis.url}/cukiln-team"):
+            self.assertIsNone(self.get(remote, "KEY/add.cubin"))
+            for key, value in blobs.items():
+                self.assertIn("hits=0 stored=1 dropped=0", self.ask("put", remote, key, value=value)[0])
+            for key, value in blobs.items():
+                printed, data, _ = self.ask("get", remote, key, writer=False)
+                self.assertEqual((printed[0], data), (f"found {self.public}", value))
+            self.assertIsNone(self.get(remote, "KEY/add.cubin", kind="inductor"))
+        for file in nginx.files():
+            self.assertRegex(file, r"^cache/[0-9a-f]{2}/[0-9a-f]{62}$|^bazel/ac/[0-9a-f]{64}$")
+        self.assertEqual(len(nginx.files()), 6)
+        self.assertEqual(len(redis.keys()), 6)
+        for key in redis.keys():
+            self.assertRegex(key, r"^cukiln(2|-team):[0-9a-f]{64}$")
+            self.assertRegex(redis.ask("TTL", key), rb"^:[1-9]\d+\r\n")
+
+    def test_a_machine_without_a_key_or_a_right_to_write_puts_nothing(self):
+        nginx = self.started(Nginx())
+        self.assertIn("hits=0 stored=0 dropped=0", self.ask("put", f"{nginx.url}/cache", "key", writer=False)[0])
+        printed, _, warned = self.ask("put", f"{nginx.url}/readonly", "key", value=b"bytes")
+        self.assertIn("hits=0 stored=0 dropped=1", printed)
+        self.assertIn("denies access (HTTP status 403)", warned)
+        narrow = f"{self.public} modules=triton"  # fault 281
+        self.assertIn("a blob of kind triton is not uploaded", self.ask("put", f"{nginx.url}/cache", "key", trust=narrow)[2])
+        self.assertEqual(nginx.files(), [])
+
+    def test_what_is_damaged_renamed_or_of_another_key_is_not_used(self):  # fault 284
+        nginx, redis = self.started(Nginx()), self.started(Redis())
+        remote = f"{nginx.url}/cache"
+        self.ask("put", remote, "other", value=b"other")
+        (other,) = nginx.files()
+        self.ask("put", remote, "key", value=b"bytes" * 100)
+        (name,) = set(nginx.files()) - {other}
+        path = nginx.folder / "www" / name
+        good = path.read_bytes()
+        for bad, why in (
+            ((nginx.folder / "www" / other).read_bytes(), "wrong_name"),
+            (good[:-1] + bytes([good[-1] ^ 1]), "bad_hash"),
+            (good[:60] + bytes([good[60] ^ 1]) + good[61:], "bad_signature"),
+            (good[:-1], "malformed"),
+            (b"", "malformed"),
+            (b"CKE1" + good[4:], "version"),
+        ):
+            path.write_bytes(bad)
+            printed, data, warned = self.ask("get", remote, "key", writer=False)
+            self.assertEqual((printed[0], data), ("absent", b""))
+            self.assertIn(f"rejected={why}", printed)
+            self.assertIn("the object is not used", warned)
+        path.write_bytes(good)
+        stranger = self.run_json("keygen", "-o", "stranger.key")["public_key"]
+        self.write("revoked", f"{self.public}\nrevoked {self.public}\n")
+        for trust, why in (
+            (stranger, "unknown_signer"),
+            (f"{self.public} expires=2026-01-31", "expired_signer"),
+            (f"{self.public} modules=triton", "out_of_scope"),
+            (str(self.folder / "revoked"), "revoked_signer"),
+        ):
+            printed, _, _ = self.ask("get", remote, "key", writer=False, trust=trust)
+            self.assertEqual(printed[0], "absent")
+            self.assertIn(f"rejected={why}", printed)
+        self.assertEqual(self.get(remote, "key"), b"bytes" * 100)
+        # The second server has what the first one spoiled.
+        self.ask("put", redis.url, "key", value=b"bytes" * 100)
+        path.write_bytes(good[:-1])
+        self.assertEqual(self.get(f"{remote},{redis.url}", "key"), b"bytes" * 100)
+
+    def test_a_server_that_is_dead_or_full_costs_a_miss_and_an_upload(self):  # fault 284
+        full = self.started(Redis("maxmemory 1", "maxmemory-policy noeviction"))
+        self.assertIn("hits=0 stored=0 dropped=1", self.ask("put", full.url, "key", value=b"bytes")[0])
+        full.stop()
+        self.assertIsNone(self.get(full.url, "key"))
+        self.assertIn("hits=0 stored=0 dropped=1", self.ask("put", full.url, "key", value=b"bytes")[0])
 
 
 class Harm(FleetTest):

@@ -3,6 +3,7 @@
 
 #include <doctest/doctest.h>
 
+#include <cstring>
 #include <map>
 #include <numeric>
 #include <thread>
@@ -402,4 +403,165 @@ TEST_CASE("a machine does not upload what the fleet would reject from its key, a
     CHECK(fleet.warnings.find(said) != std::string::npos);
     CHECK(fleet.warnings.find("kernel_2") == std::string::npos);
   }
+}
+
+namespace {
+
+StoreBlob triton_blob(std::string key, std::string bytes) {
+  return {"triton", std::move(key), std::move(bytes), {}, 0};
+}
+
+std::optional<StoreBlob> find_blob(RemoteStore& store, std::string_view key,
+                                   RemoteTier::Freshness freshness = kUsual) {
+  return store.find_blob(*BlobName::make("triton", key), freshness);
+}
+
+void put_blob(RemoteStore& store, const StoreBlob& blob) {
+  store.put_blob(blob);
+  CHECK(store.finish(milliseconds(10'000)));
+}
+
+std::string object_of(std::string_view key) {
+  return ObjectName::of_blob(BlobName::id_of("triton", key)).hex();
+}
+
+std::uint64_t count_rejected(const RemoteStore& store, Rejection why) {
+  return store.stats().rejected[static_cast<std::size_t>(why)];
+}
+
+std::uint64_t count_gets(const RemoteStore& store) {
+  const auto& ended = store.health().at(0).traffic[static_cast<std::size_t>(RemoteOp::get)].ended;
+  return std::accumulate(ended.begin(), ended.end(), std::uint64_t{0});
+}
+
+}  // namespace
+
+TEST_CASE("a blob that one host put is found by another, with its signer") {
+  Fleet fleet;
+  const auto writer = fleet.host();
+  const std::string large(5 << 20, 'x');
+  const std::string longest(kMaxBlobKeyBytes, '\xff');
+  put_blob(*writer, triton_blob("KEY/add.cubin", large));
+  put_blob(*writer, triton_blob("empty", ""));
+  put_blob(*writer, triton_blob(longest, "1"));
+  CHECK(writer->stats().stored == 3);
+  CHECK(fleet.shelf.objects.size() == 3);
+  const auto reader = fleet.host(false);
+  const auto found = find_blob(*reader, "KEY/add.cubin");
+  REQUIRE(found);
+  CHECK(found->kind == "triton");
+  CHECK(found->key == "KEY/add.cubin");
+  CHECK(found->bytes == large);
+  CHECK(found->signer == fleet.key.public_key().text());
+  CHECK(find_blob(*reader, "empty")->bytes.empty());
+  CHECK(find_blob(*reader, longest)->bytes == "1");
+  CHECK_FALSE(find_blob(*reader, "other"));
+  CHECK_FALSE(reader->find_blob(*BlobName::make("inductor", "KEY/add.cubin"), kUsual));
+  CHECK(reader->stats().hits == 3);
+  CHECK(reader->stats().misses == 2);
+}
+
+TEST_CASE("a blob that is absent is requested once, until it is put or one looks now") {
+  Fleet fleet;
+  const auto store = fleet.host();
+  const auto other = fleet.host();
+  for (int i = 0; i < 3; ++i) {
+    CHECK_FALSE(find_blob(*store, "key"));
+  }
+  CHECK(count_gets(*store) == 1);
+  put_blob(*other, triton_blob("key", "theirs"));
+  CHECK_FALSE(find_blob(*store, "key"));
+  CHECK(find_blob(*store, "key", kNow)->bytes == "theirs");
+  put_blob(*store, triton_blob("key", "own"));
+  CHECK(find_blob(*store, "key")->bytes == "own");
+}
+
+TEST_CASE("a machine without a key uploads no blobs, and one whose key has a scope says so") {
+  Fleet fleet;
+  put_blob(*fleet.host(false), triton_blob("key", "bytes"));
+  CHECK(fleet.shelf.objects.empty());
+  for (const char* const limits : {" modules=triton", " expires=2026-01-02"}) {  // fault 281
+    const auto writer = fleet.host(true, fleet.key.public_key().text() + limits);
+    put_blob(*writer, triton_blob("key", "bytes"));
+    CHECK(fleet.shelf.objects.empty());
+    CHECK(writer->stats().dropped == 1);
+  }
+  CHECK(fleet.warnings.find("a blob of kind triton is not uploaded") != std::string::npos);
+}
+
+TEST_CASE("fault 284: what a server has under a blob's name and is no such blob is not used") {
+  Fleet fleet;
+  const SecretKey stranger = *SecretKey::generate("stranger");
+  const StoreBlob blob = triton_blob("key", "bytes");
+  const std::string good = seal_blob(blob, &fleet.key);
+  std::string flipped = good;
+  flipped.back() = static_cast<char>(flipped.back() ^ 1);
+  const std::pair<std::string, Rejection> cases[] = {
+      {seal_blob(triton_blob("other", "bytes"), &fleet.key), Rejection::wrong_name},
+      {seal_blob({"inductor", "key", "bytes", {}, 0}, &fleet.key), Rejection::wrong_name},
+      {seal_entry(make_entry(1), &fleet.key, false), Rejection::wrong_name},
+      {seal_blob(blob, nullptr), Rejection::no_signature},
+      {seal_blob(blob, &stranger), Rejection::unknown_signer},
+      {flipped, Rejection::bad_hash},
+      {good.substr(0, good.size() - 1), Rejection::malformed},
+      {"<html>captive portal</html>", Rejection::malformed},
+      {"", Rejection::malformed}};
+  for (const auto& [object, why] : cases) {
+    CAPTURE(name_of(why));
+    fleet.shelf.objects[object_of("key")] = object;
+    const auto reader = fleet.host(false);
+    CHECK_FALSE(find_blob(*reader, "key"));
+    CHECK(count_rejected(*reader, why) == 1);
+    CHECK_FALSE(find_blob(*reader, "key"));  // is not requested again for a while
+    CHECK(count_gets(*reader) == 1);
+    CHECK(reader->stats().misses == 2);
+  }
+  CHECK(fleet.warnings.find("the object is not used") != std::string::npos);
+  // A host that makes it puts a good one in its place.
+  const auto writer = fleet.host();
+  put_blob(*writer, blob);
+  CHECK(find_blob(*fleet.host(false), "key")->bytes == "bytes");
+}
+
+TEST_CASE("fault 284: invalid blobs open the circuit, and those of an expired key do not") {
+  Fleet fleet;
+  const auto fill = [&](const SecretKey& key) {
+    for (int i = 0; i < 6; ++i) {
+      const std::string name = std::to_string(i);
+      fleet.shelf.objects[object_of(name)] = seal_blob(triton_blob(name, "bytes"), &key);
+    }
+  };
+  const auto state_after = [&](const std::string& trust) {
+    const auto reader = fleet.host(false, trust);
+    for (int i = 0; i < 6; ++i) {
+      CHECK_FALSE(find_blob(*reader, std::to_string(i)));
+    }
+    return reader->health().at(0).state;
+  };
+  fill(*SecretKey::generate("stranger"));
+  CHECK(state_after("") == ServerBreaker::State::open);
+  fill(fleet.key);
+  const std::string own = fleet.key.public_key().text();
+  CHECK(state_after(own + " expires=2026-01-02") == ServerBreaker::State::closed);
+  CHECK(state_after(own + " modules=triton") == ServerBreaker::State::closed);  // fault 281
+}
+
+TEST_CASE("fault 283: a blob that is larger than an object of a remote store is not uploaded") {
+  Fleet fleet;
+  const auto writer = fleet.host();
+  std::string noise(kMaxEnvelopeBytes + 8, '\0');
+  std::uint64_t state = 1;
+  for (std::size_t at = 0; at < noise.size(); at += 8) {
+    state = state * 6364136223846793005ull + 1442695040888963407ull;
+    const std::uint64_t word = state ^ (state >> 29);
+    std::memcpy(noise.data() + at, &word, 8);
+  }
+  put_blob(*writer, triton_blob("noise", std::move(noise)));
+  CHECK(fleet.shelf.objects.empty());
+  CHECK(writer->stats().dropped == 1);
+  put_blob(*writer, triton_blob("zeros", std::string(kMaxEnvelopeBytes + 8, '\0')));
+  CHECK(find_blob(*fleet.host(false), "zeros")->bytes.size() == kMaxEnvelopeBytes + 8);
+  // The queue is bounded in bytes.
+  put_blob(*writer, triton_blob("too much", std::string((256 << 20) + 1, '\0')));
+  CHECK(writer->stats().dropped == 2);
 }
