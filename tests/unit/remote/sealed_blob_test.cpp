@@ -238,7 +238,13 @@ TEST_CASE("fault 283: the largest blob is taken, and a larger one, or claim, is 
   blob.bytes.resize(kMaxBlobBytes + 1);
   CHECK_FALSE(open_blob(seal_blob(blob, &owner()), {&keys, nullptr}, why));
   CHECK(why == Rejection::bad_payload);
-  blob.bytes.resize(kMaxSealedBlobBytes);
-  CHECK_FALSE(open_blob(seal_blob(blob, &owner()), {&keys, nullptr}, why));
-  CHECK(why == Rejection::oversize);
+  // Claims, in the header: nothing is allocated for them.
+  const std::string small = seal_blob(blob_of("k", "key", "bytes"), nullptr);
+  constexpr std::size_t kStoredOffset = 4 + 1;
+  for (const std::size_t offset : {kStoredOffset, kStoredOffset + 8}) {
+    std::string claim = small;
+    claim.replace(offset, 8, SerialWriter().u64(kMaxSealedBlobBytes + 1).view());
+    CHECK_FALSE(open_blob(claim, {}, why));
+    CHECK(why == Rejection::oversize);
+  }
 }
