@@ -36,8 +36,19 @@ struct Source {
   }
 };
 
+/// Whether the sources of a module are linked. `rdc`: each is compiled to relocatable machine code,
+/// as by `nvcc -rdc=true`. `lto`: each is compiled to LTO-IR, and machine code is made of all of it
+/// together, as by `nvcc -dlto`; the link takes longer, and calls between sources cost nothing.
+enum class LinkMode { none, rdc, lto };
+
 /// A module to compile: sources, options and targets. Several sources are compiled as one
 /// translation unit, in order. Texts are bytes: any encoding, CRLF, no final newline needed.
+///
+/// With `link` each source is compiled by itself instead, with the same options, and all are linked
+/// with the objects by nvJitLink, which has to be installed (nvidia-nvjitlink, or the toolkit).
+/// Each compiled source is an entry of the store, so that an edit compiles what it changed and
+/// links. A name expression is resolved by a source that mentions its last identifier, else by the
+/// first that can.
 ///
 /// Order of options: `include`, `define`, `flags`, each in its own order, as on NVRTC's command
 /// line: the last of `-D X` and `-U X` wins, and the first folder that has a header wins.
@@ -50,7 +61,8 @@ struct Source {
 /// `-include name` find it before any folder, if they spell its name as it is here. It lies in no
 /// folder, so an include in quotes within it is searched by name, then in the folders of `-I`.
 ///
-/// Limits: 64 MiB for each source and header.
+/// Limits: 64 MiB for each source and header, 256 MiB for each object, 512 MiB for all that is
+/// linked.
 struct ModuleSpec {
   std::string name;  ///< for logs and lookups; not part of the key
   std::vector<Source> sources;
@@ -72,6 +84,11 @@ struct ModuleSpec {
                                       ///< above. `path` is the name; of each name one
   bool std_shims = true;  ///< serve `<cstdint>`, `<type_traits>`, … in versions for device
                           ///< code, where no folder of the search has them
+  LinkMode link = LinkMode::none;    ///< `none`: from the flags (`-rdc=true`, `-dc`, `-dlto`)
+  std::vector<std::string> objects;  ///< files to link with the sources, in order: relocatable
+                                     ///< cubins, fatbins, host objects (`.o`) and libraries (`.a`)
+                                     ///< with device code, PTX; with LTO, LTO-IR too. Their bytes
+                                     ///< are part of the key
 };
 
 }  // namespace v0

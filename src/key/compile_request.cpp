@@ -14,13 +14,31 @@ namespace {
 
 constexpr std::string_view kMagic = "cukiln request";
 
+/// What a module's compile with these arguments returns.
+OutputKind output_with(const std::vector<std::string>& arguments) {
+  return std::find(arguments.begin(), arguments.end(), kLtoArgument) == arguments.end()
+             ? OutputKind::cubin
+             : OutputKind::lto_ir;
+}
+
+/// That of a request or its fields.
+template <class Request>
+OutputKind output_of_any(const Request& request) {
+  return request.program ? request.program->output
+         : request.link  ? OutputKind::cubin
+                         : output_with(request.options.arguments);
+}
+
 }  // namespace
+
+OutputKind CompileRequest::output() const { return output_of_any(*this); }
+OutputKind RequestFields::output() const { return output_of_any(*this); }
 
 std::string CompileRequest::canonical() const {
   // Structured bindings make a forgotten key input a compile error: a new member of any of these
   // structs breaks the build here until it is encoded.
-  const auto& [key_sources, key_options, key_target, key_toolchain, key_program, key_headers] =
-      *this;
+  const auto& [key_sources, key_options, key_target, key_toolchain, key_program, key_headers,
+               key_link] = *this;
   const auto& [arguments, name_expressions] = key_options;
   const auto& [capability, suffix] = key_target;
   const auto& [compiler_version, compiler_content] = key_toolchain;
@@ -33,6 +51,7 @@ std::string CompileRequest::canonical() const {
     }
   };
   out.bytes(kMagic).u32(key_program           ? kProgramKeyFormat
+                        : key_link            ? kLinkKeyFormat
                         : key_headers.empty() ? kKeyFormat
                                               : kHeadersKeyFormat);
   put_sources(key_sources);
@@ -43,8 +62,15 @@ std::string CompileRequest::canonical() const {
     const auto& [output_kind, working_folder] = *key_program;
     out.u8(static_cast<std::uint8_t>(output_kind)).bytes(working_folder);
   }
-  if (key_program || !key_headers.empty()) {
+  if (key_program || key_link || !key_headers.empty()) {
     put_sources(key_headers);
+  }
+  if (key_link) {
+    const auto& [link_options, objects, linker] = *key_link;
+    const auto& [linker_version, linker_content] = linker;
+    out.strings(link_options);
+    put_sources(objects);
+    out.bytes(linker_version).raw(view_of(linker_content));
   }
   return out.take();
 }
@@ -102,8 +128,15 @@ Result<RequestFields> RequestFields::parse(ByteView canonical) {
     program.output = static_cast<OutputKind>(is_known ? kind : 0);
     program.working_folder = in.bytes();
   }
-  if (fields.key_format == kProgramKeyFormat || fields.key_format == kHeadersKeyFormat) {
+  if (fields.key_format >= kProgramKeyFormat && fields.key_format <= kLinkKeyFormat) {
     read_sources(fields.headers);
+  }
+  if (fields.key_format == kLinkKeyFormat) {
+    RequestFields::Link& link = fields.link.emplace();
+    link.options = in.strings();
+    read_sources(link.objects);
+    link.linker.version = in.bytes();
+    link.linker.content = digest_from<ContentHash>(in.raw(32));
   }
   if (!has_magic || !is_known || !in.at_end()) {
     return make_error(ErrorCode::corrupt,
@@ -116,7 +149,12 @@ Result<RequestFields> RequestFields::parse(ByteView canonical) {
 
 OutputKind output_of_request(ByteView canonical) {
   SerialReader in(canonical);
-  if (in.bytes() != kMagic || in.u32() != kProgramKeyFormat) {
+  const bool has_magic = in.bytes() == kMagic;
+  const std::uint32_t format = in.u32();
+  const bool may_differ =
+      format == kProgramKeyFormat ||
+      (format != kLinkKeyFormat && canonical.find(kLtoArgument) != ByteView::npos);
+  if (!has_magic || !may_differ) {
     return OutputKind::cubin;
   }
   const auto fields = RequestFields::parse(canonical);

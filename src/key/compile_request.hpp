@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -23,12 +24,15 @@ inline constexpr std::uint32_t kKeyFormat = 2;
 inline constexpr std::uint32_t kProgramKeyFormat = 3;
 /// That of another request with `headers`.
 inline constexpr std::uint32_t kHeadersKeyFormat = 4;
+/// That of a request with a `link`.
+inline constexpr std::uint32_t kLinkKeyFormat = 5;
 
 /// The virtual folders that NVRTC sees. FileServer maps them to real ones.
 inline constexpr const char* kSourceRoot = "/cukiln/src";
 inline constexpr const char* kIncludeRoot = "/cukiln/inc";  // + "/0", "/1", …
 inline constexpr const char* kToolkitRoot = "/cukiln/toolkit";
-inline constexpr const char* kWorkRoot = "/cukiln/work";  // the compiler's working directory
+inline constexpr const char* kWorkRoot = "/cukiln/work";   // the compiler's working directory
+inline constexpr const char* kObjectRoot = "/cukiln/obj";  // + "/0", "/1", …; of a link's objects
 
 /// The standard headers for device code that are part of this library (`key/std_headers.hpp`), in
 /// the place of a real folder: as the last one behind kToolkitRoot they are found after the
@@ -69,6 +73,20 @@ struct NvrtcProgram {
   std::string working_folder;  ///< real; relative names are relative to it
 };
 
+/// The arguments of NVRTC with which a source becomes a part of a link: LTO-IR, or a cubin whose
+/// references may be to other parts.
+inline constexpr std::string_view kLtoArgument = "--dlink-time-opt";
+inline constexpr std::string_view kRdcArgument = "--relocatable-device-code=true";
+
+/// What only a request that links has. Each source is then a part: compiled by itself with the
+/// request's arguments, and linked with the others and the objects. The parts are entries of their
+/// own; what they depend on is the dependency set of this one, so that a lookup needs no part.
+struct LinkStep {
+  std::vector<std::string> options;    ///< of nvJitLink, in order
+  std::vector<VirtualSource> objects;  ///< images from files, in order; paths below kObjectRoot
+  Toolchain linker;  ///< version of nvJitLink, `13.0`, and the digest of its library
+};
+
 /// Everything known before the compile that can change the cubin, and nothing else. A new member
 /// does not compile until `canonical()` names it.
 ///
@@ -76,7 +94,7 @@ struct NvrtcProgram {
 /// file times and inodes (StatCache), the module's name and other labels (EntryLabels), host-only
 /// flags (`TranslatedFlags::dropped`), timeouts, limits and the store's location.
 struct CompileRequest {
-  /// Several sources form one translation unit that includes them in order.
+  /// Several sources form one translation unit that includes them in order, unless they are linked.
   std::vector<VirtualSource> sources;
   CompileOptions options;
   Target target;
@@ -85,9 +103,11 @@ struct CompileRequest {
   /// Given to NVRTC as texts. A path is the name by which the header is included, literally. Those
   /// of a program are in its order, those of a module sorted.
   std::vector<VirtualSource> headers = {};
+  std::optional<LinkStep> link = {};  ///< never beside `program`
 
-  /// What the compile returns.
-  OutputKind output() const noexcept { return program ? program->output : OutputKind::cubin; }
+  /// What the compile returns: a cubin, of a part of a link with LTO its LTO-IR, of a program what
+  /// that asks for.
+  OutputKind output() const;
 
   /// The canonical encoding, which is hashed, stored, and compared when an entry is loaded. Source
   /// texts are in it as digest and length.
@@ -117,8 +137,15 @@ struct RequestFields {
   Toolchain toolchain;
   std::optional<NvrtcProgram> program;
   std::vector<Source> headers;
+  struct Link {
+    std::vector<std::string> options;
+    std::vector<Source> objects;
+    Toolchain linker;
+  };
+  std::optional<Link> link;
 
-  OutputKind output() const noexcept { return program ? program->output : OutputKind::cubin; }
+  /// As CompileRequest::output.
+  OutputKind output() const;
 
   /// Errors: corrupt.
   static Result<RequestFields> parse(ByteView canonical);

@@ -10,6 +10,7 @@
 
 #include "base/nearest.hpp"
 #include "base/result.hpp"
+#include "key/compile_request.hpp"
 
 namespace cukiln {
 
@@ -25,6 +26,7 @@ enum class Action {
   system,         // -isystem: searched after every -I, as with nvcc
   standard,       // -std
   refuse_files,   // an option of NVRTC that writes files, which a hit would not
+  link,           // -rdc=true, -dc, -dlto: the sources are linked
   refuse_image,   // an option of NVRTC that gives no cubin
 };
 
@@ -51,6 +53,7 @@ constexpr Action kSystem = Action::system;
 constexpr Action kStandard = Action::standard;
 constexpr Action kRefuseFiles = Action::refuse_files;
 constexpr Action kRefuseImage = Action::refuse_image;
+constexpr Action kLink = Action::link;
 constexpr Value kNone = Value::none;
 constexpr Value kRequired = Value::required;
 constexpr Value kOptional = Value::optional;
@@ -141,12 +144,12 @@ constexpr Rule kRules[] = {
     {"-W", {"-W"}, kDropReported, kOptional, Joined::text},
 
     {"--fdevice-time-trace", {"-fdevice-time-trace"}, kRefuseFiles, kRequired},
-    {"--dlink-time-opt", {"-dlto"}, kRefuseImage, kNone},
+    {"--dlink-time-opt", {"-dlto"}, kLink, kNone},
     {"--gen-opt-lto", {"-gen-opt-lto"}, kRefuseImage, kNone},
     {"--optix-ir", {"-optix-ir"}, kRefuseImage, kNone},
     {"--fdevice-syntax-only", {"-fdevice-syntax-only"}, kRefuseImage, kNone},
-    {"--device-c", {"-dc"}, kRefuseImage, kNone},
-    {"--relocatable-device-code", {"-rdc"}, kRefuseImage, kOptional},
+    {"--device-c", {"-dc"}, kLink, kNone},
+    {"--relocatable-device-code", {"-rdc"}, kLink, kOptional},
 };
 
 constexpr std::string_view kDefine = "--define-macro";
@@ -355,6 +358,9 @@ bool is_allowed_argument(const std::string& argument, bool any_spelling) {
                           std::end(kOfPrograms)) {
     return true;
   }
+  if (argument == kRdcArgument || argument == kLtoArgument) {  // of a part of a link
+    return true;
+  }
   const Match found = match(argument);
   if (found.rule == nullptr || argument.find('\0') != std::string::npos ||
       (!any_spelling && argument.substr(0, argument.find('=')) != found.rule->canonical)) {
@@ -451,11 +457,18 @@ Result<TranslatedFlags> translate_flags(const std::vector<std::string>& flags) {
         return make_error(ErrorCode::invalid_argument,
                           "\"{}\" is refused: it writes a file, and a hit would not; leave it out",
                           flag);
-      case Action::refuse_image:
+      case Action::link:
         if (found.value == "false") {
           out.dropped.push_back(canonical);
-          break;
+        } else if (canonical == kLtoArgument) {
+          out.link = LinkMode::lto;
+        } else if (!found.has_value || found.value == "true") {
+          out.link = out.link == LinkMode::lto ? LinkMode::lto : LinkMode::rdc;
+        } else {
+          return make_error(ErrorCode::invalid_argument, "\"{}\": expected true or false", flag);
         }
+        break;
+      case Action::refuse_image:
         return make_error(
             ErrorCode::invalid_argument,
             "\"{}\" is refused: it gives no cubin that a driver could load; leave it out", flag);

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include <cukiln/module_spec.hpp>
 #include <cukiln/result.hpp>
 #include <cukiln/target.hpp>
 
@@ -16,6 +17,7 @@ struct TranslatedFlags {
   bool relative_pre_include = false;   ///< `-include` names a file by a relative path
   std::vector<Target> targets;         ///< from `-arch` and `-gencode`
   std::string standard;                ///< from `-std`; the last one wins, as with nvcc
+  LinkMode link = LinkMode::none;      ///< from `-rdc=true`, `-dc` and `-dlto`
   std::vector<std::string> dropped;    ///< flags without effect on the cubin
   std::vector<std::string> reported;   ///< those of `dropped` that are reported to the user
 };

@@ -145,7 +145,9 @@ bool read_program(SerialReader& in, CompileRequest& request) {
 }  // namespace
 
 std::string CompileOrder::encode() const {
-  const auto& [sources, options, target_machine, toolchain, program, texts] = request;
+  // A request that links is not ordered: DaemonCompiler orders its parts.
+  const auto& [sources, options, target_machine, toolchain, program, texts, link] = request;
+  static_cast<void>(link);
   SerialWriter out;
   out.u32(static_cast<std::uint32_t>(sources.size()));
   for (const VirtualSource& source : sources) {

@@ -48,6 +48,7 @@ TEST_CASE("every member of a request changes the key") {
       {"compiler build", [](auto& r) { r.toolchain.version = "13.0.89"; }},
       {"compiler bytes", [](auto& r) { r.toolchain.content = hash_of("other"); }},
       {"a program", [](auto& r) { r.program.emplace(); }},
+      {"a link", [](auto& r) { r.link.emplace(); }},
   };
   const RequestDigest before = digest(example());
   CHECK(before == digest(example()));
@@ -98,6 +99,75 @@ TEST_CASE("every member of a program, and every header given as text, changes th
       CHECK(digest(request) != digest(before));
     }
   }
+}
+
+TEST_CASE("every member of a link changes the key") {
+  CompileRequest linked = example();
+  linked.link = LinkStep{{"-arch=sm_100a", "-lto"},
+                         {{"/cukiln/obj/0/x.o", SharedBytes("image")}},
+                         {"13.0", hash_of("nvjitlink")}};
+  const std::pair<const char*, std::function<void(CompileRequest&)>> changes[] = {
+      {"an option", [](auto& r) { r.link->options[1] = "-g"; }},
+      {"another option", [](auto& r) { r.link->options.push_back("-g"); }},
+      {"an object's name", [](auto& r) { r.link->objects[0].path = "/cukiln/obj/0/y.o"; }},
+      {"an object's bytes",
+       [](auto& r) {
+         r.link->objects[0] = {"/cukiln/obj/0/x.o", SharedBytes("other")};
+       }},
+      {"another object", [](auto& r) { r.link->objects.push_back(r.link->objects[0]); }},
+      {"linker version", [](auto& r) { r.link->linker.version = "13.1"; }},
+      {"linker bytes", [](auto& r) { r.link->linker.content = hash_of("other"); }},
+      {"a source", [](auto& r) { r.sources.push_back(r.sources[0]); }},
+      {"an argument", [](auto& r) { r.options.arguments.push_back("-lineinfo"); }},
+      {"a header given as text",
+       [](auto& r) {
+         r.headers.push_back({"a.h", SharedBytes("")});
+       }},
+  };
+  for (const auto& [what, change] : changes) {
+    CAPTURE(what);
+    CompileRequest request = linked;
+    change(request);
+    CHECK(digest(request) != digest(linked));
+  }
+}
+
+TEST_CASE("the canonical request of a link can be decoded, and a damaged one is refused") {
+  CompileRequest request = example();
+  request.headers = {{"a.h", SharedBytes("int a;")}};
+  request.options.arguments.emplace_back(kLtoArgument);
+  request.link = LinkStep{
+      {"-lto"}, {{"/cukiln/obj/0/x.o", SharedBytes("image")}}, {"13.0", hash_of("nvjitlink")}};
+  const std::string canonical = request.canonical();
+  const auto fields = RequestFields::parse(canonical);
+  REQUIRE(fields);
+  CHECK(fields->key_format == kLinkKeyFormat);
+  CHECK_FALSE(fields->program);
+  REQUIRE(fields->link);
+  CHECK(fields->link->options == std::vector<std::string>{"-lto"});
+  REQUIRE(fields->link->objects.size() == 1);
+  CHECK(fields->link->objects[0].digest == hash_of("image"));
+  CHECK(fields->link->linker.version == "13.0");
+  CHECK(fields->link->linker.content == hash_of("nvjitlink"));
+  CHECK(fields->headers.at(0).path == "a.h");
+  CHECK(fields->output() == OutputKind::cubin);
+  CHECK(output_of_request(canonical) == OutputKind::cubin);
+  for (std::size_t length = 0; length < canonical.size(); ++length) {
+    CHECK_FALSE(RequestFields::parse(canonical.substr(0, length)));
+  }
+  CHECK_FALSE(RequestFields::parse(canonical + "x"));
+}
+
+TEST_CASE("a part of a link with LTO is LTO-IR, and only an argument says so") {
+  CompileRequest part = example();
+  part.options.arguments.emplace_back(kLtoArgument);
+  CHECK(part.output() == OutputKind::lto_ir);
+  CHECK(output_of_request(part.canonical()) == OutputKind::lto_ir);
+  CHECK(RequestFields::parse(part.canonical())->output() == OutputKind::lto_ir);
+  CompileRequest named = example();  // the word is elsewhere in the request
+  named.options.arguments.push_back("--define-macro=X=" + std::string(kLtoArgument));
+  CHECK(named.output() == OutputKind::cubin);
+  CHECK(output_of_request(named.canonical()) == OutputKind::cubin);
 }
 
 TEST_CASE("a module's request is encoded as by versions without programs") {

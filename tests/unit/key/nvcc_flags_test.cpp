@@ -93,12 +93,44 @@ TEST_CASE("flags that write files or give no cubin are refused with the reason")
   const auto trace = translate_flags({"--fdevice-time-trace=t"});
   REQUIRE_FALSE(trace);
   CHECK(trace.error().message().find("writes a file") != std::string::npos);
-  for (const char* flag : {"-dlto", "--optix-ir", "-dc", "-rdc=true"}) {
+  for (const char* flag : {"--gen-opt-lto", "--optix-ir", "--fdevice-syntax-only"}) {
     const auto flags = translate_flags({flag});
     REQUIRE_FALSE(flags);
     CHECK(flags.error().message().find("no cubin") != std::string::npos);
   }
-  CHECK(translate_flags({"-rdc=false"}));
+}
+
+TEST_CASE("flags of separate compilation link the sources, and are no arguments themselves") {
+  const std::pair<std::vector<std::string>, LinkMode> cases[] = {
+      {{"-rdc=true"}, LinkMode::rdc},
+      {{"--relocatable-device-code=true"}, LinkMode::rdc},
+      {{"-dc"}, LinkMode::rdc},
+      {{"-dlto"}, LinkMode::lto},
+      {{"-dlto", "-rdc=true"}, LinkMode::lto},
+      {{"-rdc=true", "-dlto"}, LinkMode::lto},
+      {{"-rdc=false"}, LinkMode::none},
+      {{"-lineinfo"}, LinkMode::none},
+  };
+  for (const auto& [given, expected] : cases) {
+    CAPTURE(given.front());
+    const auto flags = translate_flags(given);
+    REQUIRE(flags);
+    CHECK(flags->link == expected);
+    CHECK(flags->arguments.size() == (given.front() == "-lineinfo" ? 1 : 0));
+  }
+  const auto neither = translate_flags({"-rdc=maybe"});
+  REQUIRE_FALSE(neither);
+  CHECK(neither.error().message().find("expected true or false") != std::string::npos);
+}
+
+TEST_CASE("a daemon takes the arguments of a part, and no other spelling of them") {
+  CHECK(cukiln::check_arguments({"--relocatable-device-code=true"}));
+  CHECK(cukiln::check_arguments({"--dlink-time-opt"}));
+  for (const char* refused :
+       {"-rdc=true", "-dlto", "--relocatable-device-code=false", "--device-c", "--gen-opt-lto"}) {
+    CAPTURE(refused);
+    CHECK_FALSE(cukiln::check_arguments({refused}));
+  }
 }
 
 // fault 167
