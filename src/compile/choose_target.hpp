@@ -12,6 +12,7 @@ namespace cukiln {
 struct ChosenTarget {
   Target target;
   Toolchain toolchain;
+  Toolchain linker = {};  ///< nvJitLink; of a module that links
 };
 
 /// Chooses what is compiled for a wanted target: the target itself if an NVRTC knows it, else the

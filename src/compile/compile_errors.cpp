@@ -216,7 +216,8 @@ std::string host_code_hint(const FailureContext& context, ByteView log) {
            "code cannot use them";
   }
   if (at != ByteView::npos) {
-    return ". No source of the module defines it: cukiln does not link";
+    return ". No source of the module defines it: to link sources that are compiled by themselves, "
+           "and objects, set link (--link rdc, or -rdc=true among the flags)";
   }
   return {};
 }
@@ -258,8 +259,11 @@ Error worker_failed(const FailureContext& context, const WorkerReply& reply) {
       if (reply.crash.out_of_threads != 0) {
         return out_of_threads(context);
       }
-      return make_error(ErrorCode::internal, "NVRTC {} crashed while it compiled {}: {}{}{}",
-                        context.identity.toolchain.version, label, signal_name(reply.crash.signal),
+      return make_error(ErrorCode::internal, "{} crashed while it {} {}: {}{}{}",
+                        context.linker.empty() ? "NVRTC " + context.identity.toolchain.version
+                                               : "nvJitLink " + context.linker,
+                        context.linker.empty() ? "compiled" : "linked", label,
+                        signal_name(reply.crash.signal),
                         reply.crash.stack_overflow != 0 ? ", its stack of 64 MiB overflowed" : "",
                         context.stderr_tail);
     case WorkerFailure::closed:
@@ -274,6 +278,61 @@ Error worker_failed(const FailureContext& context, const WorkerReply& reply) {
                     "the compile worker sent an unexpected message while it compiled {}: expected "
                     "the worker that was built with this library",
                     label);
+}
+
+namespace {
+
+/// The first line of nvJitLink's log that is an error, without what precedes the text.
+std::string first_link_error(ByteView log) {
+  static constexpr std::string_view kBeginnings[] = {
+      "error   : ", "ptxas error   : ", "ptxas fatal   : ", "fatal   : "};
+  while (!log.empty()) {
+    const std::size_t end = std::min(log.find('\n'), log.size());
+    ByteView line = log.substr(0, end);
+    log.remove_prefix(std::min(end + 1, log.size()));
+    line.remove_prefix(line.starts_with("@E@") ? 3 : 0);
+    for (const std::string_view beginning : kBeginnings) {
+      if (line.starts_with(beginning)) {
+        return std::string(line.substr(beginning.size()));
+      }
+    }
+    if (line.find("link error: ") != ByteView::npos || line.starts_with("libnvvm : error: ")) {
+      return std::string(line);
+    }
+  }
+  return {};
+}
+
+std::string link_hint(const FailureContext& context, ByteView error, int code) {
+  constexpr int kOutdated = 14;
+  const auto says = [&](std::string_view text) { return error.find(text) != ByteView::npos; };
+  if (says("Undefined reference") || says("Unresolved extern")) {
+    return ". No source and no object of the module defines it";
+  }
+  if (says("Multiple definition") || says("multiply defined")) {
+    return ". Define it in one source, and declare it extern in the others; a function in a header "
+           "needs inline or static";
+  }
+  if (code == kOutdated) {
+    return fmt::format(". Install nvJitLink of NVRTC's version, {}, or a later one",
+                       context.identity.toolchain.version);
+  }
+  return {};
+}
+
+}  // namespace
+
+Error link_failed(const FailureContext& context, const wire::Compiled& linked) {
+  if (linked.status == wire::CompileStatus::out_of_memory) {
+    return out_of_memory(context);
+  }
+  std::string log = context.job.files.with_real_paths(linked.log);
+  const std::string error = first_link_error(log);
+  std::string message = fmt::format(
+      "{} does not link for {} (nvJitLink {}): {}{}", context.job.input.label,
+      context.job.input.request.target.name(), context.linker,
+      error.empty() ? linked.nvrtc_text : error, link_hint(context, error, linked.nvrtc_code));
+  return Error(ErrorCode::compile_failed, std::move(message), std::move(log));
 }
 
 Error compile_failed(const FailureContext& context, const wire::Compiled& compiled, ByteView log,

@@ -4,16 +4,33 @@
 #include <chrono>
 #include <functional>
 #include <string>
+#include <vector>
 
 #include "base/cancel_flags.hpp"
 #include "compile/file_provider.hpp"
 #include "key/compile_request.hpp"
+#include "key/dependency_set.hpp"
 #include "key/entry_labels.hpp"
 #include "key/file_server.hpp"
+
+#include <cukiln/kernel_info.hpp>
 
 namespace cukiln {
 
 struct CompileResult;
+
+/// The compiled sources of a request that links.
+struct LinkParts {
+  struct Part {
+    std::string name;   ///< the source's path, virtual
+    SharedBytes image;  ///< a relocatable cubin or LTO-IR
+  };
+  std::vector<Part> parts;          ///< in the order of the sources
+  std::vector<KernelInfo> symbols;  ///< of all parts: kernels, and variables that were asked for
+  DependencySet dependencies;       ///< of all parts
+  bool observed = true;             ///< as CompileResult, of all parts
+  bool uses_time = false;           ///< as CompileResult, of one of them
+};
 
 /// The input of a compile and its limits. Request and labels must outlive the compile.
 struct CompileInput {
@@ -23,6 +40,7 @@ struct CompileInput {
   std::chrono::milliseconds timeout{300'000};
   CancelFlags cancelled;             ///< stop the compile when set
   std::uint64_t expected_bytes = 0;  ///< memory that it will use; 0: not known
+  const LinkParts* parts = nullptr;  ///< of a request that links; else null
 };
 
 /// The reader of a compile's files: this process, through a FileServer, or another process, through

@@ -56,6 +56,10 @@ class Compiler {
   /// has the libraries' stamps; else opens NVRTC. Errors: not_found, with every folder searched.
   virtual Result<Toolchain> toolchain() = 0;
 
+  /// Returns nvJitLink's version and the digest of its library. Errors: not_found, with every
+  /// folder searched; incompatible (this compiler cannot link).
+  virtual Result<Toolchain> linker();
+
   /// Returns all targets that NVRTC knows, as cheaply as `toolchain`; none if it cannot list them.
   /// Errors: as toolchain.
   virtual Result<std::vector<Target>> targets() { return std::vector<Target>(); }
@@ -72,10 +76,10 @@ class Compiler {
   /// /cukiln/toolkit).
   virtual std::vector<std::string> toolkit_folders() = 0;
 
-  /// Compiles. With a virtual architecture in the arguments the image is PTX (for `show`; not
-  /// stored).
-  /// Errors: compile_failed with the log; timeout (wall clock, cancelled, memory); not_found (NVRTC
-  /// or worker missing); incompatible; internal (the worker crashed, with the kernel's name).
+  /// Compiles, or links the input's parts. With a virtual architecture in the arguments the image
+  /// is PTX (for `show`; not stored). Errors: compile_failed with the log; timeout (wall clock,
+  /// cancelled, memory); not_found (NVRTC or worker missing); incompatible; internal (the worker
+  /// crashed, with the kernel's name).
   virtual Result<CompileOutcome> compile(const CompileJob& job) = 0;
 };
 

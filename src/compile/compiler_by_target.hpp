@@ -28,6 +28,7 @@ class CompilerByTarget final : public Compiler {
   Compiler& for_target(Target target) override;
   void hint_upcoming(std::size_t compiles) override;
   Result<Toolchain> toolchain() override { return for_target({}).toolchain(); }
+  Result<Toolchain> linker() override { return for_target({}).linker(); }
   Result<std::vector<Target>> targets() override { return for_target({}).targets(); }
   std::vector<std::string> toolkit_folders() override { return for_target({}).toolkit_folders(); }
   Result<CompileOutcome> compile(const CompileJob& job) override {

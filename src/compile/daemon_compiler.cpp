@@ -271,7 +271,7 @@ std::optional<Result<CompileOutcome>> DaemonCompiler::compile_in_daemon(const Co
 }
 
 Result<CompileOutcome> DaemonCompiler::compile(const CompileJob& job) {
-  if (job.input.labels == nullptr || job.files.local() == nullptr) {
+  if (job.input.labels == nullptr || job.files.local() == nullptr || job.input.request.link) {
     return fallback_->compile(job);
   }
   Declined declined{"no socket is configured"};

@@ -16,6 +16,8 @@ namespace cukiln {
 /// Compiles in cukilnd, which compiles each request once for all processes of the host. Falls back
 /// to a compile in this process if the daemon is missing, hung, busy or unable. The calling thread
 /// serves the files that the daemon's worker asks for, so that the daemon opens no user's files.
+/// Links run in a worker of this process: their parts, which take the time, are compiles of their
+/// own.
 class DaemonCompiler final : public Compiler {
  public:
   struct Options {
@@ -28,6 +30,7 @@ class DaemonCompiler final : public Compiler {
       : options_(std::move(options)), fallback_(std::move(fallback)) {}
 
   Result<Toolchain> toolchain() override { return fallback_->toolchain(); }
+  Result<Toolchain> linker() override { return fallback_->linker(); }
   Result<std::vector<Target>> targets() override { return fallback_->targets(); }
   void hint_upcoming(std::size_t compiles) override { fallback_->hint_upcoming(compiles); }
   std::vector<std::string> toolkit_folders() override { return fallback_->toolkit_folders(); }

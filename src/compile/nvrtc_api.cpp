@@ -7,6 +7,8 @@
 #include <chrono>
 #include <vector>
 
+#include "key/compile_request.hpp"
+
 namespace cukiln {
 
 namespace {
@@ -101,7 +103,9 @@ OutputKind output_of(const std::vector<std::string>& arguments) {
       std::any_of(arguments.begin(), arguments.end(), [](const std::string& argument) {
         return argument.starts_with("--gpu-architecture=compute_");
       });
-  return is_virtual ? OutputKind::ptx : OutputKind::cubin;
+  const bool is_lto =
+      std::find(arguments.begin(), arguments.end(), kLtoArgument) != arguments.end();
+  return is_virtual ? OutputKind::ptx : is_lto ? OutputKind::lto_ir : OutputKind::cubin;
 }
 
 namespace {

@@ -57,7 +57,7 @@ inline constexpr int kNvrtcBuiltins = 7;
 inline constexpr const char* kHeadersInstalled = "installed";
 
 /// Returns what a compile with these arguments produces: PTX for a virtual architecture
-/// (`--gpu-architecture=compute_100a`), else a cubin.
+/// (`--gpu-architecture=compute_100a`), LTO-IR for a part of a link with LTO, else a cubin.
 OutputKind output_of(const std::vector<std::string>& arguments);
 
 /// A header passed to nvrtcCreateProgram, under the name by which the program includes it.

@@ -36,6 +36,9 @@ constexpr std::chrono::seconds kReleaseTimeout{5};
 // parts of NVRTC that a compile does not run.
 constexpr std::uint64_t kUntouchedBytes = 256ull << 20;
 
+// Of each block's shared memory; nvJitLink 12.8 to 13.5 counts it for sm_90 only.
+constexpr std::uint32_t kReservedSharedBytes = 1024;
+
 std::string owner_line(const std::string& label) {
   std::time_t now = 0;
   std::time(&now);
@@ -55,13 +58,16 @@ struct NvrtcCompiler::State {
   Mutex mutex;
   std::optional<NvrtcIdentity> identity CUKILN_GUARDED_BY(mutex);
   LibraryStamps stamps CUKILN_GUARDED_BY(mutex);
+  WorkerPool linkers;  // workers that link
+  std::optional<LinkerIdentity> linker CUKILN_GUARDED_BY(mutex);
 };
 
-/// One compile on one worker.
+/// One compile, or link, on one worker.
 struct NvrtcCompiler::Run {
   const NvrtcCompilerOptions& options;
   std::uint64_t memory_bytes = 0;  ///< of the worker's address space
   const NvrtcIdentity& identity;
+  const LinkerIdentity* linker;  ///< null: a compile
   const CompileJob& job;
   wire::WaitOptions wait;
   CompileLock own_lock;  ///< for a worker that does not open it; outlives the worker
@@ -75,12 +81,15 @@ struct NvrtcCompiler::Run {
             memory_bytes < options.memory_bytes ? "CUKILN_MEMORY" : "compile_memory_bytes",
             worker->hello().max_tasks,
             worker->stderr_tail(),
-            worker->where_logged()};
+            worker->where_logged(),
+            linker != nullptr ? linker->toolchain.version : std::string()};
   }
   std::optional<CompileOutcome> lock(std::optional<Error>& error);
   WorkerReply acquire_lock();
   Result<CompileResult> compile();
   Result<CompileResult> finish(wire::Compiled compiled, FileProvider& files);
+  Result<CompileResult> link();
+  Result<CompileResult> finish_link(wire::Compiled linked);
   void release();
 };
 
@@ -214,6 +223,46 @@ Result<Toolchain> NvrtcCompiler::toolchain() {
   return std::move(found.toolchain);
 }
 
+/// Finds nvJitLink, and probes it if the stat cache does not have it. Cached afterwards.
+Result<LinkerIdentity> NvrtcCompiler::linker_identity() {
+  CUKILN_TRY(const NvrtcIdentity known, identity());
+  State& own = state();
+  const MutexLock lock(own.mutex);
+  if (own.linker) {
+    return *own.linker;
+  }
+  LinkerIdentity found;
+  CUKILN_TRY(found.library, find_linker(known.install.library, options_.search));
+  CUKILN_TRY(found.stamp, stamp_of_linker(found.library));
+  if (!recall_linker(options_.stats, found)) {
+    CUKILN_TRY(WorkerOptions start, worker_options(known.install, options_.lock_folder));
+    start.library = found.library;
+    start.builtins.clear();
+    start.links = true;
+    CUKILN_TRY(auto worker, probe_linker_toolchain(start, options_.stats, found));
+    if (options_.on_worker) {
+      options_.on_worker(worker->hello());
+    }
+    own.linkers.put_back(std::move(worker), max_idle());
+    if (options_.save_stats) {
+      options_.save_stats();
+    }
+  }
+  if (!found.observed) {
+    options_.log.warn(
+        "nvJitLink {} ({}) reads files in a way that the compile worker cannot observe: linked "
+        "modules are not stored",
+        found.toolchain.version, found.library);
+  }
+  own.linker = std::move(found);
+  return *own.linker;
+}
+
+Result<Toolchain> NvrtcCompiler::linker() {
+  CUKILN_TRY(LinkerIdentity found, linker_identity());
+  return std::move(found.toolchain);
+}
+
 Result<std::vector<Target>> NvrtcCompiler::targets() {
   State& own = state();
   {
@@ -244,46 +293,72 @@ std::vector<std::string> NvrtcCompiler::toolkit_folders() {
   return std::move(found->headers);
 }
 
+/// Starts a worker for a run, with the libraries whose digests are in the key. Errors: those of
+/// WorkerProcess::start; incompatible (a library was replaced).
+Result<std::unique_ptr<WorkerProcess>> NvrtcCompiler::start_worker(State& own, const Run& run,
+                                                                   const std::string& lock_folder) {
+  const NvrtcInstall& install = run.identity.install;
+  CUKILN_TRY(WorkerOptions start, worker_options(install, lock_folder));
+  if (run.linker != nullptr) {
+    start.library = run.linker->library;
+    start.builtins.clear();
+    start.links = true;
+  }
+  CUKILN_TRY(auto worker, WorkerProcess::start(start, run.wait));
+  if (options_.on_worker) {
+    options_.on_worker(worker->hello());
+  }
+  // The libraries that this worker opened must be those whose digest is in the key.
+  const MutexLock lock(own.mutex);
+  if (run.linker != nullptr) {
+    if (const auto stamp = stamp_of_linker(start.library); !stamp || *stamp != run.linker->stamp) {
+      own.linker.reset();
+      return make_error(ErrorCode::incompatible,
+                        "nvJitLink ({}) was replaced while this process ran; repeat the request",
+                        start.library);
+    }
+  } else if (const auto stamps = stamps_of(install); !stamps || *stamps != own.stamps) {
+    own.identity.reset();
+    return make_error(ErrorCode::incompatible,
+                      "NVRTC ({}) was replaced while this process ran; repeat the request",
+                      install.library);
+  }
+  return worker;
+}
+
 Result<CompileOutcome> NvrtcCompiler::compile(const CompileJob& job) {
   CUKILN_TRY(const NvrtcIdentity known, identity());
   State& own = state();
   const CompileInput& input = job.input;
+  std::optional<LinkerIdentity> linker;
+  if (input.request.link) {
+    CUKILN_TRY(linker, linker_identity());
+  }
+  WorkerPool& pool = linker ? own.linkers : own.pool;
   CUKILN_TRY(const CompileBudget::Share share,
              budget_->admit(
                  input.expected_bytes != 0 ? input.expected_bytes : CompileBudget::kTypicalBytes,
                  input.label, input.timeout, input.cancelled));
-  Run run{
-      options_, worker_memory(), known, job, {steady_clock::now() + input.timeout, input.cancelled},
-      {},       nullptr};
+  Run run{options_, worker_memory(),
+          known,    linker ? &*linker : nullptr,
+          job,      {steady_clock::now() + input.timeout, input.cancelled},
+          {},       nullptr};
   const std::string lock_folder =
       job.guard.lock_path.empty() ? std::string() : folder_of(job.guard.lock_path);
   for (bool fresh = false;; fresh = true) {
-    run.worker = fresh ? nullptr : own.pool.take(lock_folder);
+    run.worker = fresh ? nullptr : pool.take(lock_folder);
     const bool reused = run.worker != nullptr;
     if (!reused) {
-      CUKILN_TRY(const WorkerOptions start, worker_options(known.install, lock_folder));
-      CUKILN_TRY(run.worker, WorkerProcess::start(start, run.wait));
-      if (options_.on_worker) {
-        options_.on_worker(run.worker->hello());
-      }
-      // The libraries that this worker opened must be those whose digest is in the key.
-      const auto stamps = stamps_of(known.install);
-      const MutexLock lock(own.mutex);
-      if (!stamps || *stamps != own.stamps) {
-        own.identity.reset();
-        return make_error(ErrorCode::incompatible,
-                          "NVRTC ({}) was replaced while this process ran; repeat the request",
-                          known.install.library);
-      }
+      CUKILN_TRY(run.worker, start_worker(own, run, lock_folder));
     }
     run.replied = false;
     std::optional<Error> error;
     if (std::optional<CompileOutcome> early = run.lock(error)) {
-      own.pool.put_back(std::move(run.worker), max_idle());
+      pool.put_back(std::move(run.worker), max_idle());
       return *std::move(early);
     }
     if (!error) {
-      Result<CompileResult> compiled = run.compile();
+      Result<CompileResult> compiled = linker ? run.link() : run.compile();
       if (compiled) {
         CompileOutcome outcome;
         outcome.result = *std::move(compiled);
@@ -291,12 +366,12 @@ Result<CompileOutcome> NvrtcCompiler::compile(const CompileJob& job) {
           job.guard.publish(outcome.result);
         }
         run.release();
-        own.pool.put_back(std::move(run.worker), max_idle());
+        pool.put_back(std::move(run.worker), max_idle());
         return outcome;
       }
       if (compiled.error().code() == ErrorCode::compile_failed) {
         run.release();
-        own.pool.put_back(std::move(run.worker), max_idle());
+        pool.put_back(std::move(run.worker), max_idle());
       }
       error = std::move(compiled).error();
     }
@@ -434,6 +509,71 @@ Result<CompileResult> NvrtcCompiler::Run::finish(wire::Compiled compiled, FilePr
   result.uses_time = compiled.uses_time;
   result.compile_us = compiled.compile_us;
   result.peak_bytes = compiled.peak_bytes;
+  return result;
+}
+
+Result<CompileResult> NvrtcCompiler::Run::link() {
+  const LinkStep& step = *job.input.request.link;
+  wire::Link message;
+  message.options = step.options;
+  for (const LinkParts::Part& part : job.input.parts->parts) {
+    message.inputs.push_back({part.name, part.image});
+  }
+  for (const VirtualSource& object : step.objects) {
+    message.inputs.push_back({object.path, object.text});
+  }
+  const std::string body = message.encode();
+  if (body.size() > wire::kMaxBodyBytes) {
+    return make_error(
+        ErrorCode::invalid_argument,
+        "the sources and objects of {} have {} MiB once compiled; expected at most {} "
+        "to link",
+        job.input.label, body.size() >> 20, wire::kMaxBodyBytes >> 20);
+  }
+  const WorkerReply reply = worker->request(wire::WorkerOp::link, body, wait);
+  replied = replied || reply.failure != WorkerFailure::closed;
+  worker->count_compile();
+  auto linked =
+      reply.is(wire::WorkerOp::result) ? wire::Compiled::decode(reply.frame.body) : std::nullopt;
+  if (!linked) {
+    return worker_failed(context(), reply);
+  }
+  return finish_link(*std::move(linked));
+}
+
+Result<CompileResult> NvrtcCompiler::Run::finish_link(wire::Compiled linked) {
+  const CompileRequest& request = job.input.request;
+  const LinkParts& parts = *job.input.parts;
+  if (linked.status != wire::CompileStatus::ok) {
+    return link_failed(context(), linked);
+  }
+  if (auto checked = check_image(linked.image, request.target); !checked) {
+    if (job.failure_kind != nullptr) {
+      *job.failure_kind = CompileFailureKind::garbage;
+    }
+    return std::move(checked).error().with_context(
+        fmt::format("nvJitLink {} reported that {} was linked, but its result is unusable",
+                    linker->toolchain.version, job.input.label));
+  }
+  CompileLog log = parse_link_log(linked.log, parts.symbols,
+                                  request.target.capability == 90 ? kReservedSharedBytes : 0);
+  const std::vector<std::string>& names = request.options.name_expressions;
+  std::vector<std::string> lowered;
+  for (const std::string& name : names) {
+    const auto symbol = std::find_if(parts.symbols.begin(), parts.symbols.end(),
+                                     [&](const KernelInfo& known) { return known.name == name; });
+    lowered.push_back(symbol != parts.symbols.end() ? symbol->lowered : name);
+  }
+  CompileResult result;
+  result.cubin.kernels = choose_kernels(log.kernels, names, lowered);
+  mark_variables(linked.image, result.cubin.kernels);
+  result.cubin.image = SharedBytes(std::move(linked.image));
+  result.cubin.log = std::move(log.text);
+  result.dependencies = parts.dependencies;
+  result.observed = linker->observed && identity.observed && parts.observed;
+  result.uses_time = parts.uses_time;
+  result.compile_us = linked.compile_us;
+  result.peak_bytes = linked.peak_bytes;
   return result;
 }
 

@@ -56,17 +56,19 @@ struct NvrtcIdentity {
 };
 
 struct LibraryStamps;
+struct LinkerIdentity;
 
-/// Compiles in worker processes, which it starts, keeps for the next compiles, and ends. It has no
-/// thread of its own: the calling thread answers its worker's questions. After a fork the child
-/// starts workers of its own and leaves the parent's alone. Threads: safe; each running call has a
-/// worker of its own.
+/// Compiles, and links, in worker processes, which it starts, keeps for the next compiles, and
+/// ends. It has no thread of its own: the calling thread answers its worker's questions. After a
+/// fork the child starts workers of its own and leaves the parent's alone. Threads: safe; each
+/// running call has a worker of its own.
 class NvrtcCompiler final : public Compiler {
  public:
   explicit NvrtcCompiler(NvrtcCompilerOptions options);
   ~NvrtcCompiler() override;
 
   Result<Toolchain> toolchain() override;
+  Result<Toolchain> linker() override;
   Result<std::vector<Target>> targets() override;
   void hint_upcoming(std::size_t compiles) override { upcoming_.store(compiles); }
   std::vector<std::string> toolkit_folders() override;
@@ -82,6 +84,9 @@ class NvrtcCompiler final : public Compiler {
   Result<WorkerOptions> worker_options(const NvrtcInstall& install, std::string lock_folder) const;
   Result<void> probe_once(State& own, const LibraryStamps& stamps, NvrtcIdentity& found);
   Result<void> probe(State& own, const LibraryStamps& stamps, NvrtcIdentity& found);
+  Result<LinkerIdentity> linker_identity();
+  Result<std::unique_ptr<WorkerProcess>> start_worker(State& own, const Run& run,
+                                                      const std::string& lock_folder);
   std::size_t max_idle();
   std::uint64_t worker_memory() const;
   void add_bundled_headers(NvrtcIdentity& found);

@@ -24,6 +24,7 @@ namespace {
 constexpr std::string_view kPrefix = "libnvrtc";
 constexpr std::string_view kLibraryStem = "libnvrtc.so";
 constexpr std::string_view kBuiltinsStem = "libnvrtc-builtins.so";
+constexpr std::string_view kLinkerStem = "libnvJitLink.so";
 
 bool is_file(const std::string& path) {
   struct stat status {};
@@ -251,6 +252,41 @@ std::string header_version(const std::vector<std::string>& folders) {
     }
   }
   return {};
+}
+
+Result<std::string> find_linker(const std::string& nvrtc_library, const NvrtcSearch& search) {
+  const std::string major = major_of(nvrtc_library);
+  std::vector<std::string> searched;
+  std::string found;
+  const auto look_in = [&](const std::string& folder) {
+    if (!found.empty() || std::find(searched.begin(), searched.end(), folder) != searched.end()) {
+      return !found.empty();
+    }
+    searched.push_back(folder);
+    found = newest_of(names_in(folder, kLinkerStem), folder, kLinkerStem, major);
+    return !found.empty();
+  };
+  const auto look_around = [&](const std::string& folder) {
+    // Wheels of CUDA 12 have one folder each: nvidia/cuda_nvrtc/lib, nvidia/nvjitlink/lib.
+    const std::string wheels = folder_of(folder_of(folder));
+    return look_in(folder) || (is_folder(join_path(wheels, "nvjitlink")) &&
+                               look_in(join_path(wheels, "nvjitlink/lib")));
+  };
+  if (look_around(folder_of(nvrtc_library))) {
+    return found;
+  }
+  visit_search_folders(search, look_around);
+  if (!found.empty()) {
+    return found;
+  }
+  std::string message = fmt::format(
+      "nvJitLink (libnvJitLink.so{}{}) was not found, which links modules. Install CUDA's toolkit, "
+      "or the Python package nvidia-nvjitlink{}, of NVRTC's version. Searched:",
+      major.empty() ? "" : ".", major, major == "12" ? "-cu12" : "");
+  for (const std::string& folder : searched) {
+    message += "\n  " + folder;
+  }
+  return Error(ErrorCode::not_found, std::move(message));
 }
 
 Result<NvrtcInstall> find_nvrtc(const NvrtcSearch& search) {

@@ -48,6 +48,11 @@ struct NvrtcInstall {
 /// major version elsewhere, else any. Errors: not_found, naming every folder searched.
 Result<NvrtcInstall> find_nvrtc(const NvrtcSearch& search);
 
+/// Finds the nvJitLink for an NVRTC: of its major version, in its folder, in the wheel of CUDA 12
+/// beside its own, else in the first folder of the search for NVRTC, or a wheel beside it, that has
+/// one. Errors: not_found, naming every folder searched.
+Result<std::string> find_linker(const std::string& nvrtc_library, const NvrtcSearch& search);
+
 /// Returns major and minor version of the first NVRTC that supports a target; {0, 0} if every one
 /// that cukiln supports does. Source: PTX ISA, "Release notes": the targets of 8.0, 8.7, 8.8
 /// and 9.0; for 107 the targets of NVRTC 13.4.

@@ -26,6 +26,8 @@ constexpr std::chrono::seconds kProbeTimeout{60};
 constexpr std::string_view kUnobserved = " unobserved";
 constexpr std::string_view kHead = " head=";
 constexpr std::string_view kTargets = " targets=";
+constexpr std::string_view kLinker =
+    "linker ";  // of nvJitLink: `linker 13.0[ unobserved] head=<digest>`
 constexpr std::size_t kHeadBytes = 64 << 10;
 
 Result<FileStamp> stamp_at(const std::string& path) {
@@ -48,9 +50,9 @@ ContentHash combined(const ContentHash& library, const ContentHash& builtins) {
 /// be read. Where stamps are not reliable (a read-only image, a network file system), a library is
 /// recognised by its stamp and this digest: hashing all of it would take longer than the rest of
 /// the start.
-std::string head_digest(const NvrtcInstall& install) {
+std::string head_digest(const std::string& library) {
   std::string head(kHeadBytes, '\0');
-  const UniqueFd fd(::open(install.library.c_str(), O_RDONLY | O_CLOEXEC));
+  const UniqueFd fd(::open(library.c_str(), O_RDONLY | O_CLOEXEC));
   const ssize_t got = fd ? ::pread(fd.get(), head.data(), head.size(), 0) : -1;
   return got == static_cast<ssize_t>(head.size()) ? hash_of(head).hex() : std::string();
 }
@@ -156,7 +158,7 @@ bool recall_toolchain(StatCache* stats, const LibraryStamps& stamps, NvrtcIdenti
   const std::size_t head = version.find(kHead);
   if (!stats->trusts_stamps(identity.install.library, stamps.library.device) &&
       (head == std::string::npos ||
-       version.substr(head + kHead.size()) != head_digest(identity.install))) {
+       version.substr(head + kHead.size()) != head_digest(identity.install.library))) {
     return false;
   }
   version.resize(std::min(head, version.size()));
@@ -229,7 +231,7 @@ Result<std::vector<std::unique_ptr<WorkerProcess>>> probe_toolchain(const Worker
   identity.toolchain = {probed.version, combined(digests->library, digests->builtins)};
   if (stats != nullptr) {
     std::string note = probed.version + std::string(probed.observed ? "" : kUnobserved) +
-                       std::string(kHead) + head_digest(install) + std::string(kTargets) +
+                       std::string(kHead) + head_digest(install.library) + std::string(kTargets) +
                        capabilities_text(probed.capabilities);
     stats->put({install.library, stamps.library, digests->library, std::move(note), now});
     if (!install.builtins.empty()) {
@@ -237,6 +239,66 @@ Result<std::vector<std::unique_ptr<WorkerProcess>>> probe_toolchain(const Worker
     }
   }
   return workers;
+}
+
+Result<FileStamp> stamp_of_linker(const std::string& library) { return stamp_at(library); }
+
+bool recall_linker(StatCache* stats, LinkerIdentity& identity) {
+  const auto known = stats != nullptr
+                         ? stats->find_on_any_file_system(identity.library, identity.stamp)
+                         : std::nullopt;
+  if (!known || !known->note.starts_with(kLinker)) {
+    return false;
+  }
+  std::string version = known->note.substr(kLinker.size());
+  const std::size_t head = version.find(kHead);
+  if (head == std::string::npos ||
+      (!stats->trusts_stamps(identity.library, identity.stamp.device) &&
+       version.substr(head + kHead.size()) != head_digest(identity.library))) {
+    return false;
+  }
+  version.resize(head);
+  const std::size_t unobserved = version.find(kUnobserved);
+  identity.observed = unobserved == std::string::npos;
+  version.resize(std::min(unobserved, version.size()));
+  identity.toolchain = {std::move(version), known->digest};
+  return true;
+}
+
+Result<std::unique_ptr<WorkerProcess>> probe_linker_toolchain(const WorkerOptions& options,
+                                                              StatCache* stats,
+                                                              LinkerIdentity& identity) {
+  const std::int64_t now = Clock::system().now_ns();  // before the file is opened
+  const wire::WaitOptions wait{std::chrono::steady_clock::now() + kProbeTimeout};
+  CUKILN_TRY(auto worker, WorkerProcess::launch(options));
+  CUKILN_TRY(const ContentHash digest, hash_library(identity.library, identity.stamp));
+  CUKILN_CHECK(worker->await_hello(wait));
+  const WorkerReply reply = worker->request(wire::WorkerOp::probe, {}, wait);
+  const auto probed =
+      reply.is(wire::WorkerOp::probed) ? wire::Probed::decode(reply.frame.body) : std::nullopt;
+  if (!probed) {
+    return make_error(ErrorCode::internal, "nvJitLink ({}) crashed in a probe of four lines{}",
+                      identity.library, worker->stderr_tail());
+  }
+  if (probed->version.empty()) {
+    return make_error(
+        ErrorCode::incompatible,
+        "nvJitLink ({}) cannot link for sm_90: {}; install nvidia-nvjitlink of NVRTC's "
+        "version",
+        identity.library, probed->error);
+  }
+  if (const auto stamped = stamp_at(identity.library); !stamped || *stamped != identity.stamp) {
+    return being_replaced(identity.library);
+  }
+  identity.observed = probed->observed;
+  identity.toolchain = {probed->version, digest};
+  if (stats != nullptr) {
+    std::string note = std::string(kLinker) + probed->version +
+                       std::string(probed->observed ? "" : kUnobserved) + std::string(kHead) +
+                       head_digest(identity.library);
+    stats->put({identity.library, identity.stamp, digest, std::move(note), now});
+  }
+  return worker;
 }
 
 }  // namespace cukiln

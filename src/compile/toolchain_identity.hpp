@@ -35,4 +35,24 @@ Result<std::vector<std::unique_ptr<WorkerProcess>>> probe_toolchain(const Worker
                                                                     const LibraryStamps& stamps,
                                                                     NvrtcIdentity& identity);
 
+/// An nvJitLink.
+struct LinkerIdentity {
+  std::string library;
+  FileStamp stamp;  ///< of the library
+  Toolchain toolchain;
+  bool observed = true;  ///< false if it reads files in a way that the worker cannot observe
+};
+
+/// Stats nvJitLink's library. Errors: not_found.
+Result<FileStamp> stamp_of_linker(const std::string& library);
+
+/// Completes `identity`, whose library and stamp are set, as `recall_toolchain` does.
+bool recall_linker(StatCache* stats, LinkerIdentity& identity);
+
+/// The same by a probe in a worker, which is returned, and by hashing the library. Errors: as
+/// probe_toolchain.
+Result<std::unique_ptr<WorkerProcess>> probe_linker_toolchain(const WorkerOptions& options,
+                                                              StatCache* stats,
+                                                              LinkerIdentity& identity);
+
 }  // namespace cukiln

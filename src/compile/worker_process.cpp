@@ -46,6 +46,7 @@ Result<std::unique_ptr<WorkerProcess>> WorkerProcess::start(const WorkerOptions&
 Result<std::unique_ptr<WorkerProcess>> WorkerProcess::launch(const WorkerOptions& options) {
   std::unique_ptr<WorkerProcess> worker(new WorkerProcess);
   worker->lock_folder_ = options.lock_folder;
+  worker->links_ = options.links;
   worker->owner_ = ::getpid();
   CUKILN_CHECK(options.socket.empty() ? worker->spawn(options) : worker->connect(options));
   return worker;
@@ -53,12 +54,13 @@ Result<std::unique_ptr<WorkerProcess>> WorkerProcess::launch(const WorkerOptions
 
 Result<void> WorkerProcess::spawn(const WorkerOptions& options) {
   CUKILN_TRY(const UniqueFd program, open_trusted_file(options.path, kWorkerKind, O_PATH));
-  CUKILN_TRY(
-      SpawnedProcess spawned,
-      spawn_detached(options.path,
-                     {options.library, options.builtins, std::to_string(options.memory_bytes),
-                      std::to_string(options.idle.count()), options.lock_folder},
-                     program.get()));
+  std::vector<std::string> arguments = {options.library, options.builtins,
+                                        std::to_string(options.memory_bytes),
+                                        std::to_string(options.idle.count()), options.lock_folder};
+  if (options.links) {
+    arguments.emplace_back("link");
+  }
+  CUKILN_TRY(SpawnedProcess spawned, spawn_detached(options.path, arguments, program.get()));
   path_ = options.path;
   pid_ = spawned.pid;
   ours_to_reap_ = spawned.ours_to_reap;
@@ -75,10 +77,13 @@ Result<void> WorkerProcess::connect(const WorkerOptions& options) {
   path_ = options.socket;
   is_connected_ = true;
   frames_ = std::make_unique<wire::FrameSocket>(socket_.get());
-  const std::string start =
-      wire::Start{wire::kWorkerProtocol, options.library, options.builtins, options.memory_bytes,
-                  static_cast<std::uint32_t>(options.idle.count())}
-          .encode();
+  const std::string start = wire::Start{wire::kWorkerProtocol,
+                                        options.library,
+                                        options.builtins,
+                                        options.memory_bytes,
+                                        static_cast<std::uint32_t>(options.idle.count()),
+                                        options.links}
+                                .encode();
   // A new connection has room for it. A failure is reported by the receive that follows.
   frames_->send(static_cast<std::uint16_t>(wire::WorkerOp::start), {start}, {}, error_log_.get());
   return {};
@@ -109,7 +114,8 @@ Result<void> WorkerProcess::await_hello(const wire::WaitOptions& wait) {
                       path_, hello->protocol, wire::kWorkerProtocol);
   }
   if (!hello->error.empty()) {
-    return make_error(ErrorCode::not_found, "NVRTC cannot be opened: {}", hello->error);
+    return make_error(ErrorCode::not_found, "{} cannot be opened: {}",
+                      links_ ? "nvJitLink" : "NVRTC", hello->error);
   }
   hello_ = *hello;
   return {};

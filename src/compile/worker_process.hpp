@@ -19,7 +19,7 @@ namespace cukiln {
 /// How to start a worker.
 struct WorkerOptions {
   std::string path;     ///< the executable
-  std::string library;  ///< NVRTC
+  std::string library;  ///< NVRTC; nvJitLink if `links`
   std::string builtins;
   std::uint64_t memory_bytes = 0;  ///< limit of its address space; 0 for none
   std::chrono::seconds idle{10};   ///< an idle worker ends by itself after this time
@@ -27,6 +27,7 @@ struct WorkerOptions {
   /// If set, a worker is not started but connected to here (compile/connect.hpp): `path` is not
   /// used, the worker is another user's and opens no file at all.
   std::string socket;
+  bool links = false;  ///< the worker links, and compiles nothing
 };
 
 /// Why a worker gave no reply.
@@ -61,7 +62,7 @@ class WorkerProcess {
   /// (base/trusted_file.hpp); connect_to_worker's.
   static Result<std::unique_ptr<WorkerProcess>> launch(const WorkerOptions& options);
   /// Waits until a launched worker has opened NVRTC. Must be called before any request.
-  /// Errors: not_found (NVRTC cannot be opened), timeout, incompatible, internal.
+  /// Errors: not_found (the library cannot be opened), timeout, incompatible, internal.
   Result<void> await_hello(const wire::WaitOptions& wait);
   /// Calls `launch` and `await_hello`.
   static Result<std::unique_ptr<WorkerProcess>> start(const WorkerOptions& options,
@@ -105,6 +106,7 @@ class WorkerProcess {
   wire::WaitOptions with_peer(wire::WaitOptions wait) const;
 
   std::string path_;  ///< of the executable or of the socket
+  bool links_ = false;
   bool is_connected_ = false;
   std::string lock_folder_;
   pid_t owner_ = -1;

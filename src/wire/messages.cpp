@@ -26,6 +26,9 @@ std::optional<Busy> Busy::decode(ByteView body) { return decode_fields<Busy>(bod
 std::string Compile::encode() const { return encode_fields(*this); }
 std::optional<Compile> Compile::decode(ByteView body) { return decode_fields<Compile>(body); }
 
+std::string Link::encode() const { return encode_fields(*this); }
+std::optional<Link> Link::decode(ByteView body) { return decode_fields<Link>(body); }
+
 std::string Answers::encode() const { return encode_fields(*this); }
 std::optional<Answers> Answers::decode(ByteView body) { return decode_fields<Answers>(body); }
 

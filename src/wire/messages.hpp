@@ -14,7 +14,7 @@
 namespace cukiln::wire {
 
 /// Raise it whenever a message below changes. Owner and worker must have the same.
-inline constexpr std::uint32_t kWorkerProtocol = 9;
+inline constexpr std::uint32_t kWorkerProtocol = 10;
 
 /// Descriptors of a compile worker: its end of the socket pair or connection, and a pidfd of its
 /// owner, with which it ends. A worker of another user has no such pidfd.
@@ -25,11 +25,12 @@ inline constexpr int kWorkerOwner = 4;
 /// replies, except that the worker asks for files while it compiles.
 ///
 ///   owner:  start                       first, over a connection; with a file for stderr
-///   worker: hello                       once, after NVRTC was opened
-///   owner:  probe      → probed         NVRTC's version and targets, and whether its accesses are
-///                                       observed
+///   worker: hello                       once, after NVRTC, or nvJitLink, was opened
+///   owner:  probe      → probed         the library's version, NVRTC's targets, and whether its
+///                                       accesses are observed
 ///   owner:  lock       → locked | busy  the lock of a compile
 ///   owner:  compile    → (ask → answer)* → result; the body of ask is the virtual path
+///   owner:  link       → result         only of a worker that was started to link
 ///   owner:  hold       → locked         the lock of a compile, which the owner has taken, with its
 ///                                       descriptor: for a worker that may not open the file
 ///   owner:  release    → released       releases the lock
@@ -50,19 +51,22 @@ enum class WorkerOp : std::uint16_t {
   crashed,
   start,
   hold,
+  link,
 };
 
 /// What a spawned worker has as arguments.
 struct Start {
   std::uint32_t protocol = kWorkerProtocol;
-  std::string library;   ///< NVRTC
+  std::string library;   ///< NVRTC; nvJitLink if the worker `links`
   std::string builtins;  ///< may be empty
   std::uint64_t memory_bytes = 0;
   std::uint32_t idle_s = 0;
+  bool links = false;
 
   template <class Self>
   static auto fields(Self& self) {
-    return std::tie(self.protocol, self.library, self.builtins, self.memory_bytes, self.idle_s);
+    return std::tie(self.protocol, self.library, self.builtins, self.memory_bytes, self.idle_s,
+                    self.links);
   }
 
   std::string encode() const;
@@ -71,7 +75,7 @@ struct Start {
 
 struct Hello {
   std::uint32_t protocol = kWorkerProtocol;
-  std::uint32_t nvrtc_major = 0;
+  std::uint32_t nvrtc_major = 0;  ///< of a worker that links nvJitLink's version
   std::uint32_t nvrtc_minor = 0;
   std::string error;            ///< why NVRTC cannot be used; empty if it can
   std::uint32_t landlock = 0;   ///< the version of Landlock that restricts the worker; 0: none
@@ -167,6 +171,30 @@ struct Compile {
   static std::optional<Compile> decode(ByteView body);
 };
 
+/// An image to link. Its first bytes tell what it is.
+struct LinkInput {
+  std::string name;  ///< for messages; virtual
+  SharedBytes image;
+
+  template <class Self>
+  static auto fields(Self& self) {
+    return std::tie(self.name, self.image);
+  }
+};
+
+struct Link {
+  std::vector<std::string> options;  ///< of nvJitLink
+  std::vector<LinkInput> inputs;
+
+  template <class Self>
+  static auto fields(Self& self) {
+    return std::tie(self.options, self.inputs);
+  }
+
+  std::string encode() const;
+  static std::optional<Link> decode(ByteView body);
+};
+
 enum class FileKind : std::uint8_t { absent, file, folder, error };
 constexpr FileKind last_of(FileKind /*type*/) noexcept { return FileKind::error; }
 
@@ -203,10 +231,11 @@ struct Answers {
 enum class CompileStatus : std::uint8_t { ok, failed, out_of_memory, unusable };
 constexpr CompileStatus last_of(CompileStatus /*type*/) noexcept { return CompileStatus::unusable; }
 
+/// The result of a compile, or of a link.
 struct Compiled {
   CompileStatus status = CompileStatus::failed;
-  std::int32_t nvrtc_code = 0;
-  std::string nvrtc_text;  ///< nvrtcGetErrorString
+  std::int32_t nvrtc_code = 0;  ///< of a link nvJitLink's
+  std::string nvrtc_text;       ///< nvrtcGetErrorString
   std::int64_t compile_us = 0;
   std::uint64_t peak_bytes = 0;  ///< resident memory of the worker at most; 0: not known
   bool uses_time = false;  ///< the program spells a date macro: it was compiled with real clocks

@@ -2,7 +2,8 @@
 // cukiln-compile-worker: opens NVRTC, compiles the programs that its owner sends, and asks the
 // owner for every file that NVRTC accesses. Arguments: NVRTC's library, its builtins library (may
 // be empty), the limit of address space in bytes, the seconds after which an idle worker ends, the
-// folder in which it may open locks (may be empty). Or `--accept-user USER`: a service manager
+// folder in which it may open locks (may be empty), and `link` for a worker that opens nvJitLink in
+// place of NVRTC, and links. Or `--accept-user USER`: a service manager
 // started it for a connection of that user, which sends all that in a `start` message. Or
 // `--install-headers LIBRARY BUILTINS FOLDER`, which compiles nothing.
 
@@ -20,6 +21,7 @@
 #include <vector>
 
 #include "compile/compile_lock.hpp"
+#include "compile/linker_api.hpp"
 #include "compile/nvrtc_api.hpp"
 #include "compile/worker/activation.hpp"
 #include "compile/worker/allocation.hpp"
@@ -50,12 +52,16 @@ constexpr std::chrono::seconds kStartTimeout{10};
 
 constexpr rlim_t kMaxFileBytes = 1 << 20;
 
+constexpr const char* kLinks = "link";  // the argument of a worker that links
+constexpr const char* kLinkUnit = "/cukiln/src/link";
+
 struct Arguments {
   std::string library;
   std::string builtins;
   std::uint64_t memory_bytes = 0;
   std::chrono::seconds idle{10};
   std::string lock_folder;
+  bool links = false;
 };
 Arguments g_arguments;
 uid_t g_user = 0;  // a user namespace shows another number
@@ -76,14 +82,7 @@ class Session {
     socket_.accept_descriptors();
     // If the owner is stopped or hangs, the processes that wait for the lock must not wait with it.
     socket_.when_silent(kOwnerSilence, [this] { lock_.release(); });
-    wire::Hello hello;
-    hello.error = api_.open(g_arguments.library, g_arguments.builtins);
-    int major = 0;
-    int minor = 0;
-    if (hello.error.empty() && api_.version(&major, &minor) == 0) {
-      hello.nvrtc_major = static_cast<std::uint32_t>(major);
-      hello.nvrtc_minor = static_cast<std::uint32_t>(minor);
-    }
+    wire::Hello hello = g_arguments.links ? open_linker() : open_nvrtc();
     if (hello.error.empty()) {
       const Protections active = enter_sandbox();
       hello.landlock = active.landlock;
@@ -102,13 +101,36 @@ class Session {
   }
 
  private:
+  wire::Hello open_nvrtc() {
+    wire::Hello hello;
+    hello.error = api_.open(g_arguments.library, g_arguments.builtins);
+    int major = 0;
+    int minor = 0;
+    if (hello.error.empty() && api_.version(&major, &minor) == 0) {
+      hello.nvrtc_major = static_cast<std::uint32_t>(major);
+      hello.nvrtc_minor = static_cast<std::uint32_t>(minor);
+    }
+    return hello;
+  }
+
+  wire::Hello open_linker() {
+    ::dup2(STDERR_FILENO, STDOUT_FILENO);  // it reports on both
+    wire::Hello hello;
+    hello.error = linker_.open(g_arguments.library);
+    if (hello.error.empty()) {
+      linker_.version(&hello.nvrtc_major, &hello.nvrtc_minor);
+    }
+    return hello;
+  }
+
   /// Restricts both threads: what takes over this one could write to the other's stack.
   static Protections enter_sandbox() {
     // An NVRTC without a builtins library beside it looks for one in its first compile.
     const std::string& library = g_arguments.library;
     static const Sandbox sandbox(
-        {g_arguments.lock_folder,
-         g_arguments.builtins.empty() ? library.substr(0, library.rfind('/')) : std::string()});
+        {g_arguments.lock_folder, g_arguments.builtins.empty() && !g_arguments.links
+                                      ? library.substr(0, library.rfind('/'))
+                                      : std::string()});
     static Protections waiting;
     run_on_waiting_thread([] { waiting = sandbox.enter_on_this_thread(); });
     const Protections own = sandbox.enter_on_this_thread();
@@ -132,11 +154,14 @@ class Session {
   bool handle(const wire::Frame& frame) {
     switch (static_cast<WorkerOp>(frame.op)) {
       case WorkerOp::probe:
-        send(WorkerOp::probed, self_probe(api_, g_arguments.library).encode());
+        send(WorkerOp::probed, (g_arguments.links ? probe_linker(linker_, g_arguments.library)
+                                                  : self_probe(api_, g_arguments.library))
+                                   .encode());
         return true;
       case WorkerOp::lock: return lock(frame.body);
       case WorkerOp::hold: return hold();
-      case WorkerOp::compile: return compile(frame.body);
+      case WorkerOp::compile: return !g_arguments.links && compile(frame.body);
+      case WorkerOp::link: return g_arguments.links && link(frame.body);
       case WorkerOp::release:
         lock_.release();
         send(WorkerOp::released, {});
@@ -199,6 +224,31 @@ class Session {
     return compiled.status != wire::CompileStatus::out_of_memory;
   }
 
+  bool link(const std::string& body) {
+    const auto job = wire::Link::decode(body);
+    if (!job) {
+      return false;
+    }
+    const auto begin = std::chrono::steady_clock::now();
+    peak_.begin();
+    ServedFiles& files = ServedFiles::instance();
+    files.begin(nullptr, kLinkUnit);  // nothing but the inputs is there
+    fix_clock();
+    wire::Compiled linked = link_with(linker_, *job);
+    release_clock();
+    files.end();
+    linked.compile_us = std::chrono::duration_cast<std::chrono::microseconds>(
+                            std::chrono::steady_clock::now() - begin)
+                            .count();
+    linked.peak_bytes = peak_.bytes();
+    if (linked.status != wire::CompileStatus::ok && ran_out_of_memory()) {
+      linked.status = wire::CompileStatus::out_of_memory;
+    }
+    send(WorkerOp::result, linked.encode());
+    // After an error nvJitLink's state cannot be trusted: a later link in the process may crash.
+    return linked.status == wire::CompileStatus::ok;
+  }
+
   /// Compiles with fixed clocks. NVRTC reads the date before it reads any file: if a header turns
   /// out to spell a date macro, the program is compiled again with the real clock.
   wire::Compiled compile_observed(const wire::Compile& job) {
@@ -225,6 +275,7 @@ class Session {
 
   wire::FrameSocket socket_{wire::kWorkerSocket};
   NvrtcApi api_;
+  LinkerApi linker_;
   CompileLock lock_;
   PeakMemory peak_;  // constructed before the sandbox is entered
 };
@@ -262,6 +313,7 @@ bool receive_start() {
   g_arguments.builtins = start->builtins;
   g_arguments.memory_bytes = start->memory_bytes;
   g_arguments.idle = std::chrono::seconds(start->idle_s);
+  g_arguments.links = start->links;
   return true;
 }
 
@@ -285,7 +337,9 @@ int main_of(int count, char** values) {
   }
   int type = 0;
   socklen_t size = sizeof type;
-  if (count != 6 || ::getsockopt(wire::kWorkerSocket, SOL_SOCKET, SO_TYPE, &type, &size) != 0) {
+  const bool links = count == 7 && std::strcmp(values[6], kLinks) == 0;
+  if ((count != 6 && !links) ||
+      ::getsockopt(wire::kWorkerSocket, SOL_SOCKET, SO_TYPE, &type, &size) != 0) {
     std::fprintf(stderr,
                  "cukiln-compile-worker: not for direct use; the cukiln library starts it.\n");
     return 2;
@@ -295,6 +349,7 @@ int main_of(int count, char** values) {
   g_arguments.memory_bytes = std::strtoull(values[3], nullptr, 10);
   g_arguments.idle = std::chrono::seconds(std::strtol(values[4], nullptr, 10));
   g_arguments.lock_folder = values[5];
+  g_arguments.links = links;
   isolate_process(g_arguments.memory_bytes);
   run_until_owner_ends(run_session, kCompileStackBytes);
 }

@@ -3,6 +3,7 @@
 
 #include <string>
 
+#include "compile/linker_api.hpp"
 #include "compile/nvrtc_api.hpp"
 #include "wire/messages.hpp"
 
@@ -12,5 +13,9 @@ namespace cukiln::worker {
 /// worker serves, and whether it saw a file that exists only on disk (`library`). The worker
 /// observes NVRTC's accesses if the first is true and the second is not.
 wire::Probed self_probe(const NvrtcApi& api, const std::string& library);
+
+/// The same for nvJitLink: whether it reads an object that only the worker serves, and not one that
+/// exists only on disk. A link is given no file; what else nvJitLink looks for is then absent.
+wire::Probed probe_linker(const LinkerApi& api, const std::string& library);
 
 }  // namespace cukiln::worker

@@ -10,7 +10,8 @@ using namespace cukiln::wire;
 using cukiln::testing::check_only_whole;
 
 TEST_CASE("every message round-trips") {
-  const auto start = Start::decode(Start{kWorkerProtocol, "/l", "/b", 7, 10}.encode());
+  const auto start = Start::decode(Start{kWorkerProtocol, "/l", "/b", 7, 10, true}.encode());
+  CHECK(start->links);
   CHECK(start->protocol == kWorkerProtocol);
   CHECK(start->library == "/l");
   CHECK(start->builtins == "/b");
@@ -45,6 +46,22 @@ TEST_CASE("every message round-trips") {
   const auto crashed = Crashed::decode(Crashed{11, 0, 1, 1}.encode());
   CHECK(crashed->signal == 11);
   CHECK(crashed->stack_overflow == 1);
+}
+
+TEST_CASE("a link keeps the order and the bytes of its inputs") {
+  Link link;
+  link.options = {"-arch=sm_90a", "-lto"};
+  link.inputs.push_back({"/cukiln/src/a.cu", SharedBytes(std::string("a\0b", 3))});
+  link.inputs.push_back({"/cukiln/obj/0/b.o", SharedBytes("b")});
+  const std::string body = link.encode();
+  const auto read = Link::decode(body);
+  REQUIRE(read);
+  CHECK(read->options == link.options);
+  REQUIRE(read->inputs.size() == 2);
+  CHECK(read->inputs[0].name == "/cukiln/src/a.cu");
+  CHECK(read->inputs[0].image.view() == ByteView("a\0b", 3));
+  CHECK(read->inputs[1].image.view() == "b");
+  check_only_whole(link);
 }
 
 TEST_CASE("answers keep their order, kinds and bytes") {
