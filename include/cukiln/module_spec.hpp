@@ -48,7 +48,7 @@ enum class LinkMode { none, rdc, lto };
 /// with the objects by nvJitLink, which has to be installed (nvidia-nvjitlink, or the toolkit).
 /// Each compiled source is an entry of the store, so that an edit compiles what it changed and
 /// links. A name expression is resolved by a source that mentions its last identifier, else by the
-/// first that can.
+/// first that can; kernels and variables of objects are named by their symbols.
 ///
 /// Order of options: `include`, `define`, `flags`, each in its own order, as on NVRTC's command
 /// line: the last of `-D X` and `-U X` wins, and the first folder that has a header wins.

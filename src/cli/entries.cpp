@@ -4,12 +4,14 @@
 #include <fnmatch.h>
 
 #include <algorithm>
+#include <string_view>
 
 #include "base/clock.hpp"
 #include "base/nearest.hpp"
 #include "base/result.hpp"
 #include "cli/module_options.hpp"
 #include "cli/text.hpp"
+#include "key/compile_request.hpp"
 #include "store/signers.hpp"
 
 namespace cukiln::cli {
@@ -95,6 +97,15 @@ Result<std::vector<EntrySummary>> find_entries(const std::vector<EntrySummary>& 
                     text, kMinKeyDigits, kKeyDigits,
                     meant.empty() ? "" : fmt::format("; did you mean \"{}\"?", meant),
                     entries.size());
+}
+
+bool is_part(const EntrySummary& entry) {
+  const auto has = [](const std::string& text, std::string_view what) {
+    return text.find(what) != std::string::npos;
+  };
+  const EntryLabels& labels = entry.labels;
+  return (has(labels.flags, kRdcArgument) || has(labels.flags, kLtoArgument)) &&
+         !has(labels.compiler, "nvjitlink");
 }
 
 Result<std::optional<BlobSummary>> find_blob(const std::vector<BlobSummary>& blobs,

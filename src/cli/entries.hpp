@@ -29,6 +29,9 @@ Result<CacheKey> find_key(const std::vector<EntrySummary>& entries, const std::s
 Result<std::vector<EntrySummary>> find_entries(const std::vector<EntrySummary>& entries,
                                                const std::string& text);
 
+/// True for a compiled source of a linked module, which is an entry of its own.
+bool is_part(const EntrySummary& entry);
+
 /// Finds the blob whose id begins with `text`; nothing if there is none. Errors: invalid_argument
 /// (one of several).
 Result<std::optional<BlobSummary>> find_blob(const std::vector<BlobSummary>& blobs,

@@ -54,6 +54,16 @@ std::string EntryPage::inputs(const Terminal& terminal) const {
   }
   table.add({"compiler", fmt::format("nvrtc {}, library {}", fields_.toolchain.version,
                                      short_digest(fields_.toolchain.content))});
+  if (fields_.link) {
+    const Toolchain& linker = fields_.link->linker;
+    table.add({"linker", fmt::format("nvjitlink {}, library {}", linker.version,
+                                     short_digest(linker.content))});
+    table.add({"", fmt::format("{}", fmt::join(fields_.link->options, " "))});
+    for (const RequestFields::Source& object : fields_.link->objects) {
+      table.add({"object", fmt::format("{}  {}  {}", short_digest(object.digest), object.path,
+                                       counted(object.size, "byte", "bytes"))});
+    }
+  }
   for (const RequestFields::Source& source : fields_.sources) {
     table.add({"source", fmt::format("{}  {}  {}", short_digest(source.digest), source.path,
                                      counted(source.size, "byte", "bytes"))});
@@ -163,9 +173,9 @@ std::string EntryPage::history(const Terminal& terminal) const {
 
 std::string EntryPage::text(const Terminal& terminal) const {
   std::string text = fmt::format(
-      "{}  {} for {}, cubin of {}\n", terminal.paint(Color::bold, printable(summary_.labels.name)),
+      "{}  {} for {}, {} of {}\n", terminal.paint(Color::bold, printable(summary_.labels.name)),
       printable(summary_.labels.source), printable(summary_.labels.target),
-      human_bytes(summary_.cubin_bytes));
+      name_of(fields_.output()), human_bytes(summary_.cubin_bytes));
   text += inputs(terminal) + dependencies(terminal) + kernels(terminal) + variables(terminal);
   text += history(terminal) + heading(terminal, "Log");
   if (entry_.cubin.log.empty()) {

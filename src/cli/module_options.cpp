@@ -74,6 +74,14 @@ void ModuleOptions::add_to(CLI::App& app) {
   add_list(app, "--name", names_, "EXPR",
            "compile this kernel, such as 'scale<float, 4>'; repeatable (default: every kernel that "
            "is not a template, by its mangled name unless it is extern \"C\")");
+  app.add_option(
+         "--link", link_,
+         "compile each source by itself and link all to one module: rdc (relocatable machine "
+         "code, as by nvcc -rdc=true) or lto (LTO-IR, as by nvcc -dlto)")
+      ->type_name("MODE");
+  add_list(app, "--object", objects_, "FILE",
+           "link this file too: a cubin, a fatbin, a host object or library with device code, PTX; "
+           "with lto LTO-IR; repeatable");
   add_std_shims_option(app, no_std_shims_);
 }
 
@@ -118,6 +126,14 @@ Result<std::vector<Target>> parse_targets(const std::vector<std::string>& texts)
   return targets;
 }
 
+Result<LinkMode> parse_link_mode(const std::string& text) {
+  if (text == "rdc") return LinkMode::rdc;
+  if (text == "lto") return LinkMode::lto;
+  if (text.empty()) return LinkMode::none;
+  return make_error(ErrorCode::invalid_argument, "invalid --link \"{}\": expected rdc or lto",
+                    text);
+}
+
 Result<unsigned> parse_jobs(const std::string& text) {
   constexpr unsigned kMaxJobs = 1024;
   unsigned jobs = 0;
@@ -143,9 +159,16 @@ Result<std::vector<ModuleSpec>> ModuleOptions::modules(
   }
   common.names = names_;
   common.std_shims = !no_std_shims_;
+  common.objects = objects_;
+  CUKILN_TRY(common.link, parse_link_mode(link_));
+  const bool links = common.link != LinkMode::none || translated.link != LinkMode::none;
   std::vector<ModuleSpec> modules;
   for (const std::string& source : sources) {
     CUKILN_CHECK(check_source(Source::file(source)));
+    if (links && !modules.empty()) {
+      modules.front().sources.push_back(Source::file(source));
+      continue;
+    }
     ModuleSpec module = common;
     module.name = std::filesystem::path(source).stem().string();
     module.sources.push_back(Source::file(source));
@@ -155,10 +178,11 @@ Result<std::vector<ModuleSpec>> ModuleOptions::modules(
 }
 
 Result<std::vector<ModuleSpec>> ModuleOptions::modules_of_manifest(const std::string& path) const {
-  if (!flags().empty() || !names_.empty()) {
-    return make_error(ErrorCode::invalid_argument,
-                      "a manifest allows no option but --arch and --no-std-shims: put flags and "
-                      "names into the manifest");
+  if (!flags().empty() || !names_.empty() || !link_.empty() || !objects_.empty()) {
+    return make_error(
+        ErrorCode::invalid_argument,
+        "a manifest allows no option but --arch and --no-std-shims: put flags, names, "
+        "link and objects into the manifest");
   }
   CUKILN_TRY(const std::vector<Target> targets, parse_targets(arch_));
   CUKILN_TRY(Manifest manifest, load_manifest(path, targets));

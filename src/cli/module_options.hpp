@@ -18,8 +18,8 @@ class ModuleOptions {
  public:
   void add_to(CLI::App& app);
 
-  /// Returns a module for each source. Errors: invalid_argument (a flag, a target, a macro),
-  /// not_found (a missing source).
+  /// Returns a module for each source; one of all of them if they are linked. Errors:
+  /// invalid_argument (a flag, a target, a macro), not_found (a missing source).
   Result<std::vector<ModuleSpec>> modules(const std::vector<std::string>& sources) const;
 
   /// Returns the modules of a manifest, which has all but the options --arch and --no-std-shims.
@@ -38,6 +38,8 @@ class ModuleOptions {
   std::vector<FlagOption> flag_options_;
   std::vector<std::string> arch_;
   std::vector<std::string> names_;
+  std::string link_;
+  std::vector<std::string> objects_;
   bool no_std_shims_ = false;
   std::vector<std::string> include_, define_, standard_, flags_;  // see `flag_options_`
 };
@@ -60,6 +62,9 @@ std::vector<ModuleSpec> with_std_shims_option(std::vector<ModuleSpec> modules, b
 void add_arch_option(CLI::App& app, std::vector<std::string>& arch);
 /// Errors: invalid_argument.
 Result<std::vector<Target>> parse_targets(const std::vector<std::string>& texts);
+
+/// Parses `rdc` or `lto`; an empty text is `none`. Errors: invalid_argument.
+Result<LinkMode> parse_link_mode(const std::string& text);
 
 /// Parses a number from 1 to 1024; an empty text is 0, the default. Errors: invalid_argument.
 Result<unsigned> parse_jobs(const std::string& text);

@@ -20,6 +20,11 @@ bool are_files(const Json& list) {
   });
 }
 
+bool are_paths(const Json& list) {
+  return list.is_array() &&
+         std::all_of(list.begin(), list.end(), [](const Json& path) { return path.is_string(); });
+}
+
 bool has_everything(const Json& recorded) {
   if (!recorded.is_object()) {
     return false;
@@ -35,7 +40,9 @@ bool has_everything(const Json& recorded) {
          recorded["target"].is_string() &&
          (!recorded.contains("working_folder") || recorded["working_folder"].is_string()) &&
          (!recorded.contains("named_headers") || recorded["named_headers"].is_object()) &&
-         (!recorded.contains("std_shims") || recorded["std_shims"].is_boolean());
+         (!recorded.contains("std_shims") || recorded["std_shims"].is_boolean()) &&
+         (!recorded.contains("link") || recorded["link"].is_string()) &&
+         (!recorded.contains("objects") || are_paths(recorded["objects"]));
 }
 
 std::string path_of(const Json& file) { return file["path"].get<std::string>(); }
@@ -84,9 +91,14 @@ Result<void> RecordedManifest::add(const std::string& line) {
   if (recorded.contains("working_folder")) {
     module["working_folder"] = relative(recorded["working_folder"].get<std::string>());
   }
-  for (const char* field : {"named_headers", "std_shims"}) {
+  for (const char* field : {"named_headers", "std_shims", "link"}) {
     if (recorded.contains(field)) {
       module[field] = recorded[field];
+    }
+  }
+  if (recorded.contains("objects")) {
+    for (const Json& object : recorded["objects"]) {
+      module["objects"].push_back(relative(object.get<std::string>()));
     }
   }
   module["targets"] = Json::array({target});

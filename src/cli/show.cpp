@@ -107,7 +107,11 @@ class ShowCommand final : public Command {
   Result<CacheKey> choose(const std::vector<EntrySummary>& entries) const {
     const std::string& text = keys_.front();
     CUKILN_TRY(const auto found, find_entries(entries, text));
-    CUKILN_TRY(const auto chosen, filter_.apply(found));
+    CUKILN_TRY(auto chosen, filter_.apply(found));
+    // The sources of a linked module have its name, and the name means what was linked.
+    if (std::any_of(chosen.begin(), chosen.end(), [](const auto& one) { return !is_part(one); })) {
+      chosen.erase(std::remove_if(chosen.begin(), chosen.end(), is_part), chosen.end());
+    }
     if (chosen.size() == 1) {
       return chosen.front().key;
     }

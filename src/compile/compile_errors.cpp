@@ -288,9 +288,8 @@ std::string first_link_error(ByteView log) {
       "error   : ", "ptxas error   : ", "ptxas fatal   : ", "fatal   : "};
   while (!log.empty()) {
     const std::size_t end = std::min(log.find('\n'), log.size());
-    ByteView line = log.substr(0, end);
+    const ByteView line = log.substr(0, end);
     log.remove_prefix(std::min(end + 1, log.size()));
-    line.remove_prefix(line.starts_with("@E@") ? 3 : 0);
     for (const std::string_view beginning : kBeginnings) {
       if (line.starts_with(beginning)) {
         return std::string(line.substr(beginning.size()));
@@ -313,7 +312,9 @@ std::string link_hint(const FailureContext& context, ByteView error, int code) {
     return ". Define it in one source, and declare it extern in the others; a function in a header "
            "needs inline or static";
   }
-  if (code == kOutdated) {
+  // Its version is 13.0 where NVRTC's is 13.0.88.
+  const bool is_other = !context.identity.toolchain.version.starts_with(context.linker + ".");
+  if (code == kOutdated || is_other) {
     return fmt::format(". Install nvJitLink of NVRTC's version, {}, or a later one",
                        context.identity.toolchain.version);
   }

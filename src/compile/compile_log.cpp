@@ -102,6 +102,7 @@ CompileLog parse_log(ByteView log) {
 CompileLog parse_link_log(ByteView log, const std::vector<KernelInfo>& parts,
                           std::uint32_t reserved_bytes) {
   constexpr string_view kInfo = "info    :";
+  constexpr string_view kProgress = "INFO: ";  // of 13.5, about its LTO-IR
   constexpr string_view kProperties = "Function properties for '";
   constexpr string_view kOfToolkit = "__nv_static_";  // kernels of libcudadevrt
   std::string rest;
@@ -110,6 +111,9 @@ CompileLog parse_link_log(ByteView log, const std::vector<KernelInfo>& parts,
     const std::size_t end = std::min(log.find('\n'), log.size() - 1) + 1;
     const string_view line = log.substr(0, end);
     log.remove_prefix(end);
+    if (line.substr(0, kProgress.size()) == kProgress) {
+      continue;
+    }
     if (line.substr(0, kInfo.size()) != kInfo) {
       rest += line;
     } else if (const std::size_t at = line.find(kProperties); at != string_view::npos) {

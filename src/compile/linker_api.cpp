@@ -9,6 +9,7 @@
 #include <cstdio>
 #include <cstring>
 #include <string_view>
+#include <type_traits>
 #include <vector>
 
 namespace cukiln {
@@ -43,15 +44,27 @@ void append_text(std::string& to, const std::string& text) {
   }
 }
 
+/// Removes the marks of the stream, `@O@` or `@E@`, with which nvJitLink 12.8 begins lines.
+std::string without_marks(std::string_view text) {
+  std::string out;
+  while (!text.empty()) {
+    const std::size_t end = std::min(text.find('\n'), text.size() - 1) + 1;
+    std::string_view line = text.substr(0, end);
+    text.remove_prefix(end);
+    if (line.substr(0, 3) == "@O@" || line.substr(0, 3) == "@E@") {
+      line.remove_prefix(3);
+    }
+    out += line;
+  }
+  return out;
+}
+
 /// True if a line of nvJitLink's is an error: `error   : Multiple definition of 'k' …`.
 bool says_error(std::string_view text) {
   while (!text.empty()) {
     const std::size_t end = std::min(text.find('\n'), text.size());
-    std::string_view line = text.substr(0, end);
+    const std::string_view line = text.substr(0, end);
     text.remove_prefix(std::min(end + 1, text.size()));
-    if (line.substr(0, 3) == "@E@") {
-      line.remove_prefix(3);
-    }
     for (const std::string_view kind : {"error", "fatal", "ptxas error", "ptxas fatal"}) {
       if (line.substr(0, kind.size()) == kind) {
         return true;
@@ -178,7 +191,7 @@ wire::Compiled link_with(const LinkerApi& api, const wire::Link& job) {
     append_text(out.log, read_link_log(handle, api.info_log_size, api.info_log));
     api.destroy(&handle);
   }
-  const std::string reported = capture.text();
+  const std::string reported = without_marks(capture.text());
   append_text(out.log, reported);
   constexpr int kFinalize = 9;
   code = code == 0 && says_error(reported) ? kFinalize : code;

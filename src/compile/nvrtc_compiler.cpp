@@ -39,6 +39,13 @@ constexpr std::uint64_t kUntouchedBytes = 256ull << 20;
 // Of each block's shared memory; nvJitLink 12.8 to 13.5 counts it for sm_90 only.
 constexpr std::uint32_t kReservedSharedBytes = 1024;
 
+/// The one of a name expression; null if there is none.
+const KernelInfo* symbol_named(const std::vector<KernelInfo>& symbols, const std::string& name) {
+  const auto found = std::find_if(symbols.begin(), symbols.end(),
+                                  [&](const KernelInfo& symbol) { return symbol.name == name; });
+  return found != symbols.end() ? &*found : nullptr;
+}
+
 std::string owner_line(const std::string& label) {
   std::time_t now = 0;
   std::time(&now);
@@ -560,13 +567,21 @@ Result<CompileResult> NvrtcCompiler::Run::finish_link(wire::Compiled linked) {
   const std::vector<std::string>& names = request.options.name_expressions;
   std::vector<std::string> lowered;
   for (const std::string& name : names) {
-    const auto symbol = std::find_if(parts.symbols.begin(), parts.symbols.end(),
-                                     [&](const KernelInfo& known) { return known.name == name; });
-    lowered.push_back(symbol != parts.symbols.end() ? symbol->lowered : name);
+    const KernelInfo* const symbol = symbol_named(parts.symbols, name);
+    lowered.push_back(symbol != nullptr ? symbol->lowered : name);
   }
   CompileResult result;
   result.cubin.kernels = choose_kernels(log.kernels, names, lowered);
   mark_variables(linked.image, result.cubin.kernels);
+  for (const KernelInfo& chosen : result.cubin.kernels) {
+    // nvJitLink reports the registers of every kernel.
+    if (chosen.registers == 0 && symbol_named(parts.symbols, chosen.name) == nullptr) {
+      return make_error(ErrorCode::compile_failed,
+                        "{} for {}: no source and no object has a kernel or a variable {}; an "
+                        "object's are named by their symbols, as cuobjdump -symbols lists them",
+                        job.input.label, request.target.name(), chosen.name);
+    }
+  }
   result.cubin.image = SharedBytes(std::move(linked.image));
   result.cubin.log = std::move(log.text);
   result.dependencies = parts.dependencies;

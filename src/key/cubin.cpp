@@ -51,6 +51,16 @@ Result<void> check_image(ByteView image, Target target) {
   return {};
 }
 
+bool is_executable_cubin(ByteView image) noexcept {
+  Elf64_Ehdr header{};
+  if (image.size() < sizeof header) {
+    return false;
+  }
+  std::memcpy(&header, image.data(), sizeof header);
+  return std::memcmp(header.e_ident, ELFMAG, SELFMAG) == 0 && header.e_machine == kMachineCuda &&
+         header.e_type == ET_EXEC;
+}
+
 Result<void> check_output(ByteView image, Target target, OutputKind kind) {
   constexpr std::string_view kContainer = "\xed\x43\x4e\x7f";  // of NVRTC 12.8 to 13.5
   switch (kind) {

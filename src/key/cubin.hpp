@@ -28,6 +28,10 @@ Result<void> check_image(ByteView image, Target target);
 /// number with which NVVM's containers begin. Errors: as check_image.
 Result<void> check_output(ByteView image, Target target, OutputKind kind);
 
+/// True for a cubin whose code was linked already, as any that was not compiled with -rdc=true.
+/// nvJitLink takes one among its inputs, and uses nothing of it.
+bool is_executable_cubin(ByteView image) noexcept;
+
 /// The stored form of a cubin's kernel list. Errors of decode: corrupt.
 std::string encode_kernels(const std::vector<KernelInfo>& kernels);
 Result<std::vector<KernelInfo>> decode_kernels(ByteView bytes);

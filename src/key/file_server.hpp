@@ -94,6 +94,10 @@ class FileServer {
   std::vector<Mismatch> check_all(const DependencySet& set);
   /// The label of what is at a path now, for a walk through a SetTree. The next `check` reuses it.
   SetTree::Label label(const std::string& virtual_path);
+  /// The identity of the file or folder at a path now.
+  FileIdentity identity(const std::string& virtual_path) {
+    return probe(virtual_path, false).identity;
+  }
   /// Whether a path counts as a dependency set recorded it: see VirtualRoot. A standard header's
   /// does not, served or not: this library knows what it compiles with.
   bool is_as_recorded(std::string_view virtual_path) const noexcept;

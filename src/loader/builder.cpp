@@ -7,6 +7,7 @@
 #include "base/result.hpp"
 #include "key/std_headers.hpp"
 #include "loader/compile_pipeline.hpp"
+#include "loader/link_parts.hpp"
 
 namespace cukiln {
 
@@ -146,12 +147,13 @@ void Builder::probe(CubinStore& store, const ModuleRequest& request, Purpose pur
 class Builder::PipelineCaller final : public CompilePipeline::Caller {
  public:
   PipelineCaller(Builder& builder, const ModuleRequest& request, Found found,
-                 const MayCompile& may_compile, CancelFlags cancelled)
+                 const MayCompile& may_compile, const std::atomic<bool>* call_cancelled)
       : builder_(builder),
         request_(request),
         found_(std::move(found)),
         may_compile_(may_compile),
-        cancelled_(cancelled) {}
+        call_cancelled_(call_cancelled),
+        cancelled_(builder.cancelled_, call_cancelled) {}
 
   bool is_stored() override { return found_.entry.has_value(); }
   bool look_up_again() override {
@@ -165,13 +167,17 @@ class Builder::PipelineCaller final : public CompilePipeline::Caller {
   }
   Result<void> admit() override;
   /// The daemon acquires the lease and uploads by itself.
-  bool delegates() override { return compiler_for_target().single_flight(); }
+  bool delegates() override {
+    return !request_.request.link && compiler_for_target().single_flight();
+  }
   Result<Compiler*> compiler() override { return &builder_.compiler_; }
   FileSource files() override {
     check_.reset();
     files_ = request_.files(&builder_.stats_);
     return FileSource(*files_);
   }
+
+  Result<LinkParts> parts() override;
 
   void waited_for_thread() override { telemetry().count(&Stats::singleflight_waits); }
   void waiting_for_process(const std::string& holder) override {
@@ -226,6 +232,7 @@ class Builder::PipelineCaller final : public CompilePipeline::Caller {
   const ModuleRequest& request_;
   Found found_;
   const MayCompile& may_compile_;
+  const std::atomic<bool>* const call_cancelled_;
   const CancelFlags cancelled_;
   std::string reason_;                // of the compile
   std::optional<Nvtx::Range> range_;  // since a compile was admitted
@@ -261,6 +268,16 @@ Result<void> Builder::PipelineCaller::admit() {
   return {};
 }
 
+Result<LinkParts> Builder::PipelineCaller::parts() {
+  const auto files_of_all = request_.files(&builder_.stats_);
+  const auto build = [&](const ModuleRequest& part) -> Result<BuiltPart> {
+    CUKILN_TRY(Built built, builder_.build(part, builder_.look_up(part), {}, call_cancelled_));
+    return BuiltPart{std::move(built.entry.cubin), std::move(built.entry.dependencies),
+                     built.observed, built.uses_time};
+  };
+  return build_parts(request_, *files_of_all, build, builder_.options_.jobs);
+}
+
 void Builder::PipelineCaller::count_fetched(const CompilePipeline::Outcome& outcome) {
   telemetry().hit(Tier::remote, outcome.fetch_time);
   if (outcome.not_stored && outcome.not_stored->reason == NotStored::error) {
@@ -285,6 +302,8 @@ void Builder::PipelineCaller::count_committed(const CompilePipeline::Outcome& ou
 Built Builder::PipelineCaller::take(CompilePipeline::Outcome outcome) {
   using ResultFrom = CompilePipeline::ResultFrom;
   Built built;
+  built.observed = outcome.observed;
+  built.uses_time = outcome.uses_time;
   constexpr const char* kRecorded = ", with CUDA's headers as recorded: there are none here";
   const bool is_compiled = outcome.from == ResultFrom::compiled;
   built.outcome = is_compiled ? Outcome::compiled : Outcome::hit;
@@ -347,7 +366,7 @@ Result<Built> Builder::build(const ModuleRequest& request, Found found,
     }
   }
   const CancelFlags cancel_flags(cancelled_, cancelled);
-  PipelineCaller caller(*this, request, std::move(found), may_compile, cancel_flags);
+  PipelineCaller caller(*this, request, std::move(found), may_compile, cancelled);
   CompilePipeline pipeline(caller, {.request = request.request,
                                     .canonical = request.canonical,
                                     .digest = request.digest,

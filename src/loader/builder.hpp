@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <cstddef>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -52,6 +53,8 @@ struct Built {
   std::string reason;
   std::string not_stored;
   bool store_refused = false;  ///< as in ModuleReport
+  bool observed = true;        ///< as CompileResult
+  bool uses_time = false;      ///< as CompileResult
 };
 
 /// Obtains the cubin of a request for the library: looks it up, and runs a CompilePipeline on a
@@ -62,6 +65,7 @@ class Builder {
     bool offline = false;
     std::chrono::milliseconds compile_timeout{300'000};
     std::string lock_folder;       ///< empty: single flight within this process only
+    std::size_t jobs = 1;          ///< sources of a module that links, compiled at once
     CubinStore* daemon = nullptr;  ///< looked up after the store; null: none
     RevokedKeys revoked_keys;      ///< entries that they signed are misses, and are removed
     KeyScopes key_scopes;          ///< so are entries that one of them signed for another module

@@ -23,6 +23,11 @@ constexpr Backoff::Limits kLockPolls{milliseconds(1), milliseconds(20)};
 CompilePipeline::CompilePipeline(Caller& caller, const Options& options)
     : caller_(caller), options_(options), backoff_(kLockPolls) {}
 
+Result<LinkParts> CompilePipeline::Caller::parts() {
+  return make_error(ErrorCode::internal,
+                    "a request that links was given to a caller without parts");
+}
+
 Result<CompilePipeline::Outcome> CompilePipeline::done(ResultFrom from) {
   outcome_.from = from;
   return std::move(outcome_);
@@ -88,6 +93,9 @@ bool CompilePipeline::fetch(RemoteTier::Freshness freshness) {
 Result<CompilePipeline::Outcome> CompilePipeline::compile() {
   const PhaseMeter::Scope scope(options_.meter, Phase::compile);
   CUKILN_TRY(Compiler* const compiler, caller_.compiler());
+  if (options_.request.link) {
+    CUKILN_TRY(parts_, caller_.parts());
+  }
   if (!options_.lock_folder.empty()) {
     lock_path_ = join_path(options_.lock_folder, options_.digest.hex() + ".lock");
   }
@@ -129,6 +137,7 @@ Result<CompileOutcome> CompilePipeline::attempt(Compiler& compiler, bool& is_com
       options_.trouble,
       options_.nvrtc_failure};
   job.input.expected_bytes = options_.store.peak_bytes(options_.digest);
+  job.input.parts = parts_ ? &*parts_ : nullptr;
   job.guard.lock_path = lock_path_;
   job.guard.still_needed = [this] { return !caller_.look_up_again(); };
   if (!lock_path_.empty()) {

@@ -21,9 +21,10 @@
 
 namespace cukiln {
 
-/// The steps from a request to its cubin: lookup, remote store, lease, lock, compile, verify,
-/// commit, upload. The library (`Builder`) and cukilnd (`CompileRun`) both drive it. Lease, wait
-/// and in-flight record end with `run`, however it ends. Serves one request, once. Threads: one.
+/// The steps from a request to its cubin: lookup, remote store, lease, parts (of a link), lock,
+/// compile, verify, commit, upload. The library (`Builder`) and cukilnd (`CompileRun`) both drive
+/// it. Lease, wait and in-flight record end with `run`, however it ends. Serves one request, once.
+/// Threads: one.
 class CompilePipeline {
  public:
   /// What differs between library and cukilnd.
@@ -45,6 +46,9 @@ class CompilePipeline {
     virtual Result<Compiler*> compiler() = 0;
     /// The files for one attempt to compile. Valid until the next call.
     virtual FileSource files() = 0;
+    /// The compiled sources of a request that links: each is found or compiled by a pipeline of its
+    /// own. Called before the lock is taken, since a compile may wait for a lock of its own.
+    virtual Result<LinkParts> parts();
 
     // Events, for counters and logs.
     virtual void waited_for_thread() {}
@@ -120,6 +124,7 @@ class CompilePipeline {
   Outcome outcome_;
   RemoteTier* upload_to_ = nullptr;  ///< null: the compiler uploads, or nothing does
   bool delegates_ = false;
+  std::optional<LinkParts> parts_;
   std::string lock_path_;  ///< empty: none, or it was waited for too long
   std::chrono::steady_clock::time_point deadline_;
   Backoff backoff_;  // between looks at the lock

@@ -127,6 +127,19 @@ inline EntryJson json_of(const EntrySummary& summary, const StoreEntry& entry,
   }
   json["request"]["headers"] = std::move(headers);
   json["request"]["working_folder"] = program.working_folder;
+  json["request"]["link"] = nullptr;
+  if (fields.link) {
+    EntryJson objects = EntryJson::array();
+    for (const RequestFields::Source& object : fields.link->objects) {
+      objects.push_back(EntryJson{
+          {"path", object.path}, {"digest", object.digest.hex()}, {"bytes", object.size}});
+    }
+    const Toolchain& linker = fields.link->linker;
+    json["request"]["link"] =
+        EntryJson{{"linker", {{"version", linker.version}, {"digest", linker.content.hex()}}},
+                  {"options", fields.link->options},
+                  {"objects", std::move(objects)}};
+  }
   json["dropped_flags"] = dropped_flags(summary.labels);
   json["log"] = entry.cubin.log;
   return json;

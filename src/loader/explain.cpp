@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <limits>
+#include <optional>
 
 #include "base/result.hpp"
 #include "compile/time_use.hpp"
@@ -53,6 +54,30 @@ std::vector<std::string> flags_of(const RequestFields& fields) {
   return flags;
 }
 
+std::vector<std::string> described(const std::vector<RequestFields::Source>& files) {
+  std::vector<std::string> texts;
+  for (const RequestFields::Source& file : files) {
+    texts.push_back(describe(file));
+  }
+  return texts;
+}
+
+void compare_links(const std::optional<RequestFields::Link>& was,
+                   const std::optional<RequestFields::Link>& now, std::vector<Difference>& out) {
+  const auto text = [](const std::optional<RequestFields::Link>& link) {
+    return link ? "nvjitlink " + link->linker.version + " " + short_digest(link->linker.content)
+                : std::string();
+  };
+  if (text(was) != text(now)) {
+    out.push_back({"linker", text(was), text(now)});
+  }
+  const RequestFields::Link none;
+  const RequestFields::Link& a = was ? *was : none;
+  const RequestFields::Link& b = now ? *now : none;
+  compare_lists("link option", a.options, b.options, out);
+  compare_lists("object", described(a.objects), described(b.objects), out);
+}
+
 std::vector<Difference> compare(const RequestFields& was, const RequestFields& now) {
   std::vector<Difference> out;
   if (was.key_format != now.key_format) {
@@ -84,14 +109,8 @@ std::vector<Difference> compare(const RequestFields& was, const RequestFields& n
   if (a_program.working_folder != b_program.working_folder) {
     out.push_back({"working folder", a_program.working_folder, b_program.working_folder});
   }
-  const auto described = [](const std::vector<RequestFields::Source>& headers) {
-    std::vector<std::string> texts;
-    for (const RequestFields::Source& header : headers) {
-      texts.push_back(describe(header));
-    }
-    return texts;
-  };
   compare_lists("header given as text", described(was.headers), described(now.headers), out);
+  compare_links(was.link, now.link, out);
   compare_lists("flag", flags_of(was), flags_of(now), out);
   compare_lists("name expression", was.options.name_expressions, now.options.name_expressions, out);
   return out;

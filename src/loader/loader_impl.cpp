@@ -144,16 +144,17 @@ Result<KernelLoader::Impl::Resolved> KernelLoader::Impl::resolve(const ModuleSpe
   if (purpose == Builder::Purpose::use) {
     recorder.note(spec, wanted);
   }
+  CUKILN_TRY(const LinkMode mode, link_mode_of(spec));
   const auto find_toolchains = [&] {
     const PhaseMeter::Scope scope(meter, Phase::find);
-    return toolchains->usable_for(wanted);
+    return toolchains->usable_for(wanted, mode != LinkMode::none);
   };
   const auto make_request = [&](const ChosenTarget& usable) -> Result<ModuleRequest> {
     const PhaseMeter::Scope scope(meter, Phase::hash);
     Compiler& own = compiler->for_target(usable.target);
     const std::vector<std::string> toolkit = own.toolkit_folders();
-    CUKILN_TRY(ModuleRequest made,
-               make_module_request(spec, usable.target, usable.toolchain, toolkit, &stat_cache));
+    CUKILN_TRY(ModuleRequest made, make_module_request(spec, usable.target, usable.toolchain,
+                                                       toolkit, &stat_cache, usable.linker));
     if (toolkit.empty() && !own.toolchain()) {
       made.count_toolkit_as_recorded();
     }

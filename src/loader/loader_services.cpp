@@ -15,8 +15,10 @@ namespace {
 
 constexpr std::string_view kArchitecture = "--gpu-architecture=";
 
-/// Returns the recorded options with the target's virtual architecture instead of the real one.
+/// Returns the recorded options with the target's virtual architecture instead of the real one, and
+/// without LTO, which gives no PTX.
 CompileOptions to_ptx(CompileOptions options, Target target) {
+  std::erase(options.arguments, kLtoArgument);
   for (std::string& argument : options.arguments) {
     if (argument.starts_with(kArchitecture)) {
       const std::string name = target.name();  // sm_100a

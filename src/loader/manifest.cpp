@@ -10,6 +10,7 @@
 
 #include "base/file.hpp"
 #include "base/result.hpp"
+#include "loader/link_options.hpp"
 
 namespace cukiln {
 
@@ -78,6 +79,15 @@ Result<void> read_named_headers(const Json& value, const std::string& where, Mod
   return {};
 }
 
+Result<LinkMode> read_link(const Json& value, const std::string& where) {
+  for (const LinkMode mode : {LinkMode::none, LinkMode::rdc, LinkMode::lto}) {
+    if (value.is_string() && value.get_ref<const std::string&>() == name_of(mode)) {
+      return mode;
+    }
+  }
+  return wrong(where, "\"none\", \"rdc\" or \"lto\"", value);
+}
+
 using ResolveFolder = std::function<std::string(const std::string& path)>;
 
 Result<ModuleSpec> read_module(const Json& object, const std::string& where,
@@ -116,6 +126,12 @@ Result<ModuleSpec> read_module(const Json& object, const std::string& where,
         return wrong(at, "a folder", value);
       }
       module.working_folder = resolve_folder(value.get<std::string>());
+    } else if (key == "link") {
+      CUKILN_TRY(module.link, read_link(value, at));
+    } else if (key == "objects") {
+      CUKILN_TRY(const auto paths, strings_of(value, at));
+      std::transform(paths.begin(), paths.end(), std::back_inserter(module.objects),
+                     resolve_folder);
     } else if (key == "std_shims") {
       if (!value.is_boolean()) {
         return wrong(at, "true or false", value);
@@ -135,7 +151,8 @@ Result<ModuleSpec> read_module(const Json& object, const std::string& where,
     } else {
       return make_error(ErrorCode::invalid_argument,
                         "manifest, {}: unknown field; expected name, sources, include, define, "
-                        "named_headers, flags, working_folder, std_shims, names or targets",
+                        "named_headers, flags, working_folder, std_shims, link, objects, names or "
+                        "targets",
                         at);
     }
   }

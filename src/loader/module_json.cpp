@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "key/nvcc_flags.hpp"
+#include "loader/link_options.hpp"
 #include "loader/module_request.hpp"
 
 namespace cukiln {
@@ -66,6 +67,13 @@ Json module_json(const ModuleSpec& spec, Target target) {
   if (!spec.std_shims) {
     module["std_shims"] = false;
   }
+  if (const LinkMode mode = spec.link != LinkMode::none ? spec.link : flags->link;
+      mode != LinkMode::none) {
+    module["link"] = name_of(mode);
+  }
+  for (const std::string& object : spec.objects) {
+    module["objects"].push_back(recorded_path(object));
+  }
   return module;
 }
 
@@ -78,7 +86,8 @@ std::string manifest_line(const ModuleSpec& spec, Target target) {
   for (const Json& source : module["sources"]) {
     line["sources"].push_back(OrderedJson(source["path"]));
   }
-  for (const char* field : {"include", "define", "flags", "names", "working_folder", "std_shims"}) {
+  for (const char* field :
+       {"include", "define", "flags", "names", "working_folder", "std_shims", "link", "objects"}) {
     if (module.contains(field) && !(module[field].is_structured() && module[field].empty())) {
       line[field] = OrderedJson(module[field]);
     }

@@ -7,14 +7,18 @@
 
 #include "base/file.hpp"
 #include "base/result.hpp"
+#include "key/cubin.hpp"
 #include "key/name_expression.hpp"
 #include "key/nvcc_flags.hpp"
+#include "loader/link_options.hpp"
 
 namespace cukiln {
 
 namespace {
 
 constexpr std::string_view kDefaultStandard = "c++17";
+
+constexpr std::uint64_t kMaxObjectBytes = 256ull << 20;
 
 // A source of at most this size is hashed: that is faster than looking up its digest.
 constexpr std::size_t kMaxHashedBytes = 4096;
@@ -168,7 +172,10 @@ Result<void> check_no_nul(const ModuleSpec& spec) {
   }
   CUKILN_CHECK(check("working folder", spec.working_folder));
   const std::pair<const char*, const std::vector<std::string>&> lists[] = {
-      {"include folder", spec.include}, {"flag", spec.flags}, {"name expression", spec.names}};
+      {"include folder", spec.include},
+      {"flag", spec.flags},
+      {"name expression", spec.names},
+      {"object", spec.objects}};
   for (const auto& [what, texts] : lists) {
     for (const std::string& text : texts) {
       CUKILN_CHECK(check(what, text));
@@ -187,6 +194,45 @@ std::string joined(const std::vector<std::string>& parts) {
     text.append(text.empty() ? "" : " ").append(part);
   }
   return text;
+}
+
+/// Adds what makes parts of the sources, and the objects. The other arguments are complete before.
+Result<void> add_link(const ModuleSpec& spec, LinkMode mode, const Toolchain& linker,
+                      ModuleRequest& out) {
+  if (mode == LinkMode::none) {
+    return spec.objects.empty()
+               ? Result<void>()
+               : make_error(
+                     ErrorCode::invalid_argument,
+                     "module \"{}\" has the object {} and does not link: expected link to be "
+                     "rdc or lto",
+                     spec.name, spec.objects.front());
+  }
+  std::vector<std::string>& arguments = out.request.options.arguments;
+  LinkStep& step = out.request.link.emplace();
+  step.options = link_options(mode, out.request.target, arguments);
+  step.linker = linker;
+  arguments.emplace_back(mode == LinkMode::lto ? kLtoArgument : kRdcArgument);
+  for (std::size_t i = 0; i < spec.objects.size(); ++i) {
+    const std::filesystem::path path = absolute_path(spec.objects[i]);
+    CUKILN_TRY(FileContent content, read_file(path.string(), kMaxObjectBytes));
+    if (content.bytes.empty()) {
+      return make_error(ErrorCode::invalid_argument,
+                        "the object {} is empty: expected a cubin, fatbin, host object, library, "
+                        "PTX or LTO-IR",
+                        spec.objects[i]);
+    }
+    if (is_executable_cubin(content.bytes)) {
+      return make_error(ErrorCode::invalid_argument,
+                        "the object {} is an executable cubin, which cannot be linked again: "
+                        "expected a relocatable one, compiled with -rdc=true and not linked",
+                        spec.objects[i]);
+    }
+    const std::string root = fmt::format("{}/{}", kObjectRoot, i);
+    out.roots.push_back({root, {path.parent_path().string()}});
+    step.objects.emplace_back(root + "/" + path.filename().string(), std::move(content.bytes));
+  }
+  return {};
 }
 
 /// Adds the options that name no folder, in the order that ModuleSpec documents.
@@ -245,6 +291,9 @@ void add_labels(const ModuleSpec& spec, ModuleRequest& out) {
   }
   out.labels = {out.name, source.filename().string(), out.request.target.name(),
                 std::move(shown_flags), "nvrtc " + out.request.toolchain.version};
+  if (out.request.link) {
+    out.labels.compiler += ", nvjitlink " + out.request.link->linker.version;
+  }
 }
 
 }  // namespace
@@ -333,6 +382,20 @@ std::optional<ModuleRequest> ModuleRequest::with_true_digests(StatCache& stats) 
   return corrected;
 }
 
+Result<LinkMode> link_mode_of(const ModuleSpec& spec) {
+  static constexpr std::string_view kBeginnings[] = {"-dc",        "-dlto",   "-rdc",
+                                                     "--device-c", "--dlink", "--relocatable"};
+  const bool may_link = std::any_of(spec.flags.begin(), spec.flags.end(), [](const auto& flag) {
+    return std::any_of(std::begin(kBeginnings), std::end(kBeginnings),
+                       [&](std::string_view beginning) { return flag.starts_with(beginning); });
+  });
+  if (spec.link != LinkMode::none || !may_link) {  // every lookup asks: nearly always
+    return spec.link;
+  }
+  CUKILN_TRY(const TranslatedFlags flags, translate_flags(spec.flags));
+  return flags.link;
+}
+
 Result<std::vector<Target>> explicit_targets(const ModuleSpec& spec) {
   if (!spec.targets.empty()) {
     return spec.targets;
@@ -344,7 +407,7 @@ Result<std::vector<Target>> explicit_targets(const ModuleSpec& spec) {
 Result<ModuleRequest> make_module_request(const ModuleSpec& spec, Target target,
                                           const Toolchain& toolchain,
                                           const std::vector<std::string>& toolkit_folders,
-                                          StatCache* stats) {
+                                          StatCache* stats, const Toolchain& linker) {
   CUKILN_CHECK(check_no_nul(spec));
   ModuleRequest out;
   out.spec = &spec;
@@ -353,9 +416,10 @@ Result<ModuleRequest> make_module_request(const ModuleSpec& spec, Target target,
   CUKILN_CHECK(add_named_headers(spec, out));
   add_options(spec, flags, target, out);
   add_include_folders(spec, flags, toolkit_folders, out);
-  out.request.options.arguments.emplace_back("--ptxas-options=-v");  // the resources, in the log
   out.request.target = target;
   out.request.toolchain = toolchain;
+  CUKILN_CHECK(add_link(spec, spec.link != LinkMode::none ? spec.link : flags.link, linker, out));
+  out.request.options.arguments.emplace_back("--ptxas-options=-v");  // the resources, in the log
   out.canonical = out.request.canonical();
   out.digest = CompileRequest::digest_of(out.canonical);
   out.kernel_names = canonical_names(spec.names, flags.standard);
@@ -363,6 +427,24 @@ Result<ModuleRequest> make_module_request(const ModuleSpec& spec, Target target,
   out.reported_flags = std::move(flags.reported);
   add_labels(spec, out);
   return out;
+}
+
+ModuleRequest part_of(const ModuleRequest& whole, std::size_t index,
+                      std::vector<std::string> names) {
+  ModuleRequest part = whole;
+  const VirtualSource& source = whole.request.sources[index];
+  part.request.sources = {source};
+  part.source_files = {whole.source_files[index]};
+  part.request.link.reset();
+  std::sort(names.begin(), names.end());
+  part.request.options.name_expressions = names;
+  part.kernel_names = std::move(names);
+  part.canonical = part.request.canonical();
+  part.digest = CompileRequest::digest_of(part.canonical);
+  part.source = source.path.substr(source.path.rfind('/') + 1);
+  part.labels.source = part.source;
+  part.labels.compiler = "nvrtc " + part.request.toolchain.version;
+  return part;
 }
 
 }  // namespace cukiln

@@ -78,16 +78,27 @@ VirtualRoot toolkit_root(std::vector<std::string> folders, bool std_shims);
 /// process's folder and that does not exist any more.
 std::string working_folder_of(const ModuleSpec& spec);
 
+/// Returns how a spec's sources are linked: as it says, or as its flags do. Errors:
+/// invalid_argument.
+Result<LinkMode> link_mode_of(const ModuleSpec& spec);
+
 /// Returns the targets of a spec, or those in its flags; empty if it has none. Errors:
 /// invalid_argument.
 Result<std::vector<Target>> explicit_targets(const ModuleSpec& spec);
 
 /// Creates the request of a spec for a target. Texts in memory are borrowed, so `spec` must outlive
-/// it. Digests of files come from `stats`, which may be null, if it knows their stamps.
-/// Errors: invalid_argument (flags, no source, too large), not_found (a source is not there), io.
+/// it. Digests of files come from `stats`, which may be null, if it knows their stamps. `linker` is
+/// that of a spec that links, else not used.
+/// Errors: invalid_argument (flags, no source, too large, objects without a link), not_found (a
+/// source or an object is not there), io.
 Result<ModuleRequest> make_module_request(const ModuleSpec& spec, Target target,
                                           const Toolchain& toolchain,
                                           const std::vector<std::string>& toolkit_folders,
-                                          StatCache* stats = nullptr);
+                                          StatCache* stats = nullptr, const Toolchain& linker = {});
+
+/// Returns the request of one source of a request that links, with those name expressions that it
+/// is to resolve. It has the whole module's name, roots and files in memory.
+ModuleRequest part_of(const ModuleRequest& whole, std::size_t index,
+                      std::vector<std::string> names);
 
 }  // namespace cukiln

@@ -1,13 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
-#include <atomic>
-#include <functional>
 #include <optional>
-#include <thread>
 
 #include "base/mutex.hpp"
 #include "base/result.hpp"
 #include "loader/loader_impl.hpp"
+#include "loader/run_parallel.hpp"
 
 namespace cukiln {
 
@@ -44,26 +42,6 @@ std::size_t text_bytes(const ModuleRequest& request) {
     bytes += header.text.size();
   }
   return bytes;
-}
-
-/// Runs `work(i)` for i < count on up to `threads` threads, the calling one included. The others
-/// have ended when it returns.
-void run_parallel(std::size_t count, std::size_t threads,
-                  const std::function<void(std::size_t)>& work) {
-  std::atomic<std::size_t> next{0};
-  const auto body = [&] {
-    for (std::size_t i = next++; i < count; i = next++) {
-      work(i);
-    }
-  };
-  std::vector<std::jthread> helpers;
-  try {
-    for (std::size_t t = 1; t < std::min(threads, count); ++t) {
-      helpers.emplace_back(body);
-    }
-  } catch (const std::exception&) {  // no more threads: continue with those there are
-  }
-  body();
 }
 
 /// The host's callback. An exception is caught and logged, and ends the calls.

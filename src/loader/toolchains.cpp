@@ -12,28 +12,39 @@
 
 namespace cukiln {
 
-Result<std::vector<ChosenTarget>> Toolchains::usable_for(Target wanted) {
+Result<std::vector<ChosenTarget>> Toolchains::usable_for(Target wanted, bool links) {
   auto present = choose_target(compiler_, wanted);
+  if (present && links) {
+    auto linker = compiler_.for_target(present->target).linker();
+    if (!linker) {
+      present = std::move(linker).error();
+    } else {
+      present->linker = *std::move(linker);
+    }
+  }
   if (present) {
     return std::vector<ChosenTarget>{*std::move(present)};
   }
   if (present.error().code() == ErrorCode::invalid_argument) {
     return std::move(present).error();
   }
-  CUKILN_TRY(const std::vector<Toolchain> stored, of_entries());
-  if (stored.empty()) {
-    return std::move(present).error();
-  }
+  CUKILN_TRY(const std::vector<Stored> stored, of_entries());
   std::vector<ChosenTarget> usable;
   for (const Target target : target_and_families(wanted)) {
-    for (const Toolchain& toolchain : stored) {
-      usable.push_back({target, toolchain});
+    std::set<ContentHash> seen;
+    for (const Stored& one : stored) {
+      if (links ? one.linker.has_value() : seen.insert(one.toolchain.content).second) {
+        usable.push_back({target, one.toolchain, one.linker.value_or(Toolchain{})});
+      }
     }
+  }
+  if (usable.empty()) {
+    return std::move(present).error();
   }
   return usable;
 }
 
-Result<std::vector<Toolchain>> Toolchains::of_entries() {
+Result<std::vector<Toolchains::Stored>> Toolchains::of_entries() {
   {
     const ForkSafeLock lock(mutex_);
     if (!stored_.empty()) {
@@ -41,7 +52,7 @@ Result<std::vector<Toolchain>> Toolchains::of_entries() {
     }
   }
   CUKILN_TRY(const auto entries, store_.list());
-  std::vector<Toolchain> stored;
+  std::vector<Stored> stored;
   std::set<std::string> seen;
   for (const EntrySummary& summary : entries) {
     if (!seen.insert(summary.labels.compiler).second) {
@@ -49,7 +60,8 @@ Result<std::vector<Toolchain>> Toolchains::of_entries() {
     }
     if (const Lookup entry = store_.peek(summary.key); entry && *entry) {
       if (const auto fields = RequestFields::parse((*entry)->request_canonical)) {
-        stored.push_back(fields->toolchain);
+        stored.push_back(
+            {fields->toolchain, fields->link ? std::optional(fields->link->linker) : std::nullopt});
       }
     }
   }

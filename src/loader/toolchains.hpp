@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <optional>
 #include <vector>
 
 #include "base/mutex.hpp"
@@ -17,18 +18,23 @@ class Toolchains {
  public:
   Toolchains(CubinStore& store, Compiler& compiler) : store_(store), compiler_(compiler) {}
 
-  /// Errors: those of choose_target, if the store has no entry either; invalid_argument (NVRTC
-  /// knows neither the target nor a family of it).
-  Result<std::vector<ChosenTarget>> usable_for(Target wanted);
+  /// For a module that `links` each has a linker. Errors: those of choose_target and of
+  /// Compiler::linker, if the store has no entry either; invalid_argument (NVRTC knows neither the
+  /// target nor a family of it).
+  Result<std::vector<ChosenTarget>> usable_for(Target wanted, bool links = false);
 
  private:
-  /// Returns the toolchains of the store's entries.
-  Result<std::vector<Toolchain>> of_entries();
+  struct Stored {
+    Toolchain toolchain;
+    std::optional<Toolchain> linker;
+  };
+  /// Returns the toolchains of the store's entries, with the linkers of those that were linked.
+  Result<std::vector<Stored>> of_entries();
 
   CubinStore& store_;
   Compiler& compiler_;
   Mutex mutex_;
-  std::vector<Toolchain> stored_ CUKILN_GUARDED_BY(mutex_);  // empty if there is a compiler
+  std::vector<Stored> stored_ CUKILN_GUARDED_BY(mutex_);  // empty if there is a compiler
 };
 
 }  // namespace cukiln

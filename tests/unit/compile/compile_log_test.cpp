@@ -51,6 +51,7 @@ TEST_CASE("nvJitLink's report becomes kernels, completed by what the parts repor
       "info    : used 24 registers, used 0 barriers, 0 stack, 1280 bytes smem, 0 bytes lmem\n"
       "info    : Function properties for 'plain':\n"
       "info    : used 9 registers, used 0 barriers, 0 stack, 0 bytes smem, 0 bytes lmem\n"
+      "INFO: NVVM70 LTOIR Container created (2360 bytes)\n"
       "warning : something\n";
   KernelInfo part;
   part.name = part.lowered = "second";

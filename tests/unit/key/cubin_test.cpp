@@ -2,7 +2,9 @@
 #include "key/cubin.hpp"
 
 #include <doctest/doctest.h>
+#include <elf.h>
 
+#include <cstring>
 #include <string>
 
 using namespace cukiln;
@@ -27,4 +29,20 @@ TEST_CASE("fault 215: what is stored is of the kind that was asked for, and whol
   CHECK_FALSE(check_output(ptx.substr(0, 30), target, OutputKind::ptx));
   CHECK_FALSE(check_output(ptx + std::string(1, '\0'), target, OutputKind::ptx));
   CHECK_FALSE(check_output(container.substr(0, 3), target, OutputKind::optix_ir));
+}
+
+TEST_CASE("a cubin that was linked already is told by its header") {
+  const auto elf = [](std::uint16_t type, std::uint16_t machine) {
+    Elf64_Ehdr header{};
+    std::memcpy(header.e_ident, ELFMAG, SELFMAG);
+    header.e_type = type;
+    header.e_machine = machine;
+    return std::string(reinterpret_cast<const char*>(&header), sizeof header);
+  };
+  constexpr std::uint16_t kCuda = 190;
+  CHECK(is_executable_cubin(elf(ET_EXEC, kCuda)));
+  CHECK_FALSE(is_executable_cubin(elf(ET_REL, kCuda)));
+  CHECK_FALSE(is_executable_cubin(elf(ET_EXEC, EM_X86_64)));
+  CHECK_FALSE(is_executable_cubin(elf(ET_EXEC, kCuda).substr(0, 63)));
+  CHECK_FALSE(is_executable_cubin(std::string(64, '\0')));
 }

@@ -56,6 +56,19 @@ TEST_CASE("a manifest may say what its flags are relative to; else it is its fol
         "/m/n/");
 }
 
+TEST_CASE("a manifest's modules may be linked, with objects relative to its folder") {
+  const auto manifest = Manifest::parse(
+      R"({"format": 1, "modules": [
+          {"name": "a", "sources": ["a.cu", "b.cu"], "link": "lto", "objects": ["lib/x.a", "/y.o"]},
+          {"name": "b", "sources": ["a.cu"], "link": "rdc"}, {"name": "c", "sources": ["a.cu"]}]})",
+      "/m");
+  REQUIRE(manifest);
+  CHECK(manifest->modules().at(0).link == LinkMode::lto);
+  CHECK(manifest->modules().at(0).objects == std::vector<std::string>{"/m/lib/x.a", "/y.o"});
+  CHECK(manifest->modules().at(1).link == LinkMode::rdc);
+  CHECK(manifest->modules().at(2).link == LinkMode::none);
+}
+
 TEST_CASE("a wrong manifest is refused with the place and what was found there") {
   const std::pair<const char*, const char*> cases[] = {
       {"{", "not JSON"},
@@ -74,6 +87,10 @@ TEST_CASE("a wrong manifest is refused with the place and what was found there")
        "define.A"},
       {R"({"format": 1, "modules": [{"name": "a", "sources": ["a.cu"], "working_folder": 1}]})",
        "modules[0].working_folder"},
+      {R"({"format": 1, "modules": [{"name": "a", "sources": ["a.cu"], "link": "LTO"}]})",
+       "modules[0].link: expected \"none\", \"rdc\" or \"lto\", found \"LTO\""},
+      {R"({"format": 1, "modules": [{"name": "a", "sources": ["a.cu"], "objects": [""]}]})",
+       "modules[0].objects[0]"},
       {R"({"format": 1, "modules": [{"name": "a", "sources": ["a.cu"], "std_shims": 0}]})",
        "modules[0].std_shims: expected true or false, found 0"},
       {R"({"format": 1, "modules": [{"name": "a", "sources": ["a.cu"]},

@@ -24,20 +24,27 @@ class MaybeCompiler final : public Compiler {
     CUKILN_CHECK(toolchain());
     return known;
   }
+  Result<Toolchain> linker() override {
+    return links ? Result<Toolchain>({"13.0", {}})
+                 : Result<Toolchain>(make_error(ErrorCode::not_found, "there is no nvJitLink"));
+  }
   std::vector<std::string> toolkit_folders() override { return {}; }
   Result<CompileOutcome> compile(const CompileJob&) override { return CompileOutcome(); }
   bool there = true;
+  bool links = true;
   std::vector<Target> known{{100, 'a'}, {100, 'f'}};
 };
 
 /// A MapStore that lists one entry, for sm_100f.
 class OneEntryStore final : public CubinStore {
  public:
-  OneEntryStore() {
+  explicit OneEntryStore(LinkMode link = LinkMode::none) {
     ModuleSpec spec;
     spec.name = "demo";
     spec.sources = {Source::memory("demo.cu", "void k();")};
-    const ModuleRequest request = *make_module_request(spec, {100, 'f'}, {"12.9.86", {}}, {});
+    spec.link = link;
+    const ModuleRequest request =
+        *make_module_request(spec, {100, 'f'}, {"12.9.86", {}}, {}, nullptr, {"12.9", {}});
     CompileResult result;
     result.cubin.image = SharedBytes(std::string("image"));
     const StoreEntry entry = make_entry(request.request, request.canonical, request.labels, result);
@@ -108,4 +115,27 @@ TEST_CASE("without NVRTC a target and its families are looked up for the store's
   const auto none = Toolchains(empty, compiler).usable_for({107, 'a'});
   REQUIRE_FALSE(none);
   CHECK(none.error().code() == ErrorCode::not_found);
+}
+
+TEST_CASE("a module that links has the linker at hand, else those of entries that were linked") {
+  MaybeCompiler compiler;
+  const auto linkers_of = [&](CubinStore& store) {
+    const auto usable = Toolchains(store, compiler).usable_for({100, 'a'}, true);
+    std::string text = usable ? "" : usable.error().message();
+    for (const ChosenTarget& one : usable ? *usable : std::vector<ChosenTarget>()) {
+      text += one.target.name() + " " + one.toolchain.version + "+" + one.linker.version + "; ";
+    }
+    return text;
+  };
+  OneEntryStore plain;
+  OneEntryStore linked(LinkMode::lto);
+  CHECK(linkers_of(plain) == "sm_100a 13.0.88+13.0; ");
+  compiler.links = false;  // an NVRTC without nvJitLink
+  CHECK(linkers_of(plain) == "there is no nvJitLink");
+  CHECK(linkers_of(linked) == "sm_100a 12.9.86+12.9; sm_100f 12.9.86+12.9; ");
+  compiler.there = false;
+  CHECK(linkers_of(linked) == "sm_100a 12.9.86+12.9; sm_100f 12.9.86+12.9; ");
+  // its toolchain serves modules that do not link as well
+  CHECK(text_of(*Toolchains(linked, compiler).usable_for({100, 'a'})) ==
+        "sm_100a 12.9.86; sm_100f 12.9.86; ");
 }

@@ -1,0 +1,140 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Modules whose sources are compiled by themselves and linked: options, flags, manifests, what is shown of them."""
+
+import json
+import unittest
+
+from cli import BINARIES, CUKILN, FAILED, USAGE, CliTest
+
+CALLER = """#include "factor.h"
+__device__ int twice(int x);
+extern "C" __global__ void first(int* p) { p[threadIdx.x] = twice(p[threadIdx.x]); }
+"""
+CALLEE = """#include "factor.h"
+__device__ int twice(int x) { return FACTOR * x; }
+extern "C" __global__ void second(int* p) { p[threadIdx.x] = twice(1); }
+"""
+PTX = ".version 8.0\n.target sm_90\n.address_size 64\n.visible .entry extra() { ret; }\n"
+LINE = ("a.cu", "b.cu", "--arch", "sm_90a")
+
+
+class Link(CliTest):
+    def setUp(self):
+        super().setUp()
+        self.write("factor.h", "#define FACTOR 2\n")
+        self.write("a.cu", CALLER)
+        self.write("b.cu", CALLEE)
+
+    def only(self, *arguments):
+        (module,) = self.compile(*arguments)
+        return module
+
+    def kernels(self, module):
+        return sorted(kernel["name"] for kernel in module["kernels"])
+
+    def test_sources_are_one_module_and_one_hit(self):
+        for given in (("--link", "rdc"), ("--link", "lto")):
+            first = self.only(*LINE, *given)
+            self.assertEqual((first["outcome"], self.kernels(first)), ("compiled", ["first", "second"]))
+            second = self.only(*LINE, *given)
+            self.assertEqual((second["outcome"], second["key"]), ("hit", first["key"]))
+
+    def test_flags_of_nvcc_mean_the_same(self):
+        cases = (("rdc", ["-rdc=true"]), ("rdc", ["-dc"]), ("lto", ["-dlto"]), ("lto", ["-rdc=true", "-dlto"]))
+        for mode, flags in cases:
+            module = self.only(*LINE, "--link", mode)
+            self.assertEqual(self.only(*LINE, *flags)["key"], module["key"])
+        self.assertEqual(len(self.compile("b.cu", "a.cu", "--arch", "sm_90a", "-rdc=false", expect=FAILED)), 2)
+
+    def test_an_edit_compiles_one_source(self):
+        self.only(*LINE, "--link", "rdc")
+        before = self.run_json("stats")["compiles"]
+        self.write("b.cu", CALLEE + "// edited\n")
+        self.assertEqual(self.only(*LINE, "--link", "rdc")["outcome"], "compiled")
+        self.assertEqual(self.run_json("stats")["compiles"] - before, 2)  # the source, and the link
+
+    def test_a_hit_needs_the_linked_entry_only(self):
+        key = self.only(*LINE, "--link", "lto")["key"]
+        others = [entry["key"] for entry in self.run_json("ls")["entries"] if entry["key"] != key]
+        self.assertEqual(len(others), 2)
+        self.run_cli("rm", *others)
+        self.assertEqual(self.only(*LINE, "--link", "lto")["outcome"], "hit")
+        self.run_cli("export", "-o", "b.ckb", key)
+        self.run_cli("rm", "--all")
+        self.run_cli("import", "b.ckb", "--insecure")
+        self.assertEqual(self.only(*LINE, "--link", "lto")["outcome"], "hit")
+
+    def test_explain_names_what_changed(self):
+        self.write("x.ptx", PTX)
+        link = ("--link", "rdc", "--object", "x.ptx")
+        self.only(*LINE, *link)
+        self.assertEqual(self.run_json("explain", *LINE, *link)["outcome"], "hit")
+        self.write("x.ptx", PTX + "// edited\n")
+        differences = self.run_json("explain", *LINE, *link)["differences"]
+        self.assertEqual([difference["field"] for difference in differences], ["object"])
+        self.assertIn("x.ptx", differences[0]["now"])
+        self.write("x.ptx", PTX)
+        self.write("factor.h", "#define FACTOR 3\n")
+        differences = self.run_json("explain", *LINE, *link)["differences"]
+        self.assertEqual([difference["field"] for difference in differences], ["header changed"])
+
+    def test_show_has_the_link(self):
+        self.write("x.ptx", PTX)
+        key = self.only(*LINE, "--link", "lto", "--object", "x.ptx", "--flag", "-lineinfo")["key"]
+        request = self.run_json("show", key)["request"]
+        self.assertEqual(request["key_format"], 5)
+        self.assertEqual([source["path"] for source in request["sources"]], ["/cukiln/src/a.cu", "/cukiln/src/b.cu"])
+        self.assertEqual(request["link"]["options"], ["-arch=sm_90a", "-lto", "-lineinfo", "-verbose"])
+        self.assertEqual([one["path"] for one in request["link"]["objects"]], ["/cukiln/obj/0/x.ptx"])
+        page = self.run_cli("show", key).out
+        self.assertIn("nvjitlink " + request["link"]["linker"]["version"], page)
+        self.assertIn("/cukiln/obj/0/x.ptx", page)
+        for entry in self.run_json("ls")["entries"]:
+            if entry["key"] != key:  # a part
+                self.assertEqual(self.run_json("show", entry["key"])["request"]["output"], "lto-ir")
+                self.assertIn("for sm_90a, lto-ir of ", self.run_cli("show", entry["key"]).out)
+
+    def test_a_name_means_what_was_linked(self):
+        key = self.only(*LINE, "--link", "rdc")["key"]
+        self.assertEqual(len(self.run_json("ls")["entries"]), 3)
+        self.assertEqual(self.run_json("show", "a")["key"], key)
+        self.assertEqual(self.run_json("show", "a", "--arch", "sm_90a")["key"], key)
+
+    def test_manifests_and_recorded_ones(self):
+        self.write("x.ptx", PTX)
+        module = {"name": "m", "sources": ["a.cu", "b.cu"], "link": "rdc", "objects": ["x.ptx"], "targets": ["sm_90a"]}
+        self.write("m.json", json.dumps({"format": 1, "modules": [module]}))
+        report = self.run_json("preload", "m.json", "--no-load")
+        self.assertEqual(report["compiled"], 1)
+        self.assertEqual(self.kernels(report["modules"][0]), ["extra", "first", "second"])
+        line = (*LINE, "--link", "rdc", "--object", "x.ptx")
+        self.run_cli("record", "-o", "r.json", "--", CUKILN, "compile", *line)
+        (recorded,) = json.loads((self.folder / "r.json").read_text())["modules"]
+        self.assertEqual((recorded["link"], recorded["objects"]), ("rdc", ["x.ptx"]))
+        self.assertEqual(self.run_json("preload", "r.json", "--no-load")["hits"], 1)
+
+    def test_wrong_links(self):
+        self.assertIn("expected rdc or lto", self.run_cli("compile", *LINE, "--link", "all", expect=USAGE).err)
+        self.assertIn("does not link", self.run_cli("compile", "b.cu", "--object", "a.cu", expect=None).err)
+        missing = self.run_cli("compile", *LINE, "--link", "rdc", "--object", "none.o", expect=None)
+        self.assertNotEqual(missing.code, 0)
+        self.assertIn("none.o", missing.err)
+        undefined = self.run_cli("compile", "a.cu", "--arch", "sm_90a", "--link", "rdc", expect=FAILED)
+        self.assertIn("Undefined reference to '_Z5twicei' in", undefined.err)
+        self.assertIn("a.cu", undefined.err)
+        self.assertNotIn("/cukiln/src", undefined.err)
+
+    # fault 295
+    @unittest.skipUnless((BINARIES / "cukilnd").exists(), "a build without cukilnd")
+    def test_a_daemon_compiles_the_parts(self):
+        (self.folder / "run").mkdir(mode=0o700)
+        self.addCleanup(self.run_cli, "daemon", "stop", expect=None)
+        self.run_json("daemon", "start")
+        module = self.only(*LINE, "--link", "lto")
+        self.assertEqual((module["outcome"], self.kernels(module)), ("compiled", ["first", "second"]))
+        self.run_cli("daemon", "stop")
+        self.assertEqual(self.only(*LINE, "--link", "lto")["outcome"], "hit")
+
+
+if __name__ == "__main__":
+    unittest.main()
