@@ -281,6 +281,13 @@ typedef struct cukiln_source {  // never grows: it is used in arrays
   size_t text_bytes;
 } cukiln_source;
 
+/// cukiln::LinkMode: whether the sources of a module are linked. Since 0.3.
+typedef enum cukiln_link_mode {
+  CUKILN_LINK_NONE = 0,  ///< one translation unit, unless the flags have -rdc=true, -dc or -dlto
+  CUKILN_LINK_RDC = 1,   ///< relocatable machine code of each source
+  CUKILN_LINK_LTO = 2    ///< LTO-IR of each source, machine code of all of it together
+} cukiln_link_mode;
+
 /// cukiln::ModuleSpec: sources that are compiled as one module. Macros are flags here: `-DN=4`.
 /// `include` comes before `flags`, whose order is kept: see <cukiln/module_spec.hpp>.
 typedef struct cukiln_module {
@@ -306,6 +313,10 @@ typedef struct cukiln_module {
                                        ///< `#include <name>`, `#include "name"` and `-include name`
                                        ///< find them before any folder. Since 0.3
   size_t named_header_count;
+  int link;                    ///< a cukiln_link_mode. Since 0.3
+  const char* const* objects;  ///< files to link with the sources: cubins, fatbins, host objects
+                               ///< and libraries with device code, PTX; with LTO, LTO-IR. Since 0.3
+  size_t object_count;
 } cukiln_module;
 
 /// As cukiln_loader_preload, for modules instead of a file. With `no_load` it only compiles.

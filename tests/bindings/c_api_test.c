@@ -474,6 +474,37 @@ static void named_headers_are_found_by_name(void) {
   cukiln_loader_destroy(loader);
 }
 
+static void sources_are_linked(void) {
+  cukiln_loader* const loader = open_loader();
+  const char* const caller =
+      "__device__ int f(int); extern \"C\" __global__ void k(int* x) { *x = f(*x); }";
+  const char* const callee = "__device__ int f(int x) { return x + 1; }";
+  const cukiln_source sources[] = {{"a.cu", caller, strlen(caller)}, {"b.cu", callee, strlen(callee)}};
+  const char* const targets[] = {"sm_90a"};
+  cukiln_module module = {.struct_bytes = sizeof module,
+                          .sources = sources,
+                          .source_count = 2,
+                          .targets = targets,
+                          .target_count = 1,
+                          .link = CUKILN_LINK_LTO};
+  const cukiln_module* const modules[] = {&module};
+  const cukiln_preload_options options = {.struct_bytes = sizeof options, .no_load = 1};
+  CHECK_CODE(CUKILN_OK, cukiln_loader_preload_modules(loader, modules, 1, &options, NULL));
+  module.source_count = 1;
+  CHECK_CODE(CUKILN_COMPILE_FAILED,
+             cukiln_loader_preload_modules(loader, modules, 1, &options, NULL));
+  CHECK(strstr(cukiln_last_error(), "does not link") != NULL);
+  const char* const objects[] = {"/nowhere/x.o"};
+  module.objects = objects;
+  module.object_count = 1;
+  CHECK_CODE(CUKILN_NOT_FOUND, cukiln_loader_preload_modules(loader, modules, 1, &options, NULL));
+  module.link = 3;
+  CHECK_CODE(CUKILN_INVALID_ARGUMENT,
+             cukiln_loader_preload_modules(loader, modules, 1, &options, NULL));
+  CHECK(strstr(cukiln_last_error(), "cukiln_link_mode") != NULL);
+  cukiln_loader_destroy(loader);
+}
+
 static void keep_variables(void* user, size_t done, size_t total,
                            const cukiln_module_report* last) {
   (void)done;
@@ -910,6 +941,7 @@ int main(void) {
   RUN(what_is_asked_for_is_recorded);
   RUN(cancel_ends_compiles_until_they_resume);
   RUN(named_headers_are_found_by_name);
+  RUN(sources_are_linked);
   RUN(a_variable_has_an_address);
   RUN(a_kernel_launches_from_c);
   RUN(a_kernels_resources_are_those_on_one_device);

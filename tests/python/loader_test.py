@@ -300,6 +300,28 @@ def test_named_headers_are_found_by_name(loader):
         loader.compile(spec)
 
 
+def test_sources_are_linked(loader, tmp_path):
+    caller = '__device__ int f(int); extern "C" __global__ void k(int* x) { *x = f(*x); }'
+    callee = "__device__ int f(int x) { return x + 1; }"
+    both = [cukiln.Source("a.cu", caller), cukiln.Source("b.cu", callee)]
+    for mode in "rdc", "lto":
+        spec = cukiln.ModuleSpec(both, targets=["sm_90a"], link=mode)
+        assert loader.compile(spec)[0].outcome == "compiled"
+        (report,) = loader.compile(spec)
+        assert report.outcome == "hit"
+        assert [kernel.name for kernel in report.kernels] == ["k"]
+    flagged = cukiln.ModuleSpec(both, targets=["sm_90a"], flags=["-rdc=true"])
+    assert loader.compile(flagged)[0].outcome == "hit"
+    with pytest.raises(cukiln.CompileError, match="does not link"):
+        loader.compile(cukiln.ModuleSpec(both[:1], targets=["sm_90a"], link="rdc"))
+    with pytest.raises(cukiln.NotFoundError, match="none.o"):
+        loader.compile(
+            cukiln.ModuleSpec(both, targets=["sm_90a"], link="rdc", objects=[tmp_path / "none.o"])
+        )
+    with pytest.raises(cukiln.InvalidArgumentError, match="'all'; expected one of none, rdc, lto"):
+        loader.compile(cukiln.ModuleSpec(both, link="all"))
+
+
 def test_variables_are_listed_and_have_addresses(loader, cuda):
     cuda.library.fake_cuda_set_global(b"table", ctypes.c_size_t(12))
     text = '__constant__ int table[3];\nextern "C" __global__ void k(int* x) { *x = table[*x]; }'

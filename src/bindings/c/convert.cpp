@@ -70,6 +70,17 @@ Result<void> read_daemon_use(int given, DaemonUse& use) {
                "daemon is " + std::to_string(given) + "; expected a cukiln_daemon_use, 0 to 3");
 }
 
+Result<void> read_link_mode(int given, LinkMode& mode) {
+  switch (given) {
+    case CUKILN_LINK_NONE: mode = LinkMode::none; return {};
+    case CUKILN_LINK_RDC: mode = LinkMode::rdc; return {};
+    case CUKILN_LINK_LTO: mode = LinkMode::lto; return {};
+    default: break;
+  }
+  return Error(ErrorCode::invalid_argument,
+               "link is " + std::to_string(given) + "; expected a cukiln_link_mode, 0 to 2");
+}
+
 }  // namespace
 
 Result<std::vector<std::string>> read_strings(const char* const* list, std::size_t count,
@@ -131,6 +142,8 @@ Result<ModuleSpec> read_module(const cukiln_module* module) {
     ok = take(read_sources(given->named_headers, given->named_header_count, "named_headers"),
               spec.named_headers);
   }
+  if (ok) ok = read_link_mode(given->link, spec.link);
+  if (ok) ok = take(read_strings(given->objects, given->object_count, "objects"), spec.objects);
   if (ok) ok = take(read_strings(given->include, given->include_count, "include"), spec.include);
   if (ok) ok = take(read_strings(given->flags, given->flag_count, "flags"), spec.flags);
   if (ok) ok = take(read_strings(given->names, given->name_count, "names"), spec.names);

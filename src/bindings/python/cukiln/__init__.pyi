@@ -84,6 +84,8 @@ class ModuleSpec:
     working_folder: _Path = ""
     std_shims: bool = True
     named_headers: Mapping[str, str | bytes] = ...
+    link: str = "none"
+    objects: Iterable[_Path] = ()
     def to_c(self) -> ctypes.Structure: ...
 
 @dataclass(frozen=True)

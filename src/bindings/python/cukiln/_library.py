@@ -222,6 +222,9 @@ class Module(Sized):
         ("no_std_shims", c_int),
         ("named_headers", POINTER(Source)),
         ("named_header_count", c_size_t),
+        ("link", c_int),
+        ("objects", _STRINGS),
+        ("object_count", c_size_t),
     )
 
 

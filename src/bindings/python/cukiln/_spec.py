@@ -12,6 +12,8 @@ from . import _errors, _library
 
 Path = str | os.PathLike[str]
 
+_LINK_MODES = ("none", "rdc", "lto")
+
 
 class Source(NamedTuple):
     """Text in memory."""
@@ -40,6 +42,10 @@ class ModuleSpec:
     std_shims: bool = True  #: serve <cstdint>, <type_traits>, ... in versions for device code
     #: in memory, by the name by which #include and -include find them before any folder
     named_headers: Mapping[str, str | bytes] = field(default_factory=dict)
+    #: none: one translation unit, unless the flags have -rdc=true, -dc or -dlto; rdc or lto: each
+    #: source is compiled by itself, and all are linked
+    link: str = "none"
+    objects: Iterable[Path] = ()  #: files to link with the sources: cubins, fatbins, .o, .a, PTX
 
     def to_c(self) -> _library.Module:
         """Keeps alive what it points to."""
@@ -51,6 +57,11 @@ class ModuleSpec:
         flags = (*map(_macro, self.define.items()), *several("flags", self.flags))
         names = several("names", self.names)
         targets = several("targets", self.targets)
+        if self.link not in _LINK_MODES:
+            raise _errors.InvalidArgumentError(
+                f"link is {self.link!r}; expected one of {', '.join(_LINK_MODES)}"
+            )
+        objects = tuple(os.fspath(path) for path in several("objects", self.objects))
         return _library.Module(
             name=_library.encoded(self.name) or None,
             sources=_sources(sources),
@@ -69,6 +80,9 @@ class ModuleSpec:
             no_std_shims=not self.std_shims,
             named_headers=_sources(named_headers),
             named_header_count=len(named_headers),
+            link=_LINK_MODES.index(self.link),
+            objects=_library.strings(objects),
+            object_count=len(objects),
         )
 
 
