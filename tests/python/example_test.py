@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The examples of a kernel of one's own, which on a GPU runs in tests/gpu/torch, and of a cache."""
+"""The examples of a kernel of one's own, which on a GPU runs in tests/gpu/torch, of a cache and of a link."""
 
 import os
 import subprocess
@@ -53,3 +53,22 @@ def test_the_example_of_a_cache_compiles_once(tmp_path):
     run = subprocess.run([sys.executable, EXAMPLES / "compiler_cache.py", broken], check=False)
     assert run.returncode == 1
     assert len(cukiln.BlobStore("cc-assembly").list()) == 1  # a failure is not stored
+
+
+def test_the_example_of_a_link_compiles_the_library_once():
+    def lines(*activations):
+        run = subprocess.run(
+            [sys.executable, EXAMPLES / "linked_kernels.py", *activations],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert run.returncode == (1 if "y" in activations else 0), run.stderr
+        return [line.rpartition(", ")[0] for line in run.stdout.splitlines()]
+
+    assert lines("x + 1", "x + 2") == [
+        "x + 1: compiled, 3 compiles and links",
+        "x + 2: compiled, 2 compiles and links",
+    ]
+    assert lines("x + 2") == ["x + 2: hit, 0 compiles and links"]
+    assert lines("y") == []
