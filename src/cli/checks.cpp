@@ -9,6 +9,7 @@
 #include "cli/human.hpp"
 #include "compile/bundled_headers.hpp"
 #include "compile/nvrtc_compiler.hpp"
+#include "compile/toolchain_identity.hpp"
 #include "compile/worker_process.hpp"
 #include "driver/module.hpp"
 #include "loader/make_compiler.hpp"
@@ -176,13 +177,9 @@ Result<std::vector<Nvrtc>> nvrtc_of_targets(NvrtcSearch search) {
 }
 
 /// Sets `version` to the library's version, if it can be probed.
-Check check_nvrtc(const LoaderOptions& options, const Nvrtc& found, std::string& version) {
+Check check_nvrtc(NvrtcCompiler& compiler, const Nvrtc& found, std::string& version) {
   Check nvrtc{.name = "nvrtc"};
-  NvrtcCompilerOptions compiler;
-  compiler.install = found.install;
-  compiler.worker = options.worker;
-  compiler.memory_bytes = options.compile_memory_bytes;
-  const auto identity = NvrtcCompiler(std::move(compiler)).identity();
+  const auto identity = compiler.identity();
   if (identity) {
     version = identity->toolchain.version;
     nvrtc.detail = fmt::format("{} in {}, for {}", version, found.install.library,
@@ -206,6 +203,26 @@ Check check_nvrtc(const LoaderOptions& options, const Nvrtc& found, std::string&
         found.install.too_old + "; install a newer one, or set CUKILN_NVRTC_LIBRARY to its path";
   }
   return nvrtc;
+}
+
+/// Whether modules can be linked, of an NVRTC that works.
+Check check_linker(NvrtcCompiler& compiler) {
+  Check check{.name = "nvjitlink", .needed = false};
+  const auto linker = compiler.linker_identity();
+  if (!linker) {
+    check.status = linker.error().code() == ErrorCode::not_found ? Status::missing : Status::wrong;
+    check.detail = linker.error().message();
+    check.advice = "needed only to link modules (--link, -rdc=true, -dlto)";
+    return check;
+  }
+  check.detail = fmt::format("{} in {}", linker->toolchain.version, linker->library);
+  if (!linker->observed) {
+    check.status = Status::wrong;
+    check.advice =
+        "this nvJitLink reads files in a way that the worker cannot observe, so linked modules are "
+        "not stored; use that of the wheel nvidia-nvjitlink";
+  }
+  return check;
 }
 
 }  // namespace
@@ -238,8 +255,17 @@ void check_compiler(const LoaderOptions& options, std::vector<Check>& checks) {
   } else {
     for (const Nvrtc& one : *all) {
       std::string version;
-      checks.push_back(check_nvrtc(options, one, version));
+      NvrtcCompilerOptions given;
+      given.search = nvrtc_search(options);
+      given.install = one.install;
+      given.worker = options.worker;
+      given.memory_bytes = options.compile_memory_bytes;
+      NvrtcCompiler compiler(std::move(given));
+      checks.push_back(check_nvrtc(compiler, one, version));
       checks.push_back(check_headers(one.install.headers, version));
+      if (!version.empty()) {
+        checks.push_back(check_linker(compiler));
+      }
     }
   }
   checks.push_back(check_worker(options));

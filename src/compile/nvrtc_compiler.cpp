@@ -230,7 +230,6 @@ Result<Toolchain> NvrtcCompiler::toolchain() {
   return std::move(found.toolchain);
 }
 
-/// Finds nvJitLink, and probes it if the stat cache does not have it. Cached afterwards.
 Result<LinkerIdentity> NvrtcCompiler::linker_identity() {
   CUKILN_TRY(const NvrtcIdentity known, identity());
   State& own = state();

@@ -76,6 +76,8 @@ class NvrtcCompiler final : public Compiler {
 
   /// Finds NVRTC, and probes it if the stat cache does not have it. Cached afterwards.
   Result<NvrtcIdentity> identity();
+  /// The same for nvJitLink. Errors: as linker().
+  Result<LinkerIdentity> linker_identity();
 
  private:
   struct State;
@@ -84,7 +86,6 @@ class NvrtcCompiler final : public Compiler {
   Result<WorkerOptions> worker_options(const NvrtcInstall& install, std::string lock_folder) const;
   Result<void> probe_once(State& own, const LibraryStamps& stamps, NvrtcIdentity& found);
   Result<void> probe(State& own, const LibraryStamps& stamps, NvrtcIdentity& found);
-  Result<LinkerIdentity> linker_identity();
   Result<std::unique_ptr<WorkerProcess>> start_worker(State& own, const Run& run,
                                                       const std::string& lock_folder);
   std::size_t max_idle();
