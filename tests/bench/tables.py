@@ -19,7 +19,7 @@ from pathlib import Path
 
 from results import REPOSITORY, read
 
-DOCUMENTS = ("README.md", "tests/bench/README.md")
+DOCUMENTS = ("README.md", "tests/bench/README.md", "kernels_src/sampling/sampler.md")
 MARK = re.compile(r"<!-- table: ([a-z-]+), of tests/bench/tables\.py -->")
 HEADER = ("| measured | cukiln | beside it | ratio |", "|---|---|---|---|")
 
@@ -42,6 +42,13 @@ MOE = "{} tokens, top 8 of 256, 7168 x 2048"
 def gemm(*rows: int) -> Line:
     label = f"`nvfp4_gemm`, n = k = 7168, {', '.join(map(str, rows))} rows"
     return Line(label, "h200-kernels", "nvfp4_gemm", tuple(GEMM.format(m) for m in rows))
+
+
+def sampler(setting: str, logits: str, beside: str) -> Line:
+    """Of both kinds of logits: `logits` is empty, or `, Zipf`."""
+    rows = (1, 8, 64, 256)
+    cases = tuple(f"{count} rows of 128256{logits}" for count in rows)
+    return Line(f"{setting}{logits}", "h200-sampler", f"sampler, {setting}", cases, beside)
 
 
 def decode(mode: str) -> Line:
@@ -100,8 +107,17 @@ TABLES = {
         gemm(64, 256, 1024, 4096),
         Line("`nvfp4_moe_gemm`, 1, 64, 4096 tokens, top 8 of 256 experts, 7168 x 2048", "h200-kernels",
              "nvfp4_moe_gemm", tuple(MOE.format(tokens) for tokens in (1, 64, 4096))),
-        Line("`sampler`, 1, 64 rows of 128,256, top-k 50, top-p 0.9", "h200-sampler", "sampler",
-             tuple(f"rows {rows}, vocabulary 128256" for rows in (1, 64))),
+        Line("`sampler`, 1, 64 rows of 128,256, top-k 50, top-p 0.9", "h200-sampler", "sampler, top-k, top-p",
+             tuple(f"{rows} rows of 128256" for rows in (1, 64))),
+    ],
+    "sampler": [
+        *(sampler(setting, logits, "FlashInfer")
+          for setting in ("top-k, top-p", "top-k, top-p, joint", "top-p", "min-p", "no filter")
+          for logits in ("", ", Zipf")),
+        sampler("greedy", "", "torch.argmax"),
+        *(sampler(setting, "", "a copy") for setting in ("no filter", "greedy")),
+        Line("`top_log_probabilities`, 20 of a row", "h200-sampler", "top_log_probabilities, 20",
+             tuple(f"{rows} rows of 128256" for rows in (1, 8, 64, 256))),
     ],
     "decode": [decode("reduce-overhead"), decode("eager")],
     "python": [
