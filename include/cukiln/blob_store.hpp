@@ -85,9 +85,11 @@ struct BlobOrLease {
 /// Blobs share the store's file, cap and eviction with entries. Every read is checked against a
 /// checksum: a damaged blob is removed, counted and absent, and so is one that a revoked key
 /// signed. Nothing is said about what the bytes are. `cukiln export` writes blobs to bundles. Where
-/// cukilnd runs with another store, it keeps the blobs of its user's processes too: `put` also goes
-/// there, and `get` looks there last. Blobs are not kept in memory: without a store on disk and
-/// without cukilnd every `get` is a miss and every `put` an error.
+/// cukilnd runs with another store or with a remote store, it keeps the blobs of its user's
+/// processes too: `put` also goes there, and `get` looks there last. It uploads them to the remote
+/// store if it has a key to sign them, and gets from there what it lacks. Blobs are not kept in
+/// memory: without a store on disk and without cukilnd every `get` is a miss and every `put` an
+/// error.
 ///
 /// Threads: safe. Lifetime: the store must outlive it.
 class CUKILN_API BlobStore {

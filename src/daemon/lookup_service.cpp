@@ -21,6 +21,20 @@ constexpr std::uint64_t kMaxWantedBytes = 8ull << 20;  // a request without its 
 /// Uses only decide what is evicted, so they are recorded late, many at a time.
 constexpr std::chrono::milliseconds kFlushUsesAfter{500};
 
+/// Gets a blob from the remote store and puts it into the user's, with its signers. One that the
+/// store cannot take, which counts and logs that, is returned all the same.
+std::optional<std::string> fetch_blob(UserStores& stores, RemoteTier& remote, uid_t user,
+                                      const BlobName& name) {
+  auto found = remote.find_blob(name, RemoteTier::Freshness::usual);
+  if (!found) {
+    return std::nullopt;
+  }
+  if (const auto store = stores.open(user)) {
+    static_cast<void>((*store)->blobs().add(*found));
+  }
+  return std::move(found->bytes);
+}
+
 }  // namespace
 
 // The attachment is read and not mapped: mapping a sparse file would allocate its holes.
@@ -84,14 +98,15 @@ Result<std::shared_ptr<UniqueFd>> LookupService::seal_entry(UserStores& stores, 
   return std::make_shared<UniqueFd>(std::move(file));
 }
 
-Result<std::shared_ptr<UniqueFd>> LookupService::seal_blob(UserStores& stores, uid_t user,
+Result<std::shared_ptr<UniqueFd>> LookupService::seal_blob(UserStores& stores, RemoteTier* remote,
+                                                           uid_t user,
                                                            const wire::BlobWanted& wanted) {
   CUKILN_TRY(const BlobName name, BlobName::make(wanted.kind, wanted.key));
   const UserStores::Handle store = stores.find(user);
-  if (store == nullptr) {
-    return std::shared_ptr<UniqueFd>();
+  auto bytes = store != nullptr ? store->blobs().find(name) : std::nullopt;
+  if (!bytes && remote != nullptr) {
+    bytes = fetch_blob(stores, *remote, user, name);
   }
-  CUKILN_TRY(std::optional<std::string> bytes, store->blobs().get(name));
   if (!bytes) {
     return std::shared_ptr<UniqueFd>();
   }
@@ -99,7 +114,7 @@ Result<std::shared_ptr<UniqueFd>> LookupService::seal_blob(UserStores& stores, u
   return std::make_shared<UniqueFd>(std::move(file));
 }
 
-std::optional<Reply> LookupService::store_blob(UserStores& stores, uid_t user,
+std::optional<Reply> LookupService::store_blob(UserStores& stores, RemoteTier* remote, uid_t user,
                                                const wire::DaemonFrame& frame) {
   // check_sealed_file refuses holes, so that mapping it allocates nothing.
   const auto content = wire::map_sealed_file(frame.attachment.get(), wire::kMaxBlobAttachmentBytes);
@@ -112,6 +127,9 @@ std::optional<Reply> LookupService::store_blob(UserStores& stores, uid_t user,
     CUKILN_TRY(const UserStores::Handle store, stores.open(user));
     return store->blobs().put(name, blob->bytes.view());
   }();
+  if (stored && remote != nullptr && remote->shares_blobs()) {
+    remote->put_blob({blob->kind, blob->key, std::string(blob->bytes.view()), {}, 0});
+  }
   return stored ? Reply{DaemonOp::done, {}}
                 : Reply{DaemonOp::error, wire::Refusal::of(stored.error()).encode()};
 }

@@ -15,6 +15,7 @@
 #include "daemon/event_loop.hpp"
 #include "daemon/sealed_entry_cache.hpp"
 #include "daemon/user_stores.hpp"
+#include "store/remote_tier.hpp"
 #include "wire/daemon_frame.hpp"
 #include "wire/daemon_messages.hpp"
 
@@ -46,13 +47,15 @@ class LookupService {
   /// Reads an entry and seals it; null if the user's store does not have it. Errors: the store's.
   static Result<std::shared_ptr<UniqueFd>> seal_entry(UserStores& stores, uid_t user,
                                                       const CacheKey& key);
-  /// Reads a blob and seals it; null if the user's store does not have it. Errors: the store's,
+  /// Reads a blob and seals it. One that the user's store does not have is put there if the remote
+  /// store has it. Null if neither has it. `remote` may be null. Errors: the store's,
   /// invalid_argument (the kind).
-  static Result<std::shared_ptr<UniqueFd>> seal_blob(UserStores& stores, uid_t user,
-                                                     const wire::BlobWanted& wanted);
-  /// Stores the blob of a `put_blob` frame in the user's store. The attachment is mapped and not
-  /// copied. The reply; nothing if the frame is malformed.
-  static std::optional<Reply> store_blob(UserStores& stores, uid_t user,
+  static Result<std::shared_ptr<UniqueFd>> seal_blob(UserStores& stores, RemoteTier* remote,
+                                                     uid_t user, const wire::BlobWanted& wanted);
+  /// Stores the blob of a `put_blob` frame in the user's store, and uploads it in the background.
+  /// The attachment is mapped and not copied, but for an upload. `remote` may be null. The reply;
+  /// nothing if the frame is malformed.
+  static std::optional<Reply> store_blob(UserStores& stores, RemoteTier* remote, uid_t user,
                                          const wire::DaemonFrame& frame);
 
   // For the loop's thread.

@@ -19,11 +19,14 @@ using wire::DaemonOp;
 constexpr std::uint64_t kMaxOrderBytes = 128ull << 20;
 constexpr std::size_t kMaxCountedUsers = 1024;
 constexpr std::size_t kMaxPingBytes = 1 << 10;
+constexpr std::chrono::milliseconds kProgressInterval{500};
 
 }  // namespace
 
 RequestDispatcher::RequestDispatcher(Parts parts)
-    : parts_(std::move(parts)), reportable_(LoaderTelemetry::names()) {
+    : parts_(std::move(parts)),
+      reportable_(LoaderTelemetry::names()),
+      progress_(parts_.loop, [this] { send_progress(); }) {
   for (const char* reason : wire::kFallbacks) {
     reportable_.insert(std::string("fallbacks_") + reason);
   }
@@ -209,11 +212,13 @@ void RequestDispatcher::give_blob(Session& session, const DaemonFrame& frame) {
   }
   run_in_pool<Found>(
       session,
-      [&stores = parts_.stores, user = session.peer().user, wanted = *wanted]() -> Result<Found> {
+      [&stores = parts_.stores, remote = parts_.remote, user = session.peer().user,
+       wanted = *wanted]() -> Result<Found> {
         return std::make_shared<Result<std::shared_ptr<UniqueFd>>>(
-            LookupService::seal_blob(stores, user, wanted));
+            LookupService::seal_blob(stores, remote, user, wanted));
       },
-      [this, to = session.request(frame.id)](Session& client, const Found& found) {
+      [this, to = begin_blob_request(session, frame.id)](Session& client, const Found& found) {
+        end_blob_request(to);
         Reply reply{DaemonOp::miss, {}};
         if (!*found) {
           reply = {DaemonOp::error, wire::Refusal::of(found->error()).encode()};
@@ -224,6 +229,36 @@ void RequestDispatcher::give_blob(Session& session, const DaemonFrame& frame) {
       });
 }
 
+RequestHandle RequestDispatcher::begin_blob_request(Session& session, std::uint64_t id) {
+  blob_requests_.push_back(session.request(id));
+  if (!progress_.is_set()) {
+    progress_.set_after(kProgressInterval);
+  }
+  return blob_requests_.back();
+}
+
+void RequestDispatcher::end_blob_request(const RequestHandle& request) {
+  std::erase_if(blob_requests_, [&](const RequestHandle& one) {
+    return one.session == request.session && one.id == request.id;
+  });
+}
+
+void RequestDispatcher::send_progress() {
+  const auto now = std::chrono::steady_clock::now();
+  std::erase_if(blob_requests_, [&](const RequestHandle& one) {
+    Session* const client = parts_.sessions.find(one.session);
+    if (client != nullptr) {
+      const auto waited = std::chrono::duration_cast<std::chrono::milliseconds>(now - one.since);
+      const wire::Progress progress{true, static_cast<std::uint32_t>(waited.count())};
+      client->send(DaemonOp::progress, one.id, progress.encode());
+    }
+    return client == nullptr;
+  });
+  if (!blob_requests_.empty()) {
+    progress_.set_after(kProgressInterval);
+  }
+}
+
 void RequestDispatcher::take_blob(Session& session, DaemonFrame& frame) {
   if (!frame.attachment || !frame.body.empty()) {
     return session.protocol_error("put_blob");
@@ -231,11 +266,13 @@ void RequestDispatcher::take_blob(Session& session, DaemonFrame& frame) {
   const auto shared_frame = std::make_shared<DaemonFrame>(std::move(frame));
   run_in_pool<std::optional<Reply>>(
       session,
-      [&stores = parts_.stores, user = session.peer().user,
+      [&stores = parts_.stores, remote = parts_.remote, user = session.peer().user,
        shared_frame]() -> Result<std::optional<Reply>> {
-        return LookupService::store_blob(stores, user, *shared_frame);
+        return LookupService::store_blob(stores, remote, user, *shared_frame);
       },
-      [this, to = session.request(shared_frame->id)](Session& client, std::optional<Reply> reply) {
+      [this, to = begin_blob_request(session, shared_frame->id)](Session& client,
+                                                                 std::optional<Reply> reply) {
+        end_blob_request(to);
         if (!reply) {
           return client.protocol_error("put_blob");
         }

@@ -8,6 +8,7 @@
 #include <set>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "daemon/blocking_pool.hpp"
 #include "daemon/compile_scheduler.hpp"
@@ -35,7 +36,8 @@ class RequestDispatcher final : public Session::Handler, public ReplySink {
     DaemonCounters& counters;
     AuditLog* audit;  ///< may be null
     std::function<wire::DaemonSnapshot(const Session&)> describe;
-    bool watches = false;  ///< source roots are used; else they are ignored
+    bool watches = false;          ///< source roots are used; else they are ignored
+    RemoteTier* remote = nullptr;  ///< of blobs; may be null
   };
   explicit RequestDispatcher(Parts parts);
 
@@ -57,6 +59,12 @@ class RequestDispatcher final : public Session::Handler, public ReplySink {
   void take_report(Session& session, const wire::DaemonFrame& frame);
   void give_blob(Session& session, const wire::DaemonFrame& frame);
   void take_blob(Session& session, wire::DaemonFrame& frame);
+  /// The handle of a request that gets `progress` until end_blob_request or its session's end.
+  RequestHandle begin_blob_request(Session& session, std::uint64_t id);
+  void end_blob_request(const RequestHandle& request);
+  /// Tells those that wait for a blob that the daemon is alive: a remote store, and the writing of
+  /// a large blob, may be slow.
+  void send_progress();
 
   /// Runs `work` in the pool, then `then` on the loop if the session is still open. The session is
   /// paused until then.
@@ -76,6 +84,8 @@ class RequestDispatcher final : public Session::Handler, public ReplySink {
   };
   std::map<uid_t, OfUser> users_;                  // kMaxCountedUsers at most
   std::set<std::string, std::less<>> reportable_;  // the counters that clients may report
+  std::vector<RequestHandle> blob_requests_;       // that have no reply yet
+  EventLoop::Timer progress_;
 };
 
 }  // namespace cukiln::daemon

@@ -44,7 +44,7 @@ Server::Server(ServerOptions options, TieredStore& store, UserStores& stores, Ip
       lookups_(stores, *pool_, *loop_, options_.cached_entry_bytes),
       dispatcher_({*loop_, sessions_, *pool_, lookups_, scheduler_, stores, store, counters_,
                    options_.audit, [this](const Session& session) { return describe_to(session); },
-                   options_.watch_sources && !options_.system}),
+                   options_.watch_sources && !options_.system, options_.remote}),
       supervisor_(options_.compiles.runs, *loop_, compilers_, options_.remote, log_),
       scheduler_(options_.compiles, *loop_, supervisor_, dispatcher_, counters_, options_.audit,
                  log_),
@@ -96,7 +96,7 @@ Result<void> Server::begin() {
                          });
 }
 
-std::string Server::greeting() const {
+wire::Greeting Server::greeting() const {
   wire::Greeting greeting;
   greeting.oldest_version = wire::kDaemonProtocol;
   greeting.newest_version = wire::kDaemonProtocol;
@@ -112,7 +112,7 @@ std::string Server::greeting() const {
     greeting.store_device = status.st_dev;
     greeting.store_inode = status.st_ino;
   }
-  return greeting.encode();
+  return greeting;
 }
 
 void Server::watch_sources() {
@@ -211,7 +211,9 @@ void Server::accept(UniqueFd socket) {
     ++counters_.rejected_limit;
     return reject(std::move(socket), "limit");
   }
-  if (!sessions_.add(std::move(socket), *peer, greeting_)) {
+  // A reload may have changed the remote store.
+  greeting_.shares_blobs = options_.remote != nullptr && options_.remote->shares_blobs();
+  if (!sessions_.add(std::move(socket), *peer, greeting_.encode())) {
     ++counters_.rejected_limit;
     return;
   }

@@ -25,6 +25,7 @@
 #include "daemon/source_watch.hpp"
 #include "daemon/user_stores.hpp"
 #include "store/tiered_store.hpp"
+#include "wire/daemon_frame.hpp"
 
 namespace cukiln::daemon {
 
@@ -83,7 +84,7 @@ class Server {
          std::unique_ptr<BlockingPool> pool, std::unique_ptr<DescriptorCloser> closer);
 
   Result<void> begin();
-  std::string greeting() const;
+  wire::Greeting greeting() const;
   void watch_sources();
   void accept(UniqueFd socket);
   void reject(UniqueFd socket, const char* reason);
@@ -117,7 +118,7 @@ class Server {
   CompileScheduler scheduler_;
   std::unique_ptr<SourceWatch> watch_;  ///< null if files are not watched; posts to the loop
   Acceptor acceptor_;
-  std::string greeting_;
+  wire::Greeting greeting_;
   std::string page_;
   UniqueFd signals_;
   EventLoop::Watch signals_watch_;

@@ -55,6 +55,7 @@ class RemoteStore final : public RemoteTier {
                                                  CancelFlags cancelled,
                                                  const std::function<bool()>& found) override;
   void put(const StoreEntry& entry) override;
+  bool shares_blobs() const override { return true; }
   std::optional<StoreBlob> find_blob(const BlobName& name, Freshness freshness) override;
   void put_blob(const StoreBlob& blob) override;
 

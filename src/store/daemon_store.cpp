@@ -11,6 +11,21 @@ namespace cukiln {
 using wire::DaemonFrame;
 using wire::DaemonOp;
 
+namespace {
+
+/// The reply about a blob. Until then the daemon says now and then that it is alive: its remote
+/// store may be slow. Errors: the link's.
+Result<DaemonFrame> receive_after_progress(wire::DaemonLink::Conversation& conversation) {
+  for (;;) {
+    CUKILN_TRY(DaemonFrame answer, conversation.receive());
+    if (!answer.is(DaemonOp::progress)) {
+      return answer;
+    }
+  }
+}
+
+}  // namespace
+
 wire::EntryBody to_wire(const StoreEntry& entry) {
   wire::EntryBody body;
   body.key = entry.key;
@@ -134,13 +149,14 @@ Result<std::optional<std::string>> DaemonStore::get_blob(const BlobName& name,
                                                          const IsOwnStore& is_own) {
   constexpr const char* kAbout = "a blob";
   CUKILN_TRY(auto conversation, link_->begin());
-  if (!conversation.greeting().keeps_blobs || is_own(conversation.greeting())) {
+  const wire::Greeting& greeting = conversation.greeting();
+  if (!greeting.keeps_blobs || (!greeting.shares_blobs && is_own(greeting))) {
     conversation.finish();
     return std::optional<std::string>();
   }
   const wire::BlobWanted wanted{std::string(name.kind), std::string(name.key)};
   CUKILN_CHECK(conversation.send(DaemonOp::get_blob, wanted.encode()));
-  CUKILN_TRY(DaemonFrame answer, conversation.receive());
+  CUKILN_TRY(DaemonFrame answer, receive_after_progress(conversation));
   if (answer.is(DaemonOp::miss)) {
     conversation.finish();
     return std::optional<std::string>();
@@ -158,20 +174,23 @@ Result<std::optional<std::string>> DaemonStore::get_blob(const BlobName& name,
   return std::optional<std::string>(blob->bytes.view());
 }
 
-Result<bool> DaemonStore::put_blob(const BlobName& name, ByteView bytes, const IsOwnStore& is_own) {
+Result<DaemonStore::BlobPut> DaemonStore::put_blob(const BlobName& name, ByteView bytes,
+                                                   const IsOwnStore& is_own) {
   CUKILN_TRY(auto conversation, link_->begin());
-  if (!conversation.greeting().keeps_blobs || is_own(conversation.greeting())) {
+  const wire::Greeting& greeting = conversation.greeting();
+  const bool has_own = is_own(greeting);
+  if (!greeting.keeps_blobs || (!greeting.shares_blobs && has_own)) {
     conversation.finish();
-    return false;
+    return BlobPut::not_asked;
   }
   CUKILN_TRY(UniqueFd file, wire::BlobBody::seal(name.kind, name.key, bytes));
   CUKILN_CHECK(conversation.send(DaemonOp::put_blob, {}, std::move(file)));
-  CUKILN_TRY(DaemonFrame answer, conversation.receive());
+  CUKILN_TRY(DaemonFrame answer, receive_after_progress(conversation));
   if (!answer.is(DaemonOp::done)) {
     return error_of(conversation, answer, "the storing of a blob");
   }
   conversation.finish();
-  return true;
+  return has_own ? BlobPut::stored_in_own : BlobPut::stored;
 }
 
 Result<std::string> DaemonStore::source_text(const CacheKey& key) {

@@ -37,12 +37,16 @@ class DaemonStore final : public CubinStore {
 
   /// Whether this process has the store of the daemon open itself.
   using IsOwnStore = std::function<bool(const wire::Greeting&)>;
-  /// Gets a blob. Nothing if the daemon has none, keeps no blobs, or serves the process's own
-  /// store. Errors: the link's, the daemon's.
+  /// Gets a blob. Nothing if the daemon has none, or is not asked: it keeps no blobs, or has the
+  /// process's own store and no remote one. Errors: the link's, the daemon's.
   Result<std::optional<std::string>> get_blob(const BlobName& name, const IsOwnStore& is_own);
-  /// Stores a blob, as a sealed file in memory. False if the daemon keeps no blobs, or serves the
-  /// process's own store. Errors: the link's, the daemon's.
-  Result<bool> put_blob(const BlobName& name, ByteView bytes, const IsOwnStore& is_own);
+  enum class BlobPut {
+    not_asked,  ///< as by `get_blob`
+    stored,
+    stored_in_own  ///< the process's own store has it now
+  };
+  /// Stores a blob, as a sealed file in memory. Errors: the link's, the daemon's.
+  Result<BlobPut> put_blob(const BlobName& name, ByteView bytes, const IsOwnStore& is_own);
 
  private:
   /// Converts an answer that is not the expected one to an error: a refusal, or else a protocol

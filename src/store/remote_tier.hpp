@@ -71,6 +71,8 @@ class RemoteTier {
   /// Uploads an entry in the background. Does nothing if this machine may only read.
   virtual void put(const StoreEntry& entry) = 0;
 
+  /// True if there is a store of blobs to ask now.
+  virtual bool shares_blobs() const { return false; }
   /// Returns a blob, fully verified, with its signers, which the store that it is put into must
   /// keep. Sends one request to each server until one has it.
   virtual std::optional<StoreBlob> find_blob(const BlobName& name, Freshness freshness) {

@@ -53,18 +53,18 @@ std::optional<std::string> TieredBlobs::search_daemon(const BlobName& name) {
   return *std::move(found);
 }
 
-bool TieredBlobs::put_in_daemon(const BlobName& name, ByteView bytes) {
+DaemonStore::BlobPut TieredBlobs::put_in_daemon(const BlobName& name, ByteView bytes) {
   if (daemon_ == nullptr) {
-    return false;
+    return DaemonStore::BlobPut::not_asked;
   }
   const auto stored = daemon_->put_blob(name, bytes, is_own_store_);
   if (!stored) {
     log_.debug("cukilnd did not store a blob of kind {}: {}", name.kind, stored.error().message());
   }
-  return stored && *stored;
+  return stored ? *stored : DaemonStore::BlobPut::not_asked;
 }
 
-std::optional<std::string> TieredBlobs::search(const BlobName& name) {
+std::optional<std::string> TieredBlobs::search_disk(const BlobName& name) {
   std::optional<std::string> found;
   for (SqliteTier* const tier : {&disk_, &system_}) {
     if (found) {
@@ -81,11 +81,16 @@ std::optional<std::string> TieredBlobs::search(const BlobName& name) {
                 revoked_.signed_any_of(blob->signer) ? "was revoked" : "signs some modules only");
     }
   }
+  return found;
+}
+
+std::optional<std::string> TieredBlobs::find(const BlobName& name) {
+  auto found = search_disk(name);
   return found ? std::move(found) : search_daemon(name);
 }
 
 Result<std::optional<std::string>> TieredBlobs::get(const BlobName& name) {
-  auto found = search(name);
+  auto found = find(name);
   records_.count(found ? "blob_hits" : "blob_misses", 1);
   return found;
 }
@@ -94,12 +99,12 @@ Result<TieredBlobs::BytesOrFlight> TieredBlobs::get_or_produce(const BlobName& n
                                                                std::chrono::milliseconds wait,
                                                                CancelFlags cancelled) {
   BytesOrFlight got;
-  got.bytes = search(name);
+  got.bytes = find(name);
   if (!got.bytes) {
     SqliteStore* const store = disk_.store();
     auto outcome = flights_.take(
         name, {store == nullptr ? std::string() : store->lock_folder(), wait, cancelled}, [&] {
-          got.bytes = search(name);
+          got.bytes = search_disk(name);  // whoever held the lock put it there
           return got.bytes.has_value();
         });
     if (!outcome) {
@@ -162,9 +167,13 @@ Result<void> TieredBlobs::put(const BlobName& name, ByteView bytes, std::string_
                       bytes.size(), kMaxBlobBytes);
   }
   // The daemon would take an imported blob for one that was made here.
-  const bool is_in_daemon = signer.empty() && put_in_daemon(name, bytes);
+  const auto in_daemon =
+      signer.empty() ? put_in_daemon(name, bytes) : DaemonStore::BlobPut::not_asked;
+  if (in_daemon == DaemonStore::BlobPut::stored_in_own) {
+    return {};
+  }
   auto stored = put_on_disk(name, bytes, signer);
-  return is_in_daemon ? Result<void>() : std::move(stored);
+  return in_daemon == DaemonStore::BlobPut::stored ? Result<void>() : std::move(stored);
 }
 
 Result<void> TieredBlobs::put_on_disk(const BlobName& name, ByteView bytes,

@@ -43,6 +43,8 @@ class TieredBlobs {
   void use_daemon(DaemonStore& daemon, DaemonStore::IsOwnStore is_own);
 
   Result<std::optional<std::string>> get(const BlobName& name);
+  /// As `get`, and does not count: for cukilnd, whose clients count.
+  std::optional<std::string> find(const BlobName& name);
   /// Returns the bytes, or the right to produce them: see BlobFlights::take. Errors: timeout
   /// (cancelled).
   struct BytesOrFlight {
@@ -62,12 +64,11 @@ class TieredBlobs {
   Result<std::vector<BlobSummary>> list(ByteView kind);
 
  private:
-  /// Gets a blob from the first tier that has it, and does not count.
-  std::optional<std::string> search(const BlobName& name);
+  /// Gets a blob from the stores on disk, and does not count.
+  std::optional<std::string> search_disk(const BlobName& name);
   /// Gets a blob from the daemon. What it does not answer is a miss.
   std::optional<std::string> search_daemon(const BlobName& name);
-  /// True if the daemon has stored it.
-  bool put_in_daemon(const BlobName& name, ByteView bytes);
+  DaemonStore::BlobPut put_in_daemon(const BlobName& name, ByteView bytes);
   Result<void> put_on_disk(const BlobName& name, ByteView bytes, std::string_view signer);
   /// Counts and logs a failure of `op`: `get` or `put`.
   void record_failure(SqliteTier& tier, const char* op, const Error& error);

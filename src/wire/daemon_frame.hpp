@@ -109,6 +109,7 @@ struct Greeting {
   bool watches = false;        ///< it recompiles when sources change, and accepts `source_roots`
   bool takes_reports = false;  ///< it accepts `report`
   bool keeps_blobs = false;    ///< it accepts `get_blob` and `put_blob`
+  bool shares_blobs = false;   ///< it has a remote store for them
   std::uint32_t process = 0;
   /// Device and inode of its store's folder: a client can tell whether it has the same store open.
   /// Both are zero if the daemon has no store on disk.

@@ -52,6 +52,10 @@ class FleetTest(CliTest):
 
 
 class DaemonFleetTest(FleetTest):
+    def setUp(self):
+        super().setUp()
+        self.processes = {}  # of daemons, by the names of their hosts
+
     def daemon(self, name, remote, *arguments, writer=True, **more):
         """A daemon for a host, and the environment of the host's applications, which name no remote."""
         host = self.host(name, remote, writer, **more)
@@ -66,6 +70,7 @@ class DaemonFleetTest(FleetTest):
                 as_service(command, self.folder, hosts, run) if "--system" in arguments else command, env=self.environment | host, cwd=self.folder,
                 stdin=subprocess.DEVNULL, stderr=log,
             )  # fmt: skip
+        self.processes[name] = process
         self.addCleanup(self.stop, process, socket)
         deadline = time.monotonic() + 20
         while not socket.exists():

@@ -49,6 +49,16 @@ class CurrentRemote final : public RemoteTier {
       store->put(entry);
     }
   }
+  bool shares_blobs() const override { return get() != nullptr; }
+  std::optional<StoreBlob> find_blob(const BlobName& name, Freshness freshness) override {
+    const auto store = get();
+    return store ? store->find_blob(name, freshness) : std::nullopt;
+  }
+  void put_blob(const StoreBlob& blob) override {
+    if (const auto store = get()) {
+      store->put_blob(blob);
+    }
+  }
 
  private:
   void release_lease(ByteView /*request_canonical*/) override {}  // the store's own leases only

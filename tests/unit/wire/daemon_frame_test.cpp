@@ -119,6 +119,7 @@ TEST_CASE("a greeting of 64 bytes round-trips, and any other byte sequence is re
   greeting.system = true;
   greeting.takes_reports = true;
   greeting.keeps_blobs = true;
+  greeting.shares_blobs = true;
   greeting.process = 42;
   greeting.store_device = 5;
   greeting.store_inode = 6;
@@ -131,12 +132,15 @@ TEST_CASE("a greeting of 64 bytes round-trips, and any other byte sequence is re
   CHECK(read.system);
   CHECK(read.takes_reports);
   CHECK(read.keeps_blobs);
+  CHECK(read.shares_blobs);
   Greeting older = greeting;
   older.takes_reports = false;
   older.keeps_blobs = false;
+  older.shares_blobs = false;
   REQUIRE(Greeting::decode(older.encode(), read));
   CHECK_FALSE(read.takes_reports);
   CHECK_FALSE(read.keeps_blobs);
+  CHECK_FALSE(read.shares_blobs);
   CHECK(read.system);
   CHECK(read.process == 42);
   CHECK(read.store_inode == 6);

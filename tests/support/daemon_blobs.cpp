@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+// For tests with real servers: puts and gets blobs as a client of cukilnd.
+//
+//   daemon_blobs SOCKET DIRECTORY get|produce|put KIND KEY FILE
+//
+// An empty DIRECTORY is a client without a store of its own. FILE is what `put` reads, and `get`
+// writes. `get` and `produce`, which is a lookup in single flight, print `found` or `absent`.
+#include <cstdio>
+#include <fstream>
+#include <iterator>
+#include <string>
+
+#include "store/tiered_store.hpp"
+
+using namespace cukiln;
+
+namespace {
+
+int fail(const std::string& what) {
+  std::fprintf(stderr, "%s\n", what.c_str());
+  return 1;
+}
+
+Result<std::optional<std::string>> look_up(TieredBlobs& blobs, const std::string& op,
+                                           const BlobName& name) {
+  if (op == "get") {
+    return blobs.get(name);
+  }
+  auto got = blobs.get_or_produce(name, std::chrono::seconds(60), {});
+  if (!got) {
+    return std::move(got).error();
+  }
+  return std::move(got->bytes);
+}
+
+int run(TieredBlobs& blobs, const std::string& op, const BlobName& name, const char* path) {
+  if (op == "put") {
+    std::ifstream file(path, std::ios::binary);
+    const auto done = blobs.put(name, std::string(std::istreambuf_iterator<char>(file), {}));
+    return done ? 0 : fail(done.error().message());
+  }
+  const auto found = look_up(blobs, op, name);
+  if (!found) {
+    return fail(found.error().message());
+  }
+  if (*found) {
+    std::ofstream(path, std::ios::binary) << **found;
+  }
+  std::puts(*found ? "found" : "absent");
+  return 0;
+}
+
+}  // namespace
+
+int main(int count, char** arguments) {
+  if (count != 7) {
+    return fail("expected SOCKET DIRECTORY get|produce|put KIND KEY FILE");
+  }
+  const auto name = BlobName::make(arguments[4], arguments[5]);
+  TieredStore::Options options;
+  options.store.directory = arguments[2];
+  options.store.memory_only = options.store.directory.empty();
+  options.store.system_directory.clear();
+  options.store.daemon = DaemonUse::require;
+  options.store.log = [](LogLevel, std::string_view text) {
+    std::fprintf(stderr, "%.*s\n", static_cast<int>(text.size()), text.data());
+  };
+  options.daemon_sockets = {arguments[1]};
+  const auto store = TieredStore::open(std::move(options));
+  if (!name || !store) {
+    return fail(!name ? name.error().message() : store.error().message());
+  }
+  return run((*store)->blobs(), arguments[3], *name, arguments[6]);
+}
