@@ -140,7 +140,8 @@ void put_blobs(TieredStore& store, const Arguments& arguments) {
 
 /// Gets the blob `key`, or produces it in hold=MS: end=put, drop or never. With `held`
 /// it ends when the parent closes its standard input. Waits at most wait=MS
-/// for another process. With `fork`, a child outlives this process.
+/// for another process. With `fork`, a child outlives this process, for a
+/// minute.
 void produce_blob(TieredStore& store, const Arguments& arguments) {
   const auto name = BlobName::make("test", "key");
   auto got = store.blobs().get_or_produce(
@@ -155,7 +156,10 @@ void produce_blob(TieredStore& store, const Arguments& arguments) {
   }
   print_line(got->flight.exclusive() ? "produces alone" : "produces");
   if (arguments.options.count("fork") != 0 && ::fork() == 0) {
-    ::pause();
+    for (const int stream : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
+      ::close(stream);  // who reads them must not wait for this child
+    }
+    ::sleep(60);
     ::_exit(0);
   }
   std::this_thread::sleep_for(std::chrono::milliseconds(arguments.number("hold", 0)));
