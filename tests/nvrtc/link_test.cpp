@@ -129,16 +129,16 @@ TEST_CASE_FIXTURE(LinkFixture, "an edit compiles the source that it changed, and
   only(open()->compile(linked(LinkMode::rdc)));
   CHECK(entries() == 3);
   scratch.write("b.cu", std::string(kCallee) + "// edited\n");
-  auto opened = open();
-  CHECK(only(opened->compile(linked(LinkMode::rdc))).outcome == Outcome::compiled);
-  CHECK(compiles(opened) == 2);  // b.cu, and the link
+  const auto edited = open();
+  CHECK(only(edited->compile(linked(LinkMode::rdc))).outcome == Outcome::compiled);
+  CHECK(compiles(edited) == 2);  // b.cu, and the link
   CHECK(entries() == 5);
   scratch.write("inc/shared.h", "#pragma once\n#define FACTOR 3\n");
-  opened = open();
-  const ModuleReport changed = only(opened->compile(linked(LinkMode::rdc)));
+  const auto later = open();
+  const ModuleReport changed = only(later->compile(linked(LinkMode::rdc)));
   CHECK(changed.reason.find("header changed: ") != std::string::npos);
   CHECK(changed.reason.find("shared.h") != std::string::npos);
-  CHECK(compiles(opened) == 3);
+  CHECK(compiles(later) == 3);
 }
 
 TEST_CASE_FIXTURE(LinkFixture, "names are resolved by the sources that have them") {
