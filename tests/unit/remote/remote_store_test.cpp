@@ -430,7 +430,8 @@ std::uint64_t count_rejected(const RemoteStore& store, Rejection why) {
 }
 
 std::uint64_t count_gets(const RemoteStore& store) {
-  const auto& ended = store.health().at(0).traffic[static_cast<std::size_t>(RemoteOp::get)].ended;
+  const RemoteHealth health = store.health().at(0);
+  const auto& ended = health.traffic[static_cast<std::size_t>(RemoteOp::get)].ended;
   return std::accumulate(ended.begin(), ended.end(), std::uint64_t{0});
 }
 
