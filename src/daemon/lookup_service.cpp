@@ -125,11 +125,12 @@ std::optional<Reply> LookupService::store_blob(UserStores& stores, RemoteTier* r
   const auto stored = [&]() -> Result<void> {
     CUKILN_TRY(const BlobName name, BlobName::make(blob->kind, blob->key));
     CUKILN_TRY(const UserStores::Handle store, stores.open(user));
-    return store->blobs().put(name, blob->bytes.view());
+    CUKILN_CHECK(store->blobs().put(name, blob->bytes.view()));
+    if (remote != nullptr) {
+      remote->put_blob(name, blob->bytes.view());
+    }
+    return {};
   }();
-  if (stored && remote != nullptr && remote->shares_blobs()) {
-    remote->put_blob({blob->kind, blob->key, std::string(blob->bytes.view()), {}, 0});
-  }
   return stored ? Reply{DaemonOp::done, {}}
                 : Reply{DaemonOp::error, wire::Refusal::of(stored.error()).encode()};
 }

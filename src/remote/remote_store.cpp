@@ -189,9 +189,9 @@ void RemoteStore::put(const StoreEntry& entry) {
   }
 }
 
-void RemoteStore::put_blob(const StoreBlob& blob) {
-  if (writes() && may_sign({}, "a blob of kind " + blob.kind)) {
-    uploads_.push(blob);
+void RemoteStore::put_blob(const BlobName& name, ByteView bytes) {
+  if (writes() && may_sign({}, fmt::format("a blob of kind {}", name.kind))) {
+    uploads_.push(name, bytes);
   }
 }
 

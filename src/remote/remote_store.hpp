@@ -57,7 +57,7 @@ class RemoteStore final : public RemoteTier {
   void put(const StoreEntry& entry) override;
   bool shares_blobs() const override { return true; }
   std::optional<StoreBlob> find_blob(const BlobName& name, Freshness freshness) override;
-  void put_blob(const StoreBlob& blob) override;
+  void put_blob(const BlobName& name, ByteView bytes) override;
 
   /// Waits for the uploads for at most `timeout`, and drops the others. True if all ended in time.
   bool finish(std::chrono::milliseconds timeout) { return uploads_.finish(timeout); }

@@ -5,8 +5,6 @@
 #include <memory>
 #include <utility>
 
-#include "store/blob_rows.hpp"
-
 namespace cukiln {
 
 namespace {
@@ -43,9 +41,13 @@ void RemoteUploads::push(const StoreEntry& entry) {
   }
 }
 
-void RemoteUploads::push(const StoreBlob& blob) {
-  static_cast<void>(enqueue(blob.bytes.size() + blob.key.size(), [&] {
-    return [this, own = std::make_shared<StoreBlob>(blob)] { upload(std::move(*own)); };
+void RemoteUploads::push(const BlobName& name, ByteView bytes) {
+  static_cast<void>(enqueue(bytes.size() + name.key.size(), [&] {
+    auto own = std::make_shared<StoreBlob>();
+    own->kind = name.kind;
+    own->key = name.key;
+    own->bytes = bytes;
+    return [this, own = std::move(own)] { upload(std::move(*own)); };
   }));
 }
 

@@ -14,6 +14,7 @@
 #include "remote/remote_leases.hpp"
 #include "remote/remote_server.hpp"
 #include "remote/remote_store_options.hpp"
+#include "store/blob_rows.hpp"
 #include "store/store_blob.hpp"
 
 namespace cukiln {
@@ -35,7 +36,7 @@ class RemoteUploads {
 
   /// Queues an entry or a blob. If the queue is full, drops it and counts it as dropped.
   void push(const StoreEntry& entry);
-  void push(const StoreBlob& blob);
+  void push(const BlobName& name, ByteView bytes);
   /// Waits for the uploads for at most `timeout`, and drops the others. True if all ended in time.
   bool finish(std::chrono::milliseconds timeout);
   /// Returns the number of uploads that wait or are in progress.

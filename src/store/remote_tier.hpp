@@ -80,8 +80,11 @@ class RemoteTier {
     static_cast<void>(freshness);
     return std::nullopt;  // a tier need not have blobs
   }
-  /// Uploads a blob in the background. Does nothing if this machine may only read.
-  virtual void put_blob(const StoreBlob& blob) { static_cast<void>(blob); }
+  /// Uploads a blob that this machine made, in the background. Does nothing if it may only read.
+  virtual void put_blob(const BlobName& name, ByteView bytes) {
+    static_cast<void>(name);
+    static_cast<void>(bytes);
+  }
 
  private:
   friend class RemoteLease;

@@ -24,11 +24,7 @@ int fail(const std::string& what) {
 int run(RemoteStore& store, const std::string& op, const BlobName& name, const char* path) {
   if (op == "put") {
     std::ifstream file(path, std::ios::binary);
-    store.put_blob({std::string(name.kind),
-                    std::string(name.key),
-                    {std::istreambuf_iterator<char>(file), {}},
-                    {},
-                    0});
+    store.put_blob(name, std::string(std::istreambuf_iterator<char>(file), {}));
     store.finish(std::chrono::seconds(60));
   } else if (const auto found = store.find_blob(name, RemoteTier::Freshness::usual)) {
     std::ofstream(path, std::ios::binary) << found->bytes;

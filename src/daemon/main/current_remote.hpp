@@ -54,9 +54,9 @@ class CurrentRemote final : public RemoteTier {
     const auto store = get();
     return store ? store->find_blob(name, freshness) : std::nullopt;
   }
-  void put_blob(const StoreBlob& blob) override {
+  void put_blob(const BlobName& name, ByteView bytes) override {
     if (const auto store = get()) {
-      store->put_blob(blob);
+      store->put_blob(name, bytes);
     }
   }
 

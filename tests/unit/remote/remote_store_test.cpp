@@ -417,7 +417,7 @@ std::optional<StoreBlob> find_blob(RemoteStore& store, std::string_view key,
 }
 
 void put_blob(RemoteStore& store, const StoreBlob& blob) {
-  store.put_blob(blob);
+  store.put_blob(*BlobName::make(blob.kind, blob.key), blob.bytes);
   CHECK(store.finish(milliseconds(10'000)));
 }
 
