@@ -15,12 +15,6 @@ constexpr string_view kBlanks = " \t\r\n\v\f";
 
 bool is_digit(char c) noexcept { return c >= '0' && c <= '9'; }
 
-bool is_word_char(char c) noexcept {
-  const auto byte = static_cast<unsigned char>(c);
-  return is_digit(c) || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_' || c == '$' ||
-         byte >= 0x80;
-}
-
 struct NameToken {
   enum class Kind { word, number, literal, punctuator } kind = Kind::punctuator;
   string_view text;
@@ -226,6 +220,12 @@ std::string canonical_name(string_view expression, bool old_closers) {
 }
 
 }  // namespace v0
+
+bool is_word_char(char c) noexcept {
+  const auto byte = static_cast<unsigned char>(c);
+  return is_digit(c) || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_' || c == '$' ||
+         byte >= 0x80;
+}
 
 std::string address_expression(const std::string& canonical) {
   std::vector<NameToken> tokens;

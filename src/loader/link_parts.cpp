@@ -2,7 +2,6 @@
 #include "loader/link_parts.hpp"
 
 #include <algorithm>
-#include <cctype>
 #include <deque>
 #include <map>
 #include <numeric>
@@ -12,6 +11,7 @@
 
 #include "base/result.hpp"
 #include "compile/kernel_names.hpp"
+#include "key/name_expression.hpp"
 #include "loader/run_parallel.hpp"
 
 namespace cukiln {
@@ -20,18 +20,14 @@ namespace {
 
 using std::string_view;
 
-bool is_of_identifier(char c) {
-  return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_';
-}
-
 /// Returns the identifier that a name expression names: `axpy` of `&lib::axpy<float, 4>`.
 string_view last_identifier(string_view expression) {
   expression = expression.substr(0, expression.find_first_of("<("));
-  while (!expression.empty() && !is_of_identifier(expression.back())) {
+  while (!expression.empty() && !is_word_char(expression.back())) {
     expression.remove_suffix(1);
   }
   std::size_t begin = expression.size();
-  while (begin > 0 && is_of_identifier(expression[begin - 1])) {
+  while (begin > 0 && is_word_char(expression[begin - 1])) {
     --begin;
   }
   return expression.substr(begin);
@@ -41,8 +37,8 @@ bool mentions(string_view text, string_view identifier) {
   for (std::size_t at = text.find(identifier); at != string_view::npos;
        at = text.find(identifier, at + 1)) {
     const std::size_t end = at + identifier.size();
-    if ((at == 0 || !is_of_identifier(text[at - 1])) &&
-        (end == text.size() || !is_of_identifier(text[end]))) {
+    if ((at == 0 || !is_word_char(text[at - 1])) &&
+        (end == text.size() || !is_word_char(text[end]))) {
       return true;
     }
   }
