@@ -9,27 +9,16 @@ from __future__ import annotations
 
 import ctypes
 import itertools
-import subprocess
 import sys
 import tempfile
 import unittest
 from pathlib import Path
 
-HERE = Path(__file__).resolve().parent
-REPOSITORY = HERE.parents[1]
-KERNELS = REPOSITORY / "kernels_src" / "nvfp4"
-FETCHED = REPOSITORY / ".cukiln-numpy"
-COMPILER = sys.argv[1:]
-
-sys.path.insert(0, str(FETCHED))
-try:
-    import ml_dtypes
-    import numpy as np
-except ImportError as missing:
-    sys.exit(f"{missing}: {FETCHED} is not there, or for another Python. Run scripts/bootstrap --tests.")
-
+from device_library import REPOSITORY, compile_library, ml_dtypes
+from device_library import numpy as np
 from device_source import translate_files
 
+KERNELS = REPOSITORY / "kernels_src" / "nvfp4"
 SOURCES = ["amax_gsa.cu", "fused_amax_quantize.cu", "quantize_nvfp4.cu", "swiglu_amax_gsa.cu", "swiglu_quantize.cu"]
 F32 = np.float32
 E4M3 = ml_dtypes.float8_e4m3fn
@@ -43,11 +32,7 @@ class Device:
     """The kernels as g++ compiles them. Arrays are passed by address, numbers by their NumPy type."""
 
     def __init__(self, folder: Path, name: str, *flags: str):
-        library = folder / f"{name}.so"
-        command = [*COMPILER, "-std=c++20", "-O2", "-ffp-contract=off", "-w", "-shared", "-fPIC",
-                   f"-I{HERE}", f"-I{folder}", *flags, HERE / "quantizers.cpp", "-o", library]  # fmt: skip
-        subprocess.run(command, check=True)
-        self.library = ctypes.CDLL(str(library))
+        self.library = compile_library("quantizers.cpp", folder, name, *flags)
 
     def __call__(self, name: str, *arguments) -> None:
         kinds = {"f": ctypes.c_float, "u": ctypes.c_uint32, "i": ctypes.c_int64}

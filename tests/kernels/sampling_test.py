@@ -11,27 +11,17 @@ thresholds are exact.
 from __future__ import annotations
 
 import ctypes
-import subprocess
+import shutil
 import sys
 import tempfile
 import unittest
 from pathlib import Path
 
-HERE = Path(__file__).resolve().parent
-REPOSITORY = HERE.parents[1]
-KERNELS = REPOSITORY / "kernels_src" / "sampling"
-FETCHED = REPOSITORY / ".cukiln-numpy"
-COMPILER = sys.argv[1:]
-
-sys.path.insert(0, str(FETCHED))
-try:
-    import ml_dtypes
-    import numpy as np
-except ImportError as missing:
-    sys.exit(f"{missing}: {FETCHED} is not there, or for another Python. Run scripts/bootstrap --tests.")
-
+from device_library import REPOSITORY, compile_library, ml_dtypes
+from device_library import numpy as np
 from device_source import translate_files
 
+KERNELS = REPOSITORY / "kernels_src" / "sampling"
 F32 = np.float32
 TYPES = {np.dtype(F32): "f32", np.dtype(ml_dtypes.bfloat16): "bf16"}
 FLAGS = {"f32": (), "bf16": ("-DCUKILN_LOGITS_BF16",)}
@@ -43,15 +33,10 @@ ROWS = 1  # each takes half a second
 def setUpModule() -> None:
     global libraries
     folder = Path(tempfile.mkdtemp(prefix="cukiln-sampling-"))
-    unittest.addModuleCleanup(lambda: subprocess.run(["rm", "-r", folder], check=True))
+    unittest.addModuleCleanup(shutil.rmtree, folder)
     translate_files(KERNELS, ["sampler.cu", "top_log_probabilities.cu"], folder)
-    libraries = {}
-    for name, flags in FLAGS.items():
-        library = folder / f"{name}.so"
-        command = [*COMPILER, "-std=c++20", "-O2", "-ffp-contract=off", "-w", "-shared", "-fPIC", "-DCUKILN_HOST_ARCH=900",
-                   f"-I{HERE}", f"-I{folder}", *flags, HERE / "sampling.cpp", "-o", library]  # fmt: skip
-        subprocess.run(command, check=True)
-        libraries[name] = ctypes.CDLL(str(library))
+    libraries = {name: compile_library("sampling.cpp", folder, name, "-DCUKILN_HOST_ARCH=900", *flags)
+                 for name, flags in FLAGS.items()}  # fmt: skip
 
 
 def address(array: np.ndarray | None) -> ctypes.c_void_p:
