@@ -9,6 +9,7 @@
 
 #include <cukiln/sampling.hpp>
 
+#include "gpu/sampling/random_logits.hpp"
 #include "gpu/support/device.hpp"
 #include "gpu/support/loader.hpp"
 
@@ -35,17 +36,11 @@ DeviceBuffer<State> state_of(std::uint64_t seed, std::uint64_t offset = 0) {
   return DeviceBuffer<State>(std::vector<State>{{seed, offset, 0, 0}});
 }
 
-struct Fixture {
+struct Fixture : RandomLogits {
+  Fixture() : RandomLogits(20250604) {}
+
   sampling::Sampler sampler = create<sampling::Sampler>();
   TestStream stream;
-  std::mt19937_64 random{20250604};
-
-  std::vector<float> normal_logits(std::size_t count, float deviation) {
-    std::normal_distribution<float> normal(0, deviation);
-    std::vector<float> logits(count);
-    for (float& logit : logits) logit = normal(random);
-    return logits;
-  }
 
   // `rows` draws from one and the same row.
   Draws draw_all(const std::vector<float>& logits, std::size_t rows, const RowSettings& settings,

@@ -9,6 +9,7 @@
 
 #include <cukiln/sampling.hpp>
 
+#include "gpu/sampling/random_logits.hpp"
 #include "gpu/support/device.hpp"
 #include "gpu/support/loader.hpp"
 
@@ -25,17 +26,11 @@ struct Found {
   std::vector<float> of_tokens;
 };
 
-struct Fixture {
+struct Fixture : RandomLogits {
+  Fixture() : RandomLogits(20251126) {}
+
   TopLogProbabilities launcher = create<TopLogProbabilities>();
   TestStream stream;
-  std::mt19937_64 random{20251126};
-
-  std::vector<float> normal_logits(std::size_t count, float deviation) {
-    std::normal_distribution<float> normal(0, deviation);
-    std::vector<float> logits(count);
-    for (float& logit : logits) logit = normal(random);
-    return logits;
-  }
 
   Found find(const std::vector<float>& logits, std::size_t rows, std::size_t count,
              const std::vector<float>& temperatures, const std::vector<std::int32_t>& given) {
