@@ -24,7 +24,7 @@ using std::chrono::steady_clock;
 constexpr Backoff::Limits kFlightPolls{milliseconds(1), milliseconds(20)};
 constexpr ByteView kDropped = "dropped";
 
-/// The time since a lock file was locked; zero if it cannot be told.
+/// The time since a lock file was locked; zero if the file is gone.
 milliseconds age_of(const std::string& path) {
   struct stat status {};
   if (::lstat(path.c_str(), &status) != 0) {

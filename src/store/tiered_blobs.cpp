@@ -104,7 +104,7 @@ Result<TieredBlobs::BytesOrFlight> TieredBlobs::get_or_produce(const BlobName& n
     SqliteStore* const store = disk_.store();
     auto outcome = flights_.take(
         name, {store == nullptr ? std::string() : store->lock_folder(), wait, cancelled}, [&] {
-          got.bytes = search_disk(name);  // whoever held the lock put it there
+          got.bytes = search_disk(name);  // its producer put it there
           return got.bytes.has_value();
         });
     if (!outcome) {

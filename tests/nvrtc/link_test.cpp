@@ -295,7 +295,7 @@ TEST_CASE("every nvJitLink beside an NVRTC is observed and links") {
 }
 
 // fault 294
-TEST_CASE("an nvJitLink that is older than NVRTC is told by the error") {
+TEST_CASE("the error names an nvJitLink that is older than NVRTC") {
   const auto linker = RealNvrtc::compiler().linker_identity();
   REQUIRE(linker);
   std::size_t older = 0;

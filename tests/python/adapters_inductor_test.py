@@ -53,7 +53,7 @@ def test_inductor_compiles_a_graph_once(home):
 
 def test_the_example_stores_a_graph_once(home):
     example = Path(__file__).parents[2] / "examples/other_compilers.py"
-    for folder, told in (("first", "1 stored, 0 were there"), ("second", "0 stored, 1 were there")):
+    for folder, outcome in (("first", "1 stored, 0 were there"), ("second", "0 stored, 1 were there")):
         run = subprocess.run(
             [sys.executable, example, "inductor"],
             capture_output=True,
@@ -61,4 +61,4 @@ def test_the_example_stores_a_graph_once(home):
             check=True,
             env={**os.environ, "TORCHINDUCTOR_CACHE_DIR": str(home / folder)},
         )
-        assert run.stdout == f"inductor: {told}\n"
+        assert run.stdout == f"inductor: {outcome}\n"

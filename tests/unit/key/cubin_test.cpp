@@ -31,7 +31,7 @@ TEST_CASE("fault 215: what is stored is of the kind that was asked for, and whol
   CHECK_FALSE(check_output(container.substr(0, 3), target, OutputKind::optix_ir));
 }
 
-TEST_CASE("a cubin that was linked already is told by its header") {
+TEST_CASE("the header says whether a cubin was linked already") {
   const auto elf = [](std::uint16_t type, std::uint16_t machine) {
     Elf64_Ehdr header{};
     std::memcpy(header.e_ident, ELFMAG, SELFMAG);

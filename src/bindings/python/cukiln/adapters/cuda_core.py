@@ -67,8 +67,8 @@ class ProgramCacheStats:
 
 
 class _Telemetry:
-    """Counts for ProgramCacheStats. The time of a compile is a blob beside its result, which is
-    read when somebody asks. Threads: safe."""
+    """Counts for ProgramCacheStats. The time of a compile is a blob beside its result, which
+    only `stats` reads. Threads: safe."""
 
     def __init__(self, loader: Loader | None) -> None:
         self._seconds = Blobs(SECONDS_KIND, loader)

@@ -250,7 +250,7 @@ def register_runner(runner: Any) -> int:
     if not callable(getattr(runner, "_run_impl", None)):
         raise TypeError(
             f"{type(runner).__name__} has no method _run_impl: expected an object whose "
-            "_run_impl(x), or _run_impl(hidden_states, topk_weights, topk_ids), gives the product"
+            "_run_impl(x), or _run_impl(hidden_states, topk_weights, topk_ids), returns the result"
         )
     number = _native.create("python")
     _registered[number] = runner
