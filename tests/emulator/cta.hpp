@@ -5,7 +5,10 @@
 
 #include <array>
 #include <atomic>
+#include <functional>
 #include <memory>
+#include <random>
+#include <thread>
 #include <vector>
 
 #include "emulator/emulator.hpp"
@@ -20,10 +23,12 @@ inline constexpr u32 kOffsetMask = (1u << kRankShift) - 1;
 inline constexpr u32 kLanes = 128;
 inline constexpr u32 kPoison = 0xFFFFFFFF;  // a NaN as a float, four NaNs as scales
 
-// What a thread waits for: `over(what, argument)` is true once it has happened.
+// What a thread waits for: `over(what, argument, order)` is true once it has happened. Only the
+// thread that waits acquires; those that look whether it waits still are ordered by nothing.
+using IsOver = bool (*)(const void*, u64, std::memory_order);
 struct Wait {
   std::atomic<const void*> what{nullptr};
-  std::atomic<bool (*)(const void*, u64)> over{nullptr};
+  std::atomic<IsOver> over{nullptr};
   std::atomic<u64> argument{0};
 };
 
@@ -76,9 +81,66 @@ struct Cta {
   std::unique_ptr<Thread[]> threads;
 };
 
+/// Performs late what threads of a cluster issue. A thread of the unit only acquires what was
+/// issued to it, and what it performs is released by arrivals only: it orders no two accesses that
+/// the kernel does not.
+class AsyncUnit {
+ public:
+  enum class Order {
+    any,       // TMA loads
+    in_order,  // MMAs and copies of scales; but arrivals of commits, once they are due, in any
+  };
+  using Operation = std::function<void()>;
+
+  /// With seed 0 operations are performed by the thread that issues them.
+  AsyncUnit(Cluster& cluster, Order order, u32 seed);
+  AsyncUnit(const AsyncUnit&) = delete;
+  AsyncUnit& operator=(const AsyncUnit&) = delete;
+  ~AsyncUnit();
+
+  /// Called by threads of the kernel. `operation` runs with `self` and `blockIdx` of the caller.
+  void issue(Operation operation);
+  /// Called by an operation, with what is to happen at an mbarrier when it is complete.
+  void arrive_later(Operation arrival);
+  /// False if all that was issued is complete.
+  bool pending() const {
+    return left_.load(std::memory_order_relaxed) != 0 || busy_.load(std::memory_order_relaxed);
+  }
+  /// What was issued and is not complete.
+  u32 left() const { return left_.load(std::memory_order_relaxed); }
+  /// What is left is performed last of all.
+  bool only_last() const { return left() == last_.load(std::memory_order_relaxed); }
+
+ private:
+  struct Issued;
+  void run();
+  void collect();
+  void set_due(Issued& issued, bool may_be_last);
+  bool perform_due(u64 now);
+  void perform(std::vector<std::unique_ptr<Issued>>& from, std::size_t at);
+  std::unique_ptr<Issued> made(Operation operation) const;
+
+  Cluster& cluster_;
+  const Order order_;
+  const u32 seed_;
+  std::atomic<Issued*> issued_{nullptr};  // the latest first
+  std::atomic<u32> pushes_{0};
+  std::atomic<u32> left_{0};
+  std::atomic<u32> last_{0};
+  std::atomic<bool> busy_{false};
+  std::atomic<bool> ends_{false};
+  std::mt19937 random_;                           // of the unit's thread, as are these
+  std::vector<std::unique_ptr<Issued>> waiting_;  // in the order of issue
+  std::vector<std::unique_ptr<Issued>> arrivals_;
+  std::thread thread_;
+};
+
 struct Cluster {
   std::vector<std::unique_ptr<Cta>> ctas;
   ThreadBarrier all;
+  std::atomic<u64> steps{0};  // of its threads: emulated instructions
+  std::unique_ptr<AsyncUnit> tma;
+  std::unique_ptr<AsyncUnit> tensor_core;
 };
 
 extern constinit thread_local Thread* self;
@@ -92,6 +154,14 @@ u8* shared_bytes(Cta& cta, u32 offset, u32 bytes, const char* what);
 /// Returns the CTA of an address that shared_address or address_in_rank returned.
 Cta& cta_of(u32 address);
 Mbarrier& mbarrier_at(u32 address, bool of_any_rank);
+/// True if every thread that has not ended, of which there is one, waits for something that has not
+/// happened.
+bool all_wait(const Cluster& cluster);
+/// Counts an emulated instruction of this thread.
+void step();
+/// Wait for, and wake, threads at a word, as the system call of that name.
+void futex_wait(const void* word, u32 value);
+void futex_wake_all(const void* word);
 /// Subtracts arrivals and adds expected bytes atomically; completes the phase when nothing is
 /// pending.
 void update(Mbarrier& barrier, u32 arrivals, std::int32_t bytes);

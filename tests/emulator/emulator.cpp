@@ -36,7 +36,7 @@ constinit thread_local Thread* self = nullptr;
   _exit(2);
 }
 
-namespace {
+void step() { self->cta->cluster->steps.fetch_add(1, std::memory_order_relaxed); }
 
 void futex_wait(const void* word, u32 value) {
   syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, value, nullptr, nullptr, 0);
@@ -45,15 +45,18 @@ void futex_wake_all(const void* word) {
   syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, 1 << 30, nullptr, nullptr, 0);
 }
 
-void wait_for(const void* what, const void* word, bool (*over)(const void*, u64), u64 argument,
+namespace {
+
+void wait_for(const void* what, const void* word, IsOver over, u64 argument,
               u32 (*value)(const void*)) {
+  step();
   Wait& wait = self->wait;
   wait.argument.store(argument, std::memory_order_relaxed);
   wait.over.store(over, std::memory_order_relaxed);
   wait.what.store(what, std::memory_order_relaxed);
   for (;;) {
     const u32 now = value(word);
-    if (over(what, argument)) {
+    if (over(what, argument, std::memory_order_acquire)) {
       break;
     }
     futex_wait(word, now);
@@ -64,9 +67,8 @@ void wait_for(const void* what, const void* word, bool (*over)(const void*, u64)
 
 u32 relaxed_word(const void* word) { return __atomic_load_n(static_cast<const u32*>(word), 0); }
 
-bool generation_over(const void* what, u64 generation) {
-  return static_cast<const ThreadBarrier*>(what)->generation.load(std::memory_order_acquire) !=
-         generation;
+bool generation_over(const void* what, u64 generation, std::memory_order order) {
+  return static_cast<const ThreadBarrier*>(what)->generation.load(order) != generation;
 }
 
 void arrive_and_wait(ThreadBarrier& all) {
@@ -81,8 +83,8 @@ void arrive_and_wait(ThreadBarrier& all) {
   wait_for(&all, &all.generation, generation_over, generation, relaxed_word);
 }
 
-bool phase_over(const void* what, u64 parity) {
-  return static_cast<const Mbarrier*>(what)->word.load(std::memory_order_acquire) >> 63 != parity;
+bool phase_over(const void* what, u64 parity, std::memory_order order) {
+  return static_cast<const Mbarrier*>(what)->word.load(order) >> 63 != parity;
 }
 
 std::string waits_of(const Cluster& cluster) {
@@ -107,8 +109,9 @@ std::string waits_of(const Cluster& cluster) {
   return text;
 }
 
-// A deadlock: every thread that has not ended waits for something that has not happened.
-bool is_stuck(const Cluster& cluster) {
+}  // namespace
+
+bool all_wait(const Cluster& cluster) {
   bool any = false;
   for (const auto& cta : cluster.ctas) {
     for (u32 i = 0; i < cta->all.expected; ++i) {
@@ -118,7 +121,8 @@ bool is_stuck(const Cluster& cluster) {
       }
       const void* what = thread.wait.what.load(std::memory_order_relaxed);
       if (what == nullptr || thread.wait.over.load(std::memory_order_relaxed)(
-                                 what, thread.wait.argument.load(std::memory_order_relaxed))) {
+                                 what, thread.wait.argument.load(std::memory_order_relaxed),
+                                 std::memory_order_relaxed)) {
         return false;
       }
       any = true;
@@ -126,8 +130,6 @@ bool is_stuck(const Cluster& cluster) {
   }
   return any;
 }
-
-}  // namespace
 
 u8* shared_bytes(Cta& cta, u32 offset, u32 bytes, const char* what) {
   if (offset + u64{bytes} > cta.shared_bytes) {
@@ -221,6 +223,9 @@ void launch(const Grid& grid, const std::function<void()>& body) {
     for (u32 rank = 0; rank < grid.cluster; ++rank) {
       cluster.ctas.push_back(make_cta(cluster, rank, grid));
     }
+    cluster.tma = std::make_unique<AsyncUnit>(cluster, AsyncUnit::Order::any, grid.seed);
+    cluster.tensor_core =
+        std::make_unique<AsyncUnit>(cluster, AsyncUnit::Order::in_order, grid.seed);
     std::vector<std::thread> running;
     for (auto& cta : cluster.ctas) {
       for (u32 i = 0; i < grid.threads; ++i) {
@@ -239,7 +244,10 @@ void launch(const Grid& grid, const std::function<void()>& body) {
     }
     std::atomic<bool> done{false};
     std::thread watch([&] {
-      for (u32 stuck = 0; !done; stuck = is_stuck(cluster) ? stuck + 1 : 0) {
+      const auto is_deadlock = [&] {
+        return !cluster.tma->pending() && !cluster.tensor_core->pending() && all_wait(cluster);
+      };
+      for (u32 stuck = 0; !done; stuck = is_deadlock() ? stuck + 1 : 0) {
         if (stuck == 3) {
           fault("deadlock%s", waits_of(cluster).c_str());
         }
@@ -251,6 +259,11 @@ void launch(const Grid& grid, const std::function<void()>& body) {
     }
     done = true;
     watch.join();
+    if (const u32 left = cluster.tma->left() + cluster.tensor_core->left(); left != 0) {
+      fault("a cluster ends while %u of its loads, MMAs and commits are not complete", left);
+    }
+    cluster.tma.reset();
+    cluster.tensor_core.reset();
     for (const auto& cta : cluster.ctas) {
       if (cta->allocated) {
         fault("a CTA ends with tensor memory allocated");
@@ -298,10 +311,12 @@ void mbarrier_init(u32 barrier, u32 arrivals) {
 void mbarrier_init_fence() {}
 
 void mbarrier_arrive_expect(u32 barrier, u32 bytes) {
+  step();
   update(mbarrier_at(barrier, false), 1, static_cast<std::int32_t>(bytes));
 }
 
 void mbarrier_arrive(u32 barrier) {
+  step();
   if (self->unfenced_loads) {
     fault("an arrival after loads of tensor memory, without tcgen05_fence_before_sync");
   }

@@ -9,6 +9,11 @@
 // of scales from the bits of their descriptors. Shared and tensor memory begin as NaN. A kernel
 // that breaks a rule, or whose threads deadlock, ends the process with an error message and code 2.
 //
+// Loads, MMAs and commits are performed late, by threads of their own, after a random number of
+// steps of the kernel's threads: loads and arrivals of commits in any order, MMAs and copies of
+// scales in the order in which they were issued. What a kernel may only use after a wait is thus
+// not there before it.
+//
 // A wait only acquires, and an arrival only releases: under ThreadSanitizer two accesses are
 // ordered only if the kernel's own barriers order them.
 
@@ -39,6 +44,8 @@ struct Grid {
   std::uint32_t cluster;  // CTAs in a cluster
   std::uint32_t threads;  // in a CTA
   std::uint32_t shared_bytes;
+  std::uint32_t seed =
+      1;  // of the delays; 0: none, loads and MMAs are performed when they are issued
 };
 
 /// Runs `body` in every thread, one cluster after another.

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Runs the kernels of nvfp4_gemm.cu on the CPU and compares them with a GEMM in double.
-// Without arguments: every case; else those whose name contains the argument.
-// Exit code 0: all agree; 1: a wrong result; 2: the emulator found a broken rule.
+// usage: cases [--seed N] [NAME]
+// Without a name: every case; else those whose name contains it. The seed is that of the delays of
+// loads and MMAs; with 0 they are performed when they are issued. Exit code 0: all agree; 1: a
+// wrong result; 2: the emulator found a broken rule.
 #include <cstdio>
 #include <cstring>
 #include <iterator>
@@ -74,7 +76,7 @@ std::string name_of(const Case& c) {
          ", k " + std::to_string(c.k) + (c.bias ? ", bias" : "");
 }
 
-bool agrees(const Case& c) {
+bool agrees(const Case& c, u32 seed) {
   std::mt19937 random(static_cast<unsigned>(c.m * 7 + c.n * 3 + c.k));
   const HostMatrix a = random_matrix(c.m, c.k, random);
   const bool grouped = c.run_grouped != nullptr;
@@ -97,8 +99,8 @@ bool agrees(const Case& c) {
   const TensorMap maps[] = {emulator::encode(plan.rows), emulator::encode(plan.columns),
                             emulator::encode(plan.row_scales), emulator::encode(plan.column_scales),
                             emulator::encode(plan.output)};
-  const emulator::Grid grid{plan.grid, c.kernel->ctas, nvfp4::kSm100Threads,
-                            c.kernel->shared_bytes};
+  const emulator::Grid grid{plan.grid, c.kernel->ctas, nvfp4::kSm100Threads, c.kernel->shared_bytes,
+                            seed};
   const std::uint16_t* given = c.bias ? bias.data() : nullptr;
   const u32 m = static_cast<u32>(c.m), n = static_cast<u32>(c.n), k = static_cast<u32>(c.k);
   emulator::launch(grid, [&] {
@@ -143,9 +145,15 @@ bool agrees(const Case& c) {
 int main(int argc, char** argv) {
   bool good = true;
   std::size_t run = 0;
+  u32 seed = 1;
+  if (argc > 2 && std::string(argv[1]) == "--seed") {
+    seed = static_cast<u32>(std::stoul(argv[2]));
+    argc -= 2;
+    argv += 2;
+  }
   for (const Case& c : kCases) {
     if (argc < 2 || name_of(c).find(argv[1]) != std::string::npos) {
-      good = agrees(c) && good;
+      good = agrees(c, seed) && good;
       ++run;
     }
   }

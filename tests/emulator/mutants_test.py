@@ -6,6 +6,9 @@ compiled, linked with the emulator and run: it must end with a wrong result (1),
 where that is the point, with a data race that ThreadSanitizer saw (66). Unchanged, the source must pass
 with and without ThreadSanitizer.
 
+The mutants of LATE use something before it is complete, and pass where loads and MMAs are performed when
+they are issued (seed 0): only an emulator that performs them late can notice.
+
 usage: mutants_test.py KERNELS_FOLDER TESTS_FOLDER LIBRARY THREAD_LIBRARY COMPILER…
 """
 
@@ -27,6 +30,7 @@ WRONG, RULE, RACE = 1, 2, 66
 EMPTY = "tcgen05_commit<kCtas>(shared_address(&shared.empty[smem_pipe.index]));"
 FULL_WAIT = "mbarrier_wait(shared_address(&shared.full[smem_pipe.index]), smem_pipe.phase);"
 EMPTY_WAIT = "mbarrier_wait(shared_address(&shared.empty[smem_pipe.index]), smem_pipe.phase ^ 1); if (rank"
+TMEM_FULL = "tcgen05_commit<kCtas>(shared_address(&shared.control.tmem_full[tmem_pipe.index]));"
 TMEM_FULL_WAIT = "mbarrier_wait(shared_address(&shared.control.tmem_full[tmem_pipe.index]), tmem_pipe.phase);"
 TMEM_EMPTY_WAIT = "mbarrier_wait(shared_address(&shared.control.tmem_empty[tmem_empty_pipe.index]), tmem_empty_pipe.phase);"
 SCALES_AT = "(j * Tile::kColumnAtoms + atom) * kAtomTmemColumns"
@@ -105,8 +109,22 @@ MUTANTS = {
 }  # fmt: skip
 
 
+# Likewise; noticed with one of the seeds, and with seed 0 not at all.
+LATE = {
+    "stage is empty when its MMAs are issued": (EMPTY, "mbarrier_arrive(shared_address(&shared.empty[smem_pipe.index]));", LONG),
+    "accumulator is full when its MMAs are issued": (TMEM_FULL, "mbarrier_arrive(shared_address(&shared.control.tmem_full[tmem_pipe.index]));", SMALL),
+    "loads complete in order": (FULL_WAIT, """
+        if (s + 1 == problem.stages()) { %s } else {
+          auto next = smem_pipe; next.advance();
+          mbarrier_wait(shared_address(&shared.full[next.index]), next.phase);
+        }""" % FULL_WAIT, LONG),
+    "commits arrive in order": ("mbarrier_wait(shared_address(&shared.empty[smem_pipe.index]), smem_pipe.phase ^ 1); } }", "} }", PAIR),
+}  # fmt: skip
+LATE_SEEDS = range(1, 21)
+
+
 def changes_of(name):
-    old, new = MUTANTS[name][:2]
+    old, new = (MUTANTS.get(name) or LATE[name])[:2]
     return [(old, new)] if isinstance(old, str) else list(zip(old, new, strict=True))
 
 
@@ -123,8 +141,8 @@ class Suite:
     def sources(self):
         return {path.name: path.read_text() for path in sorted(self.kernels.glob("*.cu*"))}
 
-    def outcomes(self, sources, case, *, races, runs=1):
-        """Yields (exit code, output) of the kernel in `sources`, compiled once, for each run."""
+    def outcomes(self, sources, case, *, races, seeds=(1,)):
+        """Yields (exit code, output) of the kernel in `sources`, compiled once, for a run with each seed."""
         with tempfile.TemporaryDirectory() as folder:
             for name, text in sources.items():
                 Path(folder, name).write_text(text)
@@ -139,9 +157,9 @@ class Suite:
                 yield None, compiled.stderr
                 return
             environment = os.environ | {"TSAN_OPTIONS": "halt_on_error=1:exitcode=66:history_size=7"}
-            for _ in range(runs):
+            for seed in seeds:
                 ran = subprocess.run(
-                    [*(self.run_fixed if races else []), str(program), *([case] if case else [])],
+                    [*(self.run_fixed if races else []), str(program), "--seed", str(seed), *([case] if case else [])],
                     capture_output=True, text=True, check=False, timeout=200, env=environment)  # fmt: skip
                 yield ran.returncode, ran.stdout + ran.stderr
 
@@ -155,21 +173,39 @@ class Suite:
         # Which of the three happens depends on timing. On a busy machine a race may not happen, or
         # ThreadSanitizer may have dropped the earlier access from its history. Hence several runs.
         races = expected == RACE
-        for code, output in self.outcomes(sources, case, races=races, runs=20 if races else 1):
+        for code, output in self.outcomes(sources, case, races=races, seeds=range(1, 21) if races else (1,)):
             if code in (WRONG, RULE) or code == expected:
                 return ""
         return f"{name}: ended with {code}, expected {expected}\n{output[-600:]}"
 
+    def check_late(self, name):
+        """Describes why a mutant of LATE was not noticed, or was noticed without delays; empty otherwise."""
+        case = LATE[name][2]
+        try:
+            sources = mutate(self.sources(), changes_of(name))
+        except MutantError as error:
+            return f"{name}: {error}"
+        codes = []
+        for seed, (code, output) in zip((0, *LATE_SEEDS), self.outcomes(sources, case, races=False, seeds=(0, *LATE_SEEDS)), strict=False):
+            if seed == 0 and code != 0:
+                return f"{name}: ended with {code} without delays\n{output[-600:]}"
+            if seed != 0 and code in (WRONG, RULE):
+                return ""
+            codes.append(code)
+        return f"{name}: ended with {codes}, expected {WRONG} or {RULE} for a seed\n{output[-600:]}"
+
     def check_reformatted(self):
         """No mutant depends on line breaks, indentation or comments."""
         sources = {name: reformatted(text) for name, text in self.sources().items()}
-        for name in MUTANTS:
+        for name in (*MUTANTS, *LATE):
             mutate(sources, changes_of(name))
         return ""
 
     def check_unchanged(self, races):
-        ((code, output),) = self.outcomes(self.sources(), None, races=races)
-        return "" if code == 0 else f"the source as it is (races: {races}): {code}\n{output[-4000:]}"
+        for seed, (code, output) in enumerate(self.outcomes(self.sources(), None, races=races, seeds=(0, 1) if races else range(4))):
+            if code != 0:
+                return f"the source as it is (races: {races}, seed: {seed}): {code}\n{output[-4000:]}"
+        return ""
 
 
 def main():
@@ -178,8 +214,9 @@ def main():
         jobs = [pool.submit(suite.check_reformatted)]
         jobs += [pool.submit(suite.check_unchanged, races) for races in (True, False)]
         jobs += [pool.submit(suite.check, name) for name in MUTANTS]
+        jobs += [pool.submit(suite.check_late, name) for name in LATE]
         failures = [failure for job in jobs if (failure := job.result())]
-    print("\n".join(failures) or f"{len(MUTANTS)} mutants, all noticed")
+    print("\n".join(failures) or f"{len(MUTANTS) + len(LATE)} mutants, all noticed")
     return 1 if failures else 0
 
 

@@ -119,8 +119,9 @@ void tmem_dealloc(u32 /*ctas*/, u32 tmem) {
   self->cta->allocated = false;
 }
 
-void tcgen05_cp_scales(u32 ctas, u32 tmem, u64 atom) {
-  expect_issue(ctas);
+namespace {
+
+void copy_scales(u32 tmem, u64 atom) {
   for (const auto& cta : self->cta->cluster->ctas) {
     for (u32 lane = 0; lane < 32; ++lane) {
       for (u32 column = 0; column < 4; ++column) {
@@ -135,9 +136,8 @@ void tcgen05_cp_scales(u32 ctas, u32 tmem, u64 atom) {
   }
 }
 
-void tcgen05_mma(u32 ctas, u32 accumulator, u64 rows, u64 columns, u32 instruction, u32 row_scales,
-                 u32 column_scales, bool accumulate) {
-  expect_issue(ctas);
+void multiply(u32 ctas, u32 accumulator, u64 rows, u64 columns, u32 instruction, u32 row_scales,
+              u32 column_scales, bool accumulate) {
   const u32 m = (instruction >> 24 & 31) << 4;
   const u32 n = (instruction >> 17 & 63) << 3;
   constexpr u32 kExpected = 1u << 7 | 1u << 10;  // E2M1 twice; all else 0
@@ -173,10 +173,29 @@ void tcgen05_mma(u32 ctas, u32 accumulator, u64 rows, u64 columns, u32 instructi
   }
 }
 
+}  // namespace
+
+void tcgen05_cp_scales(u32 ctas, u32 tmem, u64 atom) {
+  expect_issue(ctas);
+  self->cta->cluster->tensor_core->issue([=] { copy_scales(tmem, atom); });
+}
+
+void tcgen05_mma(u32 ctas, u32 accumulator, u64 rows, u64 columns, u32 instruction, u32 row_scales,
+                 u32 column_scales, bool accumulate) {
+  expect_issue(ctas);
+  self->cta->cluster->tensor_core->issue([=] {
+    multiply(ctas, accumulator, rows, columns, instruction, row_scales, column_scales, accumulate);
+  });
+}
+
 void tcgen05_commit(u32 ctas, u32 barrier) {
-  for (u32 rank = 0; rank < ctas; ++rank) {
-    update(mbarrier_at((barrier & kOffsetMask) | rank << kRankShift, true), 1, 0);
-  }
+  AsyncUnit& tensor_core = *self->cta->cluster->tensor_core;
+  tensor_core.issue([=, &tensor_core] {
+    for (u32 rank = 0; rank < ctas; ++rank) {
+      Mbarrier& at = mbarrier_at((barrier & kOffsetMask) | rank << kRankShift, true);
+      tensor_core.arrive_later([&at] { update(at, 1, 0); });
+    }
+  });
 }
 
 }  // namespace cukiln::emulator

@@ -61,15 +61,18 @@ void load(u32 ctas, u32 destination, const TensorMap* tensor, u32 rank, const u3
   }
   Mbarrier& done = mbarrier_at(barrier, ctas == 2);
   Cta& cta = cta_of(destination);
-  const u32 bytes = for_each_16_bytes(map, {at[0], at[1], at[2]}, destination,
-                                      [&](u32 offset, u8* data, u32 valid) {
-                                        u8* const to = shared_bytes(cta, offset, 16, "TMA load");
-                                        std::memset(to, 0, 16);
-                                        if (data != nullptr) {
-                                          std::memcpy(to, data, valid);
-                                        }
-                                      });
-  update(done, 0, -static_cast<std::int32_t>(bytes));
+  const std::array<u32, 3> box = {at[0], at[1], at[2]};
+  self->cta->cluster->tma->issue([map, box, destination, &done, &cta] {
+    const u32 bytes =
+        for_each_16_bytes(map, box, destination, [&](u32 offset, u8* data, u32 valid) {
+          u8* const to = shared_bytes(cta, offset, 16, "TMA load");
+          std::memset(to, 0, 16);
+          if (data != nullptr) {
+            std::memcpy(to, data, valid);
+          }
+        });
+    update(done, 0, -static_cast<std::int32_t>(bytes));
+  });
 }
 
 void store(const TensorMap* tensor, const u32 (&at)[3], u32 source) {
