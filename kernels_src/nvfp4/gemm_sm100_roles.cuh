@@ -120,12 +120,74 @@ __device__ __forceinline__ void run_producer(typename Tile::Shared& shared,
   }
 }
 
+// Shared-memory descriptors of stage 0 at step 0. Those of other stages and steps differ by their addresses,
+// in units of 16 bytes: a sum in the low word, since no stage exceeds the 14 bits that an address has.
+template <class Tile>
+struct StageDescriptors {
+  static constexpr u32 kUnit = 16;
+  static constexpr u32 kStage = sizeof(typename Tile::Stage) / kUnit;
+  static constexpr u32 kSwizzleGroup = 8 * kStageBytes;
+  u64 rows;
+  u64 columns;
+  u64 row_scales;
+  u64 column_scales;
+
+  __device__ __forceinline__ explicit StageDescriptors(typename Tile::Shared& shared) {
+    auto& stage = shared.stage[0];
+    rows = smem_descriptor(shared_address(stage.rows), kSwizzleGroup, Swizzle::k128Bytes);
+    columns = smem_descriptor(shared_address(stage.columns), kSwizzleGroup, Swizzle::k128Bytes);
+    row_scales = smem_descriptor(shared_address(stage.row_scales), kAtomBytes / 4, Swizzle::kNone);
+    column_scales =
+        smem_descriptor(shared_address(stage.column_scales), kAtomBytes / 4, Swizzle::kNone);
+  }
+
+  static __device__ __forceinline__ u64 at(u64 descriptor, u32 stage, u32 bytes) {
+    const u32 low = static_cast<u32>(descriptor) + stage * kStage + bytes / kUnit;
+    return (descriptor & ~u64{0xFFFFFFFF}) | low;
+  }
+};
+
+// Waits for a stage, issues its copies of scales and its first `steps` MMAs, of K = 64 each, and commits it.
+// kWhole: it has all kSteps. `first`: the sum begins anew.
+template <class Tile, bool kWhole>
+__device__ __forceinline__ void issue_stage(typename Tile::Shared& shared,
+                                            const StageDescriptors<Tile>& of,
+                                            const PipelineState<Tile::kStages>& smem_pipe,
+                                            u32 steps, u32 tmem, u32 accumulator, bool first) {
+  constexpr u32 kCtas = Tile::kCtas;
+  constexpr u32 kInstruction = instruction_descriptor(kCtas * kTileRows, Tile::kColumns);
+  const u32 stage = smem_pipe.index;
+  mbarrier_wait(shared_address(&shared.full[smem_pipe.index]), smem_pipe.phase);
+  tcgen05_fence_after_sync();
+#pragma unroll
+  for (u32 j = 0; j < kSteps; ++j) {
+    tcgen05_cp_scales<kCtas>(tmem + Tile::kRowScales + j * kAtomTmemColumns,
+                             of.at(of.row_scales, stage, j * kAtomBytes));
+    for (u32 atom = 0; atom < Tile::kColumnAtoms; ++atom) {
+      tcgen05_cp_scales<kCtas>(
+          tmem + Tile::kColumnScales + (j * Tile::kColumnAtoms + atom) * kAtomTmemColumns,
+          of.at(of.column_scales, stage, (atom * kSteps + j) * kAtomBytes));
+    }
+  }
+#pragma unroll
+  for (u32 j = 0; j < kSteps; ++j) {
+    if (!kWhole && j >= steps) break;
+    tcgen05_mma<kCtas>(accumulator, of.at(of.rows, stage, j * kStepBytes),
+                       of.at(of.columns, stage, j * kStepBytes), kInstruction,
+                       tmem + Tile::kRowScales + j * kAtomTmemColumns,
+                       tmem + Tile::kColumnScales + j * Tile::kColumnAtoms * kAtomTmemColumns,
+                       !first || j != 0);
+  }
+  tcgen05_commit<kCtas>(shared_address(&shared.empty[smem_pipe.index]));
+}
+
 template <class Tile>
 __device__ __forceinline__ void run_mma(typename Tile::Shared& shared,
                                         const Sm100Problem& problem, u32 tmem) {
-  constexpr u32 kCtas = Tile::kCtas;
-  constexpr u32 kInstruction = instruction_descriptor(kCtas * kTileRows, Tile::kColumns);
-  constexpr u32 kSwizzleGroup = 8 * kStageBytes;
+  const StageDescriptors<Tile> descriptors(shared);
+  // Only the last stage may have fewer steps: their number is tested in no other.
+  const u32 last = problem.stages() - 1;
+  const u32 last_steps = problem.scale_atoms() - last * kSteps;
   PipelineState<Tile::kStages> smem_pipe;
   PipelineState<2> tmem_pipe;     // tmem_full: the accumulator of this tile
   // The accumulator to wait for: the previous tile's if the buffers overlap, else that of two tiles ago.
@@ -142,39 +204,13 @@ __device__ __forceinline__ void run_mma(typename Tile::Shared& shared,
     tcgen05_fence_after_sync();
     const u32 accumulator = tmem + tmem_pipe.index * Tile::kSecondAccumulator;
 #pragma unroll 1
-    for (u32 s = 0; s < problem.stages(); ++s, smem_pipe.advance()) {
-      auto& stage = shared.stage[smem_pipe.index];
-      const u32 steps = min(kSteps, problem.scale_atoms() - s * kSteps);
-      mbarrier_wait(shared_address(&shared.full[smem_pipe.index]), smem_pipe.phase);
-      tcgen05_fence_after_sync();
-#pragma unroll
-      for (u32 j = 0; j < kSteps; ++j) {
-        tcgen05_cp_scales<kCtas>(tmem + Tile::kRowScales + j * kAtomTmemColumns,
-                                 smem_descriptor(shared_address(stage.row_scales) + j * kAtomBytes,
-                                                 kAtomBytes / 4, Swizzle::kNone));
-        for (u32 atom = 0; atom < Tile::kColumnAtoms; ++atom) {
-          tcgen05_cp_scales<kCtas>(
-              tmem + Tile::kColumnScales + (j * Tile::kColumnAtoms + atom) * kAtomTmemColumns,
-              smem_descriptor(
-                  shared_address(stage.column_scales) + (atom * kSteps + j) * kAtomBytes,
-                  kAtomBytes / 4, Swizzle::kNone));
-        }
-      }
-#pragma unroll
-      for (u32 j = 0; j < kSteps; ++j) {
-        if (j >= steps) break;
-        tcgen05_mma<kCtas>(accumulator,
-                           smem_descriptor(shared_address(stage.rows) + j * kStepBytes,
-                                           kSwizzleGroup, Swizzle::k128Bytes),
-                           smem_descriptor(shared_address(stage.columns) + j * kStepBytes,
-                                           kSwizzleGroup, Swizzle::k128Bytes),
-                           kInstruction, tmem + Tile::kRowScales + j * kAtomTmemColumns,
-                           tmem + Tile::kColumnScales + j * Tile::kColumnAtoms * kAtomTmemColumns,
-                           (s | j) != 0);
-      }
-      tcgen05_commit<kCtas>(shared_address(&shared.empty[smem_pipe.index]));
+    for (u32 s = 0; s < last; ++s, smem_pipe.advance()) {
+      issue_stage<Tile, true>(shared, descriptors, smem_pipe, kSteps, tmem, accumulator, s == 0);
     }
-    tcgen05_commit<kCtas>(shared_address(&shared.control.tmem_full[tmem_pipe.index]));
+    issue_stage<Tile, false>(shared, descriptors, smem_pipe, last_steps, tmem, accumulator,
+                             last == 0);
+    smem_pipe.advance();
+    tcgen05_commit<Tile::kCtas>(shared_address(&shared.control.tmem_full[tmem_pipe.index]));
   }
 }
 

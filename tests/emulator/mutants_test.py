@@ -30,7 +30,7 @@ WRONG, RULE, RACE = 1, 2, 66
 EMPTY = "tcgen05_commit<kCtas>(shared_address(&shared.empty[smem_pipe.index]));"
 FULL_WAIT = "mbarrier_wait(shared_address(&shared.full[smem_pipe.index]), smem_pipe.phase);"
 EMPTY_WAIT = "mbarrier_wait(shared_address(&shared.empty[smem_pipe.index]), smem_pipe.phase ^ 1); if (rank"
-TMEM_FULL = "tcgen05_commit<kCtas>(shared_address(&shared.control.tmem_full[tmem_pipe.index]));"
+TMEM_FULL = "tcgen05_commit<Tile::kCtas>(shared_address(&shared.control.tmem_full[tmem_pipe.index]));"
 TMEM_FULL_WAIT = "mbarrier_wait(shared_address(&shared.control.tmem_full[tmem_pipe.index]), tmem_pipe.phase);"
 TMEM_EMPTY_WAIT = "mbarrier_wait(shared_address(&shared.control.tmem_empty[tmem_empty_pipe.index]), tmem_empty_pipe.phase);"
 SCALES_AT = "(j * Tile::kColumnAtoms + atom) * kAtomTmemColumns"
@@ -38,12 +38,17 @@ SCALES_AT = "(j * Tile::kColumnAtoms + atom) * kAtomTmemColumns"
 # name: (tokens, what takes their place, the case that is run, how it must end); tokens are C++, see mutate.py
 MUTANTS = {
     # descriptors and tensor memory
-    "step of rows": ("(stage.rows) + j * kStepBytes", "(stage.rows) + j * 16", SMALL, WRONG),
-    "step of columns": ("(stage.columns) + j * kStepBytes", "(stage.columns)", SMALL, WRONG),
+    "step of rows": ("(of.rows, stage, j * kStepBytes)", "(of.rows, stage, j * 16)", SMALL, WRONG),
+    "step of columns": ("(of.columns, stage, j * kStepBytes)", "(of.columns, stage, 0)", SMALL, WRONG),
     "group stride": ("kSwizzleGroup = 8 * kStageBytes", "kSwizzleGroup = 4 * kStageBytes", SMALL, WRONG),
-    "group stride of scales": ("kAtomBytes / 4, Swizzle::kNone)); for", "kAtomBytes / 8, Swizzle::kNone)); for", SMALL, WRONG),
-    "swizzle": ("kSwizzleGroup, Swizzle::k128Bytes), kInstruction", "kSwizzleGroup, Swizzle::kNone), kInstruction", SMALL, RULE),
-    "step of scales": ("(stage.row_scales) + j * kAtomBytes", "(stage.row_scales)", SMALL, WRONG),
+    "group stride of scales": ("(stage.row_scales), kAtomBytes / 4", "(stage.row_scales), kAtomBytes / 8", SMALL, WRONG),
+    "swizzle": ("(stage.columns), kSwizzleGroup, Swizzle::k128Bytes", "(stage.columns), kSwizzleGroup, Swizzle::kNone", SMALL, RULE),
+    "step of scales": ("(of.row_scales, stage, j * kAtomBytes)", "(of.row_scales, stage, 0)", SMALL, WRONG),
+    "stage of the rows": ("(of.rows, stage,", "(of.rows, 0,", RAGGED, WRONG),
+    "stage of the columns": ("(of.columns, stage,", "(of.columns, 0,", RAGGED, WRONG),
+    "stage of the row scales": ("(of.row_scales, stage,", "(of.row_scales, 0,", RAGGED, WRONG),
+    "stage of the column scales": ("(of.column_scales, stage,", "(of.column_scales, 0,", RAGGED, WRONG),
+    "bytes from stage to stage": ("kStage = sizeof(typename Tile::Stage) / kUnit", "kStage = sizeof(typename Tile::Stage) / kUnit - 1", RAGGED, WRONG),
     "columns of scales": (SCALES_AT, "(j + atom * kSteps) * kAtomTmemColumns", WIDE, WRONG),
     "scales of the MMA": ("tmem + Tile::kColumnScales + j * Tile::kColumnAtoms", "tmem + Tile::kColumnScales + j", WIDE, WRONG),
     "column scales over row scales": ("kRowScales + kSteps * kAtomTmemColumns", "kRowScales + kAtomTmemColumns", SMALL, WRONG),
@@ -51,9 +56,10 @@ MUTANTS = {
     "m of the instruction": ("instruction_descriptor(kCtas * kTileRows", "instruction_descriptor(kTileRows", PAIR, RULE),
     "version of descriptors": ("kVersion = 1", "kVersion = 0", SMALL, RULE),
     # sums
-    "sum never begins anew": ("(s | j) != 0", "true", SMALL, WRONG),
-    "sum begins anew in each stage": ("(s | j) != 0", "j != 0", RAGGED, WRONG),
-    "last step of K": ("if (j >= steps) break;", "if (j + 1 >= steps) break;", SMALL, WRONG),
+    "sum never begins anew": ("!first || j != 0", "true", SMALL, WRONG),
+    "sum of one stage never begins anew": ("last == 0);", "false);", SMALL, WRONG),
+    "sum begins anew in each stage": ("!first || j != 0", "j != 0", RAGGED, WRONG),
+    "last step of K": ("j >= steps) break;", "j + 1 >= steps) break;", SMALL, WRONG),
     "last stage of K": ("(scale_atoms() + kSteps - 1) / kSteps", "scale_atoms() / kSteps", RAGGED, WRONG),
     # barriers
     "parity of the loads": ("smem_pipe.phase ^ 1); if (rank", "smem_pipe.phase); if (rank", SMALL, RULE),
@@ -114,7 +120,7 @@ LATE = {
     "stage is empty when its MMAs are issued": (EMPTY, "mbarrier_arrive(shared_address(&shared.empty[smem_pipe.index]));", LONG),
     "accumulator is full when its MMAs are issued": (TMEM_FULL, "mbarrier_arrive(shared_address(&shared.control.tmem_full[tmem_pipe.index]));", SMALL),
     "loads complete in order": (FULL_WAIT, """
-        if (s + 1 == problem.stages()) { %s } else {
+        if constexpr (!kWhole) { %s } else {
           auto next = smem_pipe; next.advance();
           mbarrier_wait(shared_address(&shared.full[next.index]), next.phase);
         }""" % FULL_WAIT, LONG),
