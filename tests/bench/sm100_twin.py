@@ -230,6 +230,9 @@ RUNS = (
     # whole GEMMs, weights from memory
     *(("128x128", m, 7168, 7168, 256, True) for m in (256, 1024, 4096)),
     *(("128x256", m, 7168, 7168, 512, True) for m in (256, 1024, 4096)),
+    # which tile is the fastest: MMA clocks as on sm_100a
+    *((tile, m, n, 7168, clocks, True) for n in (576, 2112, 4096, 7168) for m in (128, 256, 512, 1024)
+      for tile, clocks in (("swapped", 128), ("128x128", 256), ("128x256", 512)) if (m, n) not in ((256, 7168), (1024, 7168)) or tile == "swapped"),
     ("128x128", 4096, 7168, 7168, 512, True),  # the stage of a pair's CTA, but for 2 KB
 )  # fmt: skip
 
