@@ -153,7 +153,8 @@ template <class Tile, bool kWhole>
 __device__ __forceinline__ void issue_stage(typename Tile::Shared& shared,
                                             const StageDescriptors<Tile>& of,
                                             const PipelineState<Tile::kStages>& smem_pipe,
-                                            u32 steps, u32 tmem, u32 accumulator, bool first) {
+                                            u32 steps, u32 tmem, u32 accumulator,
+                                            u32 first_scale, bool first) {
   constexpr u32 kCtas = Tile::kCtas;
   constexpr u32 kInstruction = instruction_descriptor(kCtas * kTileRows, Tile::kColumns);
   const u32 stage = smem_pipe.index;
@@ -175,7 +176,8 @@ __device__ __forceinline__ void issue_stage(typename Tile::Shared& shared,
     tcgen05_mma<kCtas>(accumulator, of.at(of.rows, stage, j * kStepBytes),
                        of.at(of.columns, stage, j * kStepBytes), kInstruction,
                        tmem + Tile::kRowScales + j * kAtomTmemColumns,
-                       tmem + Tile::kColumnScales + j * Tile::kColumnAtoms * kAtomTmemColumns,
+                       tmem + Tile::kColumnScales + first_scale +
+                           j * Tile::kColumnAtoms * kAtomTmemColumns,
                        !first || j != 0);
   }
   tcgen05_commit<kCtas>(shared_address(&shared.empty[smem_pipe.index]));
@@ -203,12 +205,15 @@ __device__ __forceinline__ void run_mma(typename Tile::Shared& shared,
     }
     tcgen05_fence_after_sync();
     const u32 accumulator = tmem + tmem_pipe.index * Tile::kSecondAccumulator;
+    // Tiles of 64 columns share an atom of scales, which has 32 rows in a column of tensor memory.
+    const u32 first_scale = Tile::kColumns < kTileRows ? tiles.column % kTileRows / 32 : 0;
 #pragma unroll 1
     for (u32 s = 0; s < last; ++s, smem_pipe.advance()) {
-      issue_stage<Tile, true>(shared, descriptors, smem_pipe, kSteps, tmem, accumulator, s == 0);
+      issue_stage<Tile, true>(shared, descriptors, smem_pipe, kSteps, tmem, accumulator,
+                              first_scale, s == 0);
     }
     issue_stage<Tile, false>(shared, descriptors, smem_pipe, last_steps, tmem, accumulator,
-                             last == 0);
+                             first_scale, last == 0);
     smem_pipe.advance();
     tcgen05_commit<Tile::kCtas>(shared_address(&shared.control.tmem_full[tmem_pipe.index]));
   }

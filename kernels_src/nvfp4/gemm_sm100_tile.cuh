@@ -60,8 +60,8 @@ struct Sm100Tile {
   static constexpr u32 kOverlap = 2 * kColumns > kRowScales ? kStoreColumns : 0;
   static constexpr u32 kSecondAccumulator = kColumns - kOverlap;
 
-  // An atom of scales has 128 rows: narrower tiles would share one, so only a single, swapped one may be.
-  static_assert(kColumns % kStoreColumns == 0 && kColumns <= 256 && (kColumns >= 128 || kSwapped));
+  // An atom of scales has 128 rows, which two tiles of 64 columns share; a wider tile begins with one.
+  static_assert(kColumns == 128 || kColumns == 256 || (kColumns == 64 && kSwapped));
   // Each 128 rows of A have their own expert.
   static_assert(!kGrouped || (kCtas == 1 && !kSwapped));
   static_assert(kSecondAccumulator + kColumns <= kRowScales && sizeof(Shared) <= kSharedLimit);

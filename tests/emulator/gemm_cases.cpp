@@ -67,6 +67,7 @@ const Case kCases[] = {
     {1, 8, 32, 1, true, kSwapped, nvfp4_gemm_swapped},
     {17, 264, 608, 1, true, kSwapped, nvfp4_gemm_swapped},
     {64, 256, 1856, 1, false, kSwapped, nvfp4_gemm_swapped},
+    {210, 264, 608, 1, true, kSwapped, nvfp4_gemm_swapped},
     {640, 128, 352, 2, true, kGrouped128, nullptr, nvfp4_gemm_grouped_128x128, {2, 0, -1, 0, 1}},
     {512, 384, 288, 1, true, kGrouped256, nullptr, nvfp4_gemm_grouped_128x256, {0, -1, -1, 2}},
 };

@@ -24,6 +24,7 @@ from mutate import MutantError, mutate, reformatted
 
 SMALL, RAGGED, LONG = "128x128 m 128", "128x128 m 300", "128x128 m 257"
 WIDE, WIDE_LONG, PAIR, SWAPPED = "_128x256 m 200", "_128x256 m 384", "256x256 m 300", "swapped m 17"
+MANY_SWAPPED = "swapped m 210"
 GROUPED = "grouped_128x256"
 WRONG, RULE, RACE = 1, 2, 66
 
@@ -50,7 +51,9 @@ MUTANTS = {
     "stage of the column scales": ("(of.column_scales, stage,", "(of.column_scales, 0,", RAGGED, WRONG),
     "bytes from stage to stage": ("kStage = sizeof(typename Tile::Stage) / kUnit", "kStage = sizeof(typename Tile::Stage) / kUnit - 1", RAGGED, WRONG),
     "columns of scales": (SCALES_AT, "(j + atom * kSteps) * kAtomTmemColumns", WIDE, WRONG),
-    "scales of the MMA": ("tmem + Tile::kColumnScales + j * Tile::kColumnAtoms", "tmem + Tile::kColumnScales + j", WIDE, WRONG),
+    "scales of the MMA": ("first_scale + j * Tile::kColumnAtoms", "first_scale + j", WIDE, WRONG),
+    "scales of the second of two tiles": ("Tile::kColumns < kTileRows ? tiles.column % kTileRows / 32", "false ? 0", MANY_SWAPPED, WRONG),
+    "rows of a column of scales": ("tiles.column % kTileRows / 32", "tiles.column % kTileRows / 64", MANY_SWAPPED, WRONG),
     "column scales over row scales": ("kRowScales + kSteps * kAtomTmemColumns", "kRowScales + kAtomTmemColumns", SMALL, WRONG),
     "n of the instruction": ("columns >> 3 << 17", "columns >> 4 << 17", SMALL, WRONG),
     "m of the instruction": ("instruction_descriptor(kCtas * kTileRows", "instruction_descriptor(kTileRows", PAIR, RULE),

@@ -99,6 +99,7 @@ TEST_CASE("the sm_100a GEMM is right on sm_90a's hardware, its tensor core model
                         {1, 8, 32, 1, true, swapped},
                         {17, 264, 608, 2, true, swapped},
                         {64, 1024, 1856, 8, false, swapped},
+                        {210, 264, 608, 2, true, swapped},
                         {640, 128, 352, 4, true, grouped, {2, 0, -1, 0, 1}},
                         {384, 384, 160, 2, true, wide_grouped, {1, -1, 2}}}) {
     CAPTURE(c.kernel->name);
