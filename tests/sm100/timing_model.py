@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass, replace
 
-WAITING = 2  # of the CTAs that load the same bytes at about the same time, those that wait for memory
 RASTER_ROWS = 16  # kRasterRows of gemm_sm100_tile.cuh; facts.cpp compares
 SIMULATED_TILES = 12  # of a CTA; those beyond take as long as the last of them
 
@@ -33,6 +32,7 @@ class Machine:
     mma_latency: float  # from the last clock of an MMA to the arrival of its commit
     scoreboard: float  # for each instruction of the issue loop that waits for one
     producer: float  # to issue the loads of a stage
+    stage: float  # that TMA takes for a stage beyond its bytes
     chunk: float  # of the epilogue, for 64 columns
     setup: float  # until the first load is issued (barriers, tensor memory, tensor maps), and from the last store to the end
     launch_us: float  # of a launch that does nothing, in a graph
@@ -113,12 +113,8 @@ def work_of(tile: Tile, machine: Machine, m: int, n: int, k: int, cold: bool = T
         # Each byte comes from memory once, and from L2 as often as tiles share it; tiles that ask for it at the same time
         # all wait for memory. Columns are new in each wave of the first group of rows, rows in the first wave of a group.
         groups = min(ceil_div(row_tiles, RASTER_ROWS), waves)
-        concurrent = min(tiles, slots)
-        rows_at_once = min(row_tiles, RASTER_ROWS, concurrent)
-        columns_at_once = max(concurrent // min(row_tiles, concurrent), 1)
         of_rows = mean_rows / (mean_rows + mean_columns)
-        missed = of_rows * groups / waves * min(1, WAITING / columns_at_once)
-        missed += (1 - of_rows) / groups * min(1, WAITING / rows_at_once)
+        missed = of_rows * groups / waves + (1 - of_rows) / groups
         latency += missed * (machine.memory_latency - machine.l2_latency)
         unique = matrix_bytes(m, k) + matrix_bytes(n, k)
         total = tiles * tile.ctas * loaded * k / tile.stage_k
@@ -135,7 +131,7 @@ def cta_clocks(tile: Tile, machine: Machine, work: Work, mma_clocks: float | Non
     mmas = [whole] * (work.steps // steps_of_stage)
     if work.steps % steps_of_stage:
         mmas.append(whole * (work.steps % steps_of_stage) / steps_of_stage)
-    load = work.stage_bytes / work.rate
+    load = machine.stage + work.stage_bytes / work.rate
     chunks, chunk = ceil_div(tile.columns, tile.store_columns), max(machine.chunk, work.store_clocks)
     empty = deque([0.0] * tile.stages)  # when the stage that is next may be loaded
     tmem_empty = deque([0.0] * (1 if tile.overlap else 2))
