@@ -19,11 +19,11 @@ void print(const Sm100Kernel& kernel) {
   std::printf(
       "%s{\"name\":\"%s\",\"columns\":%u,\"ctas\":%u,\"swapped\":%s,\"grouped\":%s,"
       "\"shared_bytes\":%zu,\"stages\":%u,\"stage_bytes\":%zu,\"stage_k\":%u,\"step_k\":%u,"
-      "\"rows\":%u,\"store_columns\":%u,\"overlap\":%u}",
+      "\"rows\":%u,\"store_columns\":%u,\"overlap\":%u,\"planned_stage_clocks\":%u}",
       &kernel == kSm100Kernels ? "" : ",", kernel.name, Tile::kColumns, Tile::kCtas,
       Tile::kSwapped ? "true" : "false", Tile::kGrouped ? "true" : "false",
       sizeof(typename Tile::Shared), Tile::kStages, sizeof(typename Tile::Stage), kStageBytes * 2,
-      kStepBytes * 2, kTileRows * Tile::kCtas, kStoreColumns, Tile::kOverlap);
+      kStepBytes * 2, kTileRows * Tile::kCtas, kStoreColumns, Tile::kOverlap, kernel.stage_clocks);
   // The plan's rows are of these tiles: gemm_cases.cpp of the emulator asserts the same.
   if (kernel.columns != Tile::kColumns || kernel.ctas != Tile::kCtas ||
       kernel.swapped != Tile::kSwapped || kernel.shared_bytes != sizeof(typename Tile::Shared)) {

@@ -101,6 +101,19 @@ class Kept(unittest.TestCase):
             with self.subTest(row["kernel"]):
                 self.assertLessEqual(row["issue_share"], MOST_ISSUE.get(row["kernel"], MOST_ISSUE_OF_OTHERS))
 
+    def test_the_plan_has_the_clocks_of_a_stage_from_the_model(self):
+        for name, tile in self.model.tiles.items():
+            with self.subTest(name):
+                clocks = self.model.load_clocks(tile)
+                self.assertAlmostEqual(self.model.planned_stage_clocks[name], clocks, delta=1)
+                self.assertGreater(clocks, max(tile.mma_clocks(self.model.machine), tile.issue_clocks))
+
+    def test_the_plan_is_seldom_slower_than_the_best_tactic(self):
+        rows = [self.model.shape_row(*shape) for shape in self.model.shapes]
+        losses = [row["planned_loss"] for row in rows]
+        self.assertLess(sum(losses) / len(losses), 0.02)
+        self.assertLess(max(losses), 0.36)
+
     def test_a_loop_that_issues_more_slowly_is_noticed(self):
         commit = "tcgen05_commit<kCtas>(shared_address(&shared.empty[smem_pipe.index]));"
         worse = self.changed((commit, "__threadfence(); " + commit))

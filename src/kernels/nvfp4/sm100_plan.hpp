@@ -21,19 +21,19 @@ struct Sm100Kernel {
   std::uint32_t ctas;     // that compute one tile together
   bool swapped;           // the tile's rows are B's, its columns A's
   std::uint32_t shared_bytes;
-  /// Throughput of a CTA relative to the best of these. Estimated from the bytes of shared memory
-  /// that an MMA reads; not measured.
-  double speed;
+  /// Clocks in which a CTA loads a stage, by scripts/model-sm100: measured on an H200, not on
+  /// sm_100a. They exceed those of the stage's MMAs and of their issue.
+  std::uint32_t stage_clocks;
 };
 
 inline constexpr std::uint32_t kSm100BlockThreads = 192;
 inline constexpr Sm100Kernel kSm100Kernels[] = {
-    {"nvfp4_gemm_128x128", 128, 1, false, 218112, 0.8},
-    {"nvfp4_gemm_128x256", 256, 1, false, 199680, 0.95},
-    {"nvfp4_gemm_256x256", 256, 2, false, 228352, 1.0},
-    {"nvfp4_gemm_swapped", 64, 1, true, 205824, 0.5},
-    {"nvfp4_gemm_grouped_128x128", 128, 1, false, 218112, 0.8},
-    {"nvfp4_gemm_grouped_128x256", 256, 1, false, 199680, 0.95},
+    {"nvfp4_gemm_128x128", 128, 1, false, 218112, 1489},
+    {"nvfp4_gemm_128x256", 256, 1, false, 199680, 1808},
+    {"nvfp4_gemm_256x256", 256, 2, false, 228352, 1524},
+    {"nvfp4_gemm_swapped", 64, 1, true, 205824, 1347},
+    {"nvfp4_gemm_grouped_128x128", 128, 1, false, 218112, 1489},
+    {"nvfp4_gemm_grouped_128x256", 256, 1, false, 199680, 1808},
 };
 inline constexpr std::size_t kSm100Swapped = 3;     ///< before it: A's rows are the tile's
 inline constexpr std::size_t kSm100Grouped = 4;     ///< from here on
@@ -63,8 +63,7 @@ inline const Sm100Kernel& fastest_sm100(std::size_t first, std::size_t end, std:
                                         std::int64_t n, std::int64_t num_sms) noexcept {
   const auto time = [&](const Sm100Kernel& kernel) {
     const std::int64_t in_wave = wave_tiles(kernel, num_sms);
-    const std::int64_t waves = kernels::ceil_div(tile_count(kernel, m, n), in_wave);
-    return static_cast<double>(waves * kernel.columns) / kernel.speed;
+    return kernels::ceil_div(tile_count(kernel, m, n), in_wave) * kernel.stage_clocks;
   };
   return *std::min_element(
       kSm100Kernels + first, kSm100Kernels + end,
@@ -75,8 +74,9 @@ inline const Sm100Kernel& fastest_sm100(std::size_t first, std::size_t end, std:
 /// columns of one tile.
 inline const Sm100Kernel& select_sm100(std::int64_t m, std::int64_t n,
                                        std::int64_t num_sms) noexcept {
-  return m <= kSm100Kernels[kSm100Swapped].columns ? kSm100Kernels[kSm100Swapped]
-                                                   : fastest_sm100(0, kSm100Swapped, m, n, num_sms);
+  return m <= kSm100Kernels[kSm100Swapped].columns
+             ? kSm100Kernels[kSm100Swapped]
+             : fastest_sm100(0, kSm100PlainCount, m, n, num_sms);
 }
 
 /// `n` is the number of D's columns: B's rows or, of a grouped GEMM, those of one expert.
