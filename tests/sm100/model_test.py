@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """scripts/model-sm100: what it says of the sources is what tests/golden/sm100_model.json keeps, so that a kernel that issues
 more slowly, another tile or another constant is a change of that file; and its parts are right where the answer is known.
-environment: CUKILN_TEST_BINARY_DIR, CXX.
+environment: CUKILN_TEST_BINARY_DIR; CXX where it is not g++.
 
   model_test.py --update    writes the file anew: review what changed
 """
