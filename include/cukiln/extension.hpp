@@ -6,6 +6,7 @@
 #include <cukiln/loader.hpp>
 #include <cukiln/manifest.hpp>
 #include <cukiln/result.hpp>
+#include <cukiln/store.hpp>
 
 /// The interface for libraries that add kernels and C functions of their own to cukiln, such as
 /// cukiln_nvfp4, which needs only this and the other public headers.
@@ -18,6 +19,8 @@ inline namespace v0 {
 
 /// Returns the loader behind a C handle. It lives as long as the handle.
 CUKILN_API KernelLoader& loader_of(cukiln_loader& handle) noexcept;
+/// Returns the store of that loader.
+CUKILN_API Store& store_of(cukiln_loader& handle) noexcept;
 
 /// Keeps an error for `cukiln_last_error()` of the calling thread, and returns its code, which is
 /// the result of the C function that failed.

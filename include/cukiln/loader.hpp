@@ -229,6 +229,14 @@ class CUKILN_API KernelLoader {
   /// …". Not for the hot path.
   Error driver_error(std::string_view what, int result);
 
+  /// Returns a blob of the store (blob_store.hpp) as it was when this loader was first asked for
+  /// it, so that all that a process decides by it agrees; nothing if there is none. Bytes that
+  /// `check` refuses are none, and its error is logged once. Errors: invalid_argument (kind or
+  /// key).
+  Result<std::optional<std::string>> fixed_blob(
+      std::string_view kind, std::string_view key,
+      const std::function<Result<void>(std::string_view bytes)>& check);
+
   /// Explains why a module hits or misses for a target, or for the family that is taken for it.
   /// Compiles nothing. Errors: invalid_argument, not_found (a source), io.
   Result<Explanation> explain(const ModuleSpec& spec, Target target);

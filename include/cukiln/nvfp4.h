@@ -26,6 +26,73 @@ CUKILN_API cukiln_code cukiln_nvfp4_preload(cukiln_loader* loader,
 /// NULL.
 CUKILN_API const char* cukiln_nvfp4_source(const char* file_name, size_t* text_bytes);
 
+/// cukiln::nvfp4::Gemm, a launcher of one device, for hosts that measure its tactics. The loader
+/// must outlive it. Threads: any concurrently.
+typedef struct cukiln_nvfp4_gemm cukiln_nvfp4_gemm;
+
+/// Free `*gemm` with cukiln_nvfp4_gemm_destroy. Errors: those of Gemm::create.
+CUKILN_API cukiln_code cukiln_nvfp4_gemm_create(cukiln_loader* loader, int device,
+                                                cukiln_nvfp4_gemm** gemm);
+/// NULL is allowed.
+CUKILN_API void cukiln_nvfp4_gemm_destroy(cukiln_nvfp4_gemm* gemm);
+
+/// Bytes of workspace for D [m, n] = A [m, k] · Bᵀ [k, n]. May be 0, and is for NULL.
+CUKILN_API size_t cukiln_nvfp4_gemm_workspace_bytes(const cukiln_nvfp4_gemm* gemm, int64_t m,
+                                                    int64_t n, int64_t k);
+/// The number of tactics for that shape; 0 for NULL, or a size that is out of range.
+CUKILN_API int cukiln_nvfp4_gemm_tactics(const cukiln_nvfp4_gemm* gemm, int64_t m, int64_t n,
+                                         int64_t k);
+
+/// cukiln::nvfp4::GemmTacticName.
+typedef struct cukiln_nvfp4_tactic {  // never grows: it is used in arrays
+  char kernel[64];                    ///< ended by NUL
+  int splits;
+} cukiln_nvfp4_tactic;
+
+/// Names a tactic of that shape; -1: the one that a launch takes. Errors: invalid_argument.
+CUKILN_API cukiln_code cukiln_nvfp4_gemm_tactic(const cukiln_nvfp4_gemm* gemm, int64_t m, int64_t n,
+                                                int64_t k, int tactic, cukiln_nvfp4_tactic* name);
+
+/// Operands in device memory, in <cukiln/nvfp4.hpp>'s layouts.
+typedef struct cukiln_nvfp4_gemm_call {
+  size_t struct_bytes;
+  void* stream;
+  int64_t m;
+  int64_t n;
+  int64_t k;
+  void* output;  ///< bf16 [m, n]
+  const void* a_codes;
+  const void* a_scales;
+  const float* a_gsa;  ///< {encode, decode}
+  const void* b_codes;
+  const void* b_scales;
+  const float* b_gsa;
+  const void* bias;  ///< bf16 [n], or NULL
+  void* workspace;
+  size_t workspace_bytes;
+  int constant_b;  ///< 1: as in GemmOptions
+  int tactic;      ///< -1: the launcher's choice
+} cukiln_nvfp4_gemm_call;
+
+/// Errors: those of Gemm::launch.
+CUKILN_API cukiln_code cukiln_nvfp4_gemm_launch(const cukiln_nvfp4_gemm* gemm,
+                                                const cukiln_nvfp4_gemm_call* call);
+
+/// cukiln::nvfp4::MeasuredGemm.
+typedef struct cukiln_nvfp4_measured_gemm {  // never grows: it is used in arrays
+  int64_t n;
+  int64_t k;
+  int64_t m;
+  int64_t nanoseconds;
+  cukiln_nvfp4_tactic tactic;
+} cukiln_nvfp4_measured_gemm;
+
+/// Gemm::keep_tactics, in the loader's store.
+CUKILN_API cukiln_code cukiln_nvfp4_gemm_keep_tactics(const cukiln_nvfp4_gemm* gemm,
+                                                      cukiln_loader* loader,
+                                                      const cukiln_nvfp4_measured_gemm* rows,
+                                                      size_t count);
+
 #ifdef __cplusplus
 }  // extern "C"
 #endif

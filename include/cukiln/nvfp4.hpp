@@ -3,6 +3,9 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
 
 #include <cukiln/export.hpp>
 #include <cukiln/kernel.hpp>
@@ -10,6 +13,7 @@
 #include <cukiln/loader.hpp>
 #include <cukiln/manifest.hpp>
 #include <cukiln/result.hpp>
+#include <cukiln/store.hpp>
 #include <cukiln/tensor_view.hpp>
 
 /// NVFP4 quantisation of bf16 matrices, and their GEMMs: libcukiln_nvfp4, `cukiln::nvfp4` in CMake,
@@ -246,15 +250,33 @@ struct GemmOptions {
   /// B was complete before the kernel that precedes this one in the stream began, as weights are:
   /// B may then be loaded while that kernel ends. A is always loaded after it.
   bool constant_b = false;
-  /// Tactic in [0, `Gemm::tactics(m, n, k)`), for hosts that tune their own shapes; -1: the tuned
-  /// one, or the heuristic's choice for shapes that were not tuned. Tactics that split K
-  /// differently may round differently.
+  /// Tactic in [0, `Gemm::tactics(m, n, k)`), for hosts that tune their own shapes; -1: the one
+  /// that the store has for this shape (`Gemm::keep_tactics`), else that of the built-in table,
+  /// else the heuristic's choice. Tactics that split K differently may round differently.
   int tactic = -1;
+};
+
+/// A way to compute a GEMM: the kernel, whose name says its tile, and into how many parts K is
+/// split.
+struct GemmTacticName {
+  std::string kernel;
+  int splits = 1;
+};
+
+/// The fastest tactic that was measured for B [n, k], for numbers of tokens above that of the
+/// previous row of the same n and k, up to m.
+struct MeasuredGemm {
+  std::int64_t n = 0;
+  std::int64_t k = 0;
+  std::int64_t m = 0;
+  GemmTacticName tactic;
+  std::int64_t nanoseconds = 0;  ///< of m tokens
 };
 
 namespace detail {
 struct GemmArchitecture;  // the kernels of one architecture, and how they are launched
-}
+struct StoredTactics;     // what the store has for them
+}  // namespace detail
 
 /// Computes D = alpha · A · Bᵀ + bias: A [m, k], B [n, k] quantised, D bf16 [m, n], dense. alpha is
 /// the product of the two decode scales, read on the device. MMAs are exact, sums in float, rounded
@@ -275,6 +297,21 @@ class CUKILN_API Gemm {
 
   /// The number of tactics for a shape, see `GemmOptions::tactic`.
   int tactics(std::int64_t m, std::int64_t n, std::int64_t k) const noexcept;
+  /// Names a tactic of a shape; -1: the one that `launch` takes. Errors: invalid_argument (no such
+  /// tactic, a size below 1).
+  Result<GemmTacticName> tactic(std::int64_t m, std::int64_t n, std::int64_t k,
+                                int tactic = -1) const;
+
+  /// Keeps tactics in a store, in place of those that it has for the same n and k. They are in
+  /// force where a launcher is created by a loader that did not read them before (once each, so
+  /// that all launchers of a process agree), for a card of this name, compute capability and number
+  /// of SMs, and as long as the kernels' sources are these. They are a blob of the kind
+  /// `cukiln.tactics`: bundles and remote stores carry it, `cukiln rm` removes it.
+  /// Errors: invalid_argument, with the row that is wrong; those of BlobStore::put.
+  Result<void> keep_tactics(Store& store, const std::vector<MeasuredGemm>& rows) const;
+  /// Returns what a store has, in ascending order of n, k, m; empty: nothing. Errors:
+  /// invalid_argument (what is there cannot be used).
+  Result<std::vector<MeasuredGemm>> kept_tactics(Store& store) const;
 
   Result<void> launch(Stream stream, const MutableMatrixView& output, const QuantizedMatrix& a,
                       const QuantizedMatrix& b, const Workspace& workspace,
@@ -284,6 +321,7 @@ class CUKILN_API Gemm {
   static constexpr std::size_t kMaxKernels = 24;
   cukiln::detail::LaunchDevice device_;
   const detail::GemmArchitecture* architecture_ = nullptr;
+  std::shared_ptr<const detail::StoredTactics> stored_;
   Kernel kernels_[kMaxKernels];
 };
 

@@ -2,6 +2,8 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <iterator>
+#include <sstream>
 
 #include "base/file.hpp"
 #include "base/result.hpp"
@@ -19,6 +21,52 @@ namespace cukiln::cli {
 
 namespace {
 
+constexpr std::string_view kTacticsKind = "cukiln.tactics";  // the launchers' (kernels_src/nvfp4)
+
+/// The tactics in a blob, in words: first the names of the columns, which its second line has. None
+/// if it is of another kind or form.
+using Words = std::vector<std::string>;
+std::vector<Words> tactics_of(const StoreBlob& blob) {
+  std::vector<Words> lines;
+  std::istringstream text(blob.kind == kTacticsKind ? blob.bytes : std::string());
+  std::string line;
+  std::getline(text, line);  // the format
+  while (std::getline(text, line)) {
+    std::istringstream words(line);
+    Words of_line{std::istream_iterator<std::string>(words), {}};
+    if (!lines.empty() && of_line.size() != lines.front().size()) {
+      return {};
+    }
+    lines.push_back(std::move(of_line));
+  }
+  return lines;
+}
+
+Json tactics_json(const std::vector<Words>& lines) {
+  Json rows = Json::array();
+  for (std::size_t i = 1; i < lines.size(); ++i) {
+    Json row = Json::object();
+    for (std::size_t column = 0; column < lines[i].size(); ++column) {
+      const Json number = Json::parse(lines[i][column], nullptr, false);
+      row[lines.front()[column]] = number.is_number_integer() ? number : Json(lines[i][column]);
+    }
+    rows.push_back(std::move(row));
+  }
+  return rows;
+}
+
+std::string tactics_text(const std::vector<Words>& lines, const Terminal& terminal) {
+  std::vector<Column> columns;
+  for (const std::string& name : lines.front()) {
+    columns.push_back({name, name == "kernel" ? Column::Align::left : Column::Align::right});
+  }
+  Table table(std::move(columns));
+  for (std::size_t i = 1; i < lines.size(); ++i) {
+    table.add({lines[i].begin(), lines[i].end()});
+  }
+  return table.text(terminal);
+}
+
 class ShowCommand final : public Command {
  public:
   CommandHelp help() const override {
@@ -30,7 +78,7 @@ class ShowCommand final : public Command {
         "its kernels, the compiler's log and its history. A KEY is a prefix of a key that 'cukiln "
         "ls' shows, of at least 6 digits. A NAME is a module's; --arch chooses among its entries. "
         "--source, --ptx, --sass and --cubin print that alone. Of a blob, by a prefix of its id, "
-        "shows what 'cukiln ls --blobs' lists.",
+        "shows what 'cukiln ls --blobs' lists, and of the kind cukiln.tactics its rows.",
         {{"cukiln show 3fa9c01d", "the whole entry"},
          {"cukiln show amax --arch sm_90a", "an entry by its module's name"},
          {"cukiln show 3fa9c01d --source", "the source as it was compiled"},
@@ -83,7 +131,7 @@ class ShowCommand final : public Command {
     if (!key && forms == 0) {
       const auto blob = blob_of(admin);
       if (blob && *blob) {
-        return show_blob(context, **blob);
+        return show_blob(context, admin, **blob);
       }
     }
     if (!key) {
@@ -131,9 +179,19 @@ class ShowCommand final : public Command {
     return find_blob(blobs, keys_.front());
   }
 
-  static Exit show_blob(Context& context, const BlobSummary& blob) {
+  static Exit show_blob(Context& context, StoreAdmin& admin, const BlobSummary& blob) {
+    auto bytes = blob.kind == kTacticsKind ? admin.peek(blob.id) : std::optional<StoreBlob>();
+    if (!bytes) {
+      return context.fail(bytes.error().code() == ErrorCode::corrupt ? Exit::failed : Exit::store,
+                          bytes.error());
+    }
+    const std::vector<Words> tactics = *bytes ? tactics_of(**bytes) : std::vector<Words>();
     if (context.json()) {
-      context.print_json(blob_json(blob));
+      Json shown = blob_json(blob);
+      if (!tactics.empty()) {
+        shown["tactics"] = tactics_json(tactics);
+      }
+      context.print_json(shown);
       return Exit::done;
     }
     Table table({{""}, {""}});
@@ -151,6 +209,9 @@ class ShowCommand final : public Command {
       row(label, signer);
     }
     context.print(table.text(context.out()));
+    if (!tactics.empty()) {
+      context.print("\n" + tactics_text(tactics, context.out()));
+    }
     return Exit::done;
   }
 

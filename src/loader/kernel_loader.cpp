@@ -169,6 +169,12 @@ Result<void> KernelLoader::get_cuda_module(const std::string& name,
   });
 }
 
+Result<std::optional<std::string>> KernelLoader::fixed_blob(
+    std::string_view kind, std::string_view key,
+    const std::function<Result<void>(std::string_view bytes)>& check) {
+  return guarded([&] { return impl_->fixed_blobs.get(kind, key, check); });
+}
+
 Result<void> KernelLoader::unload(const CacheKey& key) {
   return guarded([&] { return impl_->unload(key); });
 }

@@ -20,6 +20,7 @@
 #include "driver/device_contexts.hpp"
 #include "driver/module.hpp"
 #include "loader/builder.hpp"
+#include "loader/fixed_blobs.hpp"
 #include "loader/flag_notices.hpp"
 #include "loader/loader_telemetry.hpp"
 #include "loader/module_request.hpp"
@@ -123,6 +124,7 @@ struct [[gnu::visibility("hidden")]] KernelLoader::Impl {  // else exported with
   std::unique_ptr<Toolchains> toolchains;
   std::unique_ptr<Builder> builder;
   KernelTable table;
+  FixedBlobs fixed_blobs{tiers, log};
   Seal seal{tiers, stat_cache, telemetry, log, events};
 
  private:

@@ -41,8 +41,6 @@ class Kernels:
     def __init__(self, library: Path):
         self.library = ctypes.CDLL(str(library))
         self.folder = library.parents[1]
-        self.library.bench_gemm_tactics.restype = ctypes.c_int64
-        self.library.bench_gemm_sm90_tactic.restype = ctypes.c_int64
         self("bench_open")
 
     def __call__(self, name: str, *arguments: torch.Tensor | int | None) -> None:
@@ -68,14 +66,6 @@ class Kernels:
         """FlashInfer's sampling functions, where they were carried."""
         folder = self.folder / "flashinfer"
         return flashinfer_sampling.load(folder) if folder.exists() else None
-
-    def gemm_tactics(self, m: int, n: int, k: int) -> int:
-        return self.library.bench_gemm_tactics(*(ctypes.c_int64(size) for size in (m, n, k)))
-
-    def gemm_sm90_tactic(self, *values: int) -> tuple[int, int]:
-        """The tile and the splits for m, n, k, SMs and tactic."""
-        packed = self.library.bench_gemm_sm90_tactic(*(ctypes.c_int64(value) for value in values))
-        return packed & 0xFF, packed >> 8
 
     def workspace(self, kernel: str, *sizes: int) -> torch.Tensor:
         function = getattr(self.library, f"bench_{kernel}_workspace")

@@ -13,8 +13,6 @@
 #include <cukiln/sampling.hpp>
 #include <cukiln/settings.hpp>
 
-#include "kernels/nvfp4/sm90_plan.hpp"
-
 namespace {
 
 using namespace cukiln;  // NOLINT: the file is a C interface
@@ -60,6 +58,7 @@ Result<void> open() {
   auto settings = Settings::load();
   if (!settings) return std::move(settings).error();
   settings->store.memory_only = true;
+  settings->store.daemon = DaemonUse::off;  // whose store may have tactics for this card
   auto store = Store::open(settings->store);
   if (!store) return std::move(store).error();
   auto loader = KernelLoader::create(*store, settings->loader);
@@ -116,20 +115,6 @@ const char* bench_gemm(Stream stream, std::uint16_t* output, const std::uint8_t*
       launchers->gemm.launch(stream, {DataType::bf16, output, m, n},
                              {a_data, a_scales, a_scale, m, k}, {b_data, b_scales, b_scale, n, k},
                              {workspace, launchers->gemm.workspace_bytes(m, n, k)}, options));
-}
-
-std::int64_t bench_gemm_tactics(std::int64_t m, std::int64_t n, std::int64_t k) {
-  return launchers->gemm.tactics(m, n, k);
-}
-
-// On sm_90: tile and splits of a tactic, as the table has them; splits in the second byte.
-std::int64_t bench_gemm_sm90_tactic(std::int64_t m, std::int64_t n, std::int64_t k,
-                                    std::int64_t num_sms, std::int64_t tactic) {
-  const auto unsigned_of = [](std::int64_t value) { return static_cast<std::uint64_t>(value); };
-  const auto tactics = nvfp4::sm90::tactics_of(
-      {unsigned_of(m), unsigned_of(n), unsigned_of(k), static_cast<std::uint32_t>(num_sms)});
-  const nvfp4::GemmTactic& named = tactics.all[tactic];
-  return named.tile | named.splits << 8;
 }
 
 // Layout 0: halves, 1: pairs. GPT-OSS's activation, or none. `columns`: of gate, and of up.

@@ -346,6 +346,28 @@ class BlobBundles(BundleTest):
         self.run_cli("export", "--sources", "src", "--blobs", expect=USAGE)
         self.assertIn("no entry", self.run_cli("export", "-o", "x.ckb", "0123456789ab", expect=FAILED).err)
 
+    def test_tactics_travel_signed_and_are_shown_with_their_rows(self):  # fault 303
+        public = self.keygen("fleet")
+        key = "1 nvfp4_gemm sm_90 132 0123456789abcdef NVIDIA H200"
+        rows = "7168 7168 8 nvfp4_gemm_decode_8x7 1 12300\n7168 7168 64 nvfp4_gemm_prefill_64x128 4 20100\n"
+        self.put_blob("cukiln.tactics", key, "cukiln tactics 1\nn k m kernel splits nanoseconds\n" + rows)
+        (blob,) = self.run_json("ls", "--blobs", "--name", "cukiln.tactics")["blobs"]
+        self.run_cli("export", "-o", "unsigned.ckb", blob["id"])
+        self.assertIn("--insecure", self.refused("unsigned.ckb", "--trust", "fleet.key.pub"))
+        self.run_cli("export", "-o", "tactics.ckb", blob["id"], "--sign", "fleet.key")
+        self.elsewhere("import", "tactics.ckb", "--trust", "fleet.key.pub")
+        shown = self.elsewhere_json("show", blob["id"])
+        self.assertEqual((shown["key"], shown["signer"]), (key, public))
+        self.assertEqual(shown["tactics"][1], {"n": 7168, "k": 7168, "m": 64, "kernel": "nvfp4_gemm_prefill_64x128",
+                                               "splits": 4, "nanoseconds": 20100})  # fmt: skip
+        text = self.elsewhere("show", blob["id"][:12]).out
+        self.assertRegex(text, r"(?m)^ *n +k +m +kernel +splits +nanoseconds$")
+        self.assertRegex(text, r"(?m)^ *7168 +7168 +8 +nvfp4_gemm_decode_8x7 +1 +12300$")
+        self.put_blob("cukiln.tactics", "garbage", "a\nb c\nd\n")
+        (garbage,) = [b for b in self.run_json("ls", "--blobs")["blobs"] if b["key"] == "garbage"]
+        self.assertNotIn("tactics", self.run_json("show", garbage["id"]))
+        self.assertNotIn("nanoseconds", self.run_cli("show", garbage["id"]).out)
+
     def test_a_bundle_with_an_untrusted_or_damaged_blob_is_refused_as_a_whole(self):  # fault 280, fault 282
         self.one_key()
         public = self.keygen("fleet")

@@ -130,6 +130,7 @@ Result<void> read_preload_options(const cukiln_preload_options& given, Manifest&
 namespace cukiln::extension {
 
 KernelLoader& v0::loader_of(cukiln_loader& handle) noexcept { return handle.loader; }
+Store& v0::store_of(cukiln_loader& handle) noexcept { return handle.store; }
 
 Result<void> v0::preload(cukiln_loader& handle, Manifest manifest,
                          const cukiln_preload_options* given, cukiln_preload_report* out) {

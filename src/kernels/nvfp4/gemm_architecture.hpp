@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "kernels/kernel_signature.hpp"
+#include "kernels/nvfp4/gemm_table.hpp"
 
 #include <cukiln/nvfp4.hpp>
 
@@ -22,7 +23,7 @@ struct GemmCall {
   std::uint32_t k;
   void* workspace;
   bool constant_b;
-  int tactic;
+  GemmTactic tactic;  // `tile`: an index into the architecture's kernels
 };
 
 namespace detail {
@@ -35,15 +36,27 @@ struct GemmKernel {
   Result<void> (*check)(const Kernel& kernel);  // KernelSignature::check
 };
 
+/// The tactics of a shape, in the order in which `GemmOptions::tactic` counts them.
+struct GemmTactics {
+  GemmTactic all[24];  // `tile`: as in GemmCall
+  std::size_t count = 0;
+
+  void add(const GemmTactic& tactic) noexcept { all[count++] = tactic; }
+  const GemmTactic* begin() const noexcept { return all; }
+  const GemmTactic* end() const noexcept { return all + count; }
+};
+
 /// The kernels of one architecture, and how a GEMM is launched with them.
 struct GemmArchitecture {
   bool (*runs_on)(int capability) noexcept;
   const GemmKernel* kernels;
   std::size_t kernel_count;
   std::size_t (*workspace_bytes)(std::int64_t m, std::int64_t n, std::int64_t k);
-  /// The number of tactics that `GemmOptions::tactic` may name.
-  std::size_t (*tactics)(std::uint32_t m, std::uint32_t n, std::uint32_t k,
+  GemmTactics (*tactics)(std::uint32_t m, std::uint32_t n, std::uint32_t k,
                          std::uint32_t num_sms) noexcept;
+  /// Selects the tactic of the built-in table, else the one that should be fastest.
+  GemmTactic (*select)(std::uint32_t m, std::uint32_t n, std::uint32_t k,
+                       std::uint32_t num_sms) noexcept;
   /// `kernels` in the order of the table above.
   Result<void> (*launch)(const Kernel* kernels, std::uint32_t num_sms,
                          const GemmCall& call) noexcept;

@@ -18,30 +18,35 @@ constexpr auto kKernels = [] {
 
 std::size_t no_workspace(std::int64_t, std::int64_t, std::int64_t) { return 0; }
 
-std::size_t count_tactics(std::uint32_t, std::uint32_t, std::uint32_t, std::uint32_t) noexcept {
-  return kKernels.size();
+GemmTactics all_tactics(std::uint32_t, std::uint32_t, std::uint32_t, std::uint32_t) noexcept {
+  GemmTactics found;
+  for (std::uint32_t tile = 0; tile < kKernels.size(); ++tile) {
+    found.add({tile, 1});
+  }
+  return found;
 }
 
-/// The caller's tactic, else the tuned one, else the estimate of sm100_plan.hpp.
-const Sm100Kernel& select_kernel(const GemmCall& call, std::uint32_t num_sms) noexcept {
-  if (call.tactic >= 0) {
-    return kSm100Kernels[call.tactic];
-  }
-  const GemmTactic* const tuned = sm100::kTuned.find(call.m, call.n, call.k, num_sms);
-  return tuned != nullptr ? kSm100Kernels[tuned->tile] : select_sm100(call.m, call.n, num_sms);
+/// The tuned kernel, else the estimate of sm100_plan.hpp.
+GemmTactic select_kernel(std::uint32_t m, std::uint32_t n, std::uint32_t k,
+                         std::uint32_t num_sms) noexcept {
+  const GemmTactic* const tuned = sm100::kTuned.find(m, n, k, num_sms);
+  return tuned != nullptr
+             ? *tuned
+             : GemmTactic{static_cast<std::uint32_t>(&select_sm100(m, n, num_sms) - kSm100Kernels),
+                          1};
 }
 
 Result<void> launch(const Kernel* kernels, std::uint32_t num_sms, const GemmCall& call) noexcept {
-  const Sm100Kernel& chosen = select_kernel(call, num_sms);
+  const Sm100Kernel& chosen = kSm100Kernels[call.tactic.tile];
   const Sm100Plan plan = plan_sm100(chosen, call.a, call.b, call.output, call.n, num_sms);
-  return launch_sm100<Sm100Gemm>(kernels[&chosen - kSm100Kernels], call.stream, plan,
-                                 call.a.global_scale, call.b.global_scale, call.bias, call.m,
-                                 call.n, call.k);
+  return launch_sm100<Sm100Gemm>(kernels[call.tactic.tile], call.stream, plan, call.a.global_scale,
+                                 call.b.global_scale, call.bias, call.m, call.n, call.k);
 }
 
 }  // namespace
 
-const GemmArchitecture kGemmSm100 = {GroupedGemm::runs_on, kKernels.data(), kKernels.size(),
-                                     no_workspace,         count_tactics,   launch};
+const GemmArchitecture kGemmSm100 = {
+    GroupedGemm::runs_on, kKernels.data(), kKernels.size(), no_workspace,
+    all_tactics,          select_kernel,   launch};
 
 }  // namespace cukiln::nvfp4::detail

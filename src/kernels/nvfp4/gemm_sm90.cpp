@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <array>
-#include <cassert>
 #include <iterator>
 
 #include "base/result.hpp"
@@ -63,11 +62,15 @@ constexpr auto kKernels = [] {
 // The first three tiles for 8 tokens and for 16 run on every device.
 constexpr std::uint32_t kAnyTiles = 3;
 constexpr std::uint64_t kMaxAnyTokens = 16;
+constexpr const DecodeTile& any_tile(std::size_t index) noexcept {
+  return kDecodeTiles[decode_tiles(index < kAnyTiles ? 8 : kMaxAnyTokens).first +
+                      index % kAnyTiles];
+}
+
 constexpr auto kAnyKernels = [] {
   std::array<GemmKernel, 2 * kAnyTiles> all{};
   for (std::size_t i = 0; i < all.size(); ++i) {
-    const DecodeTile& tile =
-        kDecodeTiles[decode_tiles(i < kAnyTiles ? 8 : 16).first + i % kAnyTiles];
+    const DecodeTile& tile = any_tile(i);
     all[i] = decode_kernel(tile, tile.shared_bytes);
   }
   return all;
@@ -100,18 +103,28 @@ Shape shape_of(const GemmCall& call, std::uint32_t num_sms) noexcept {
   return {call.m, call.n, call.k, num_sms};
 }
 
-GemmTactic tactic_of(const GemmCall& call, const Shape& shape) noexcept {
-  if (call.tactic < 0) {
-    return select_tactic(shape);
-  }
-  const Tactics tactics = tactics_of(shape);
-  assert(static_cast<std::size_t>(call.tactic) < tactics.count);
-  return tactics.all[static_cast<std::size_t>(call.tactic)];
+// The index of a tactic's kernel. Tactics of a plan count tiles from the first that fits the shape.
+GemmTactic with_kernel_index(const Shape& shape, const GemmTactic& tactic) noexcept {
+  const std::size_t first = shape.is_decode() ? decode_tiles(shape.m).first : kFirstPrefill;
+  return {static_cast<std::uint32_t>(first + tactic.tile), tactic.splits};
 }
 
-std::size_t count_tactics(std::uint32_t m, std::uint32_t n, std::uint32_t k,
-                          std::uint32_t num_sms) noexcept {
-  return tactics_of({m, n, k, num_sms}).count;
+GemmTactics sm90_tactics(std::uint32_t m, std::uint32_t n, std::uint32_t k,
+                         std::uint32_t num_sms) noexcept {
+  const Shape shape = {m, n, k, num_sms};
+  const Tactics planned = tactics_of(shape);
+  GemmTactics found;
+  static_assert(sizeof planned.all <= sizeof found.all);
+  for (std::size_t i = 0; i < planned.count; ++i) {
+    found.add(with_kernel_index(shape, planned.all[i]));
+  }
+  return found;
+}
+
+GemmTactic select_sm90(std::uint32_t m, std::uint32_t n, std::uint32_t k,
+                       std::uint32_t num_sms) noexcept {
+  const Shape shape = {m, n, k, num_sms};
+  return with_kernel_index(shape, select_tactic(shape));
 }
 
 // Where each SM has at most one, or two, thread blocks to run, no SM gets more: a kernel that
@@ -192,36 +205,39 @@ Result<void> launch_prefill(const Kernel* kernels, const GemmCall& call, const S
 
 Result<void> launch(const Kernel* kernels, std::uint32_t num_sms, const GemmCall& call) noexcept {
   const Shape shape = shape_of(call, num_sms);
-  const GemmTactic tactic = tactic_of(call, shape);
   if (!shape.is_decode()) {
-    return launch_prefill(kernels, call, shape, tactic);
+    const auto first = static_cast<std::uint32_t>(kFirstPrefill);
+    return launch_prefill(kernels, call, shape, {call.tactic.tile - first, call.tactic.splits});
   }
-  const std::size_t index = decode_tiles(call.m).first + tactic.tile;
+  const std::size_t index = call.tactic.tile;
   const DecodeTile& tile = kDecodeTiles[index];
   return launch_decode(kernels[index], call, tile, evenly_spread_bytes(tile, shape));
 }
 
-// Takes any number of tokens, at most sixteen for each thread block.
-Result<void> launch_any(const Kernel* kernels, std::uint32_t num_sms,
-                        const GemmCall& call) noexcept {
-  const Shape shape = shape_of(call, num_sms);
-  const std::uint32_t first = decode_tiles(std::min<std::uint64_t>(call.m, kMaxAnyTokens)).first;
-  const DecodeTile* const tiles = kDecodeTiles + first;
-  std::uint32_t best = 0;
-  if (call.tactic >= 0) {
-    assert(static_cast<std::uint32_t>(call.tactic) < kAnyTiles);
-    best = static_cast<std::uint32_t>(call.tactic);
-  } else {
-    for (std::uint32_t i = 1; i < kAnyTiles; ++i) {
-      best = estimated_us(tiles[i], shape) < estimated_us(tiles[best], shape) ? i : best;
-    }
+// The first of the tiles for these tokens among kAnyKernels.
+constexpr std::uint32_t first_any(std::uint32_t m) noexcept { return m <= 8 ? 0 : kAnyTiles; }
+
+GemmTactics any_tactics(std::uint32_t m, std::uint32_t, std::uint32_t, std::uint32_t) noexcept {
+  GemmTactics found;
+  for (std::uint32_t i = 0; i < kAnyTiles; ++i) {
+    found.add({first_any(m) + i, 1});
   }
-  return launch_decode(kernels[(first == 0 ? 0 : kAnyTiles) + best], call, tiles[best],
-                       tiles[best].shared_bytes);
+  return found;
 }
 
-std::size_t count_any_tactics(std::uint32_t, std::uint32_t, std::uint32_t, std::uint32_t) noexcept {
-  return kAnyTiles;
+GemmTactic select_any(std::uint32_t m, std::uint32_t n, std::uint32_t k,
+                      std::uint32_t num_sms) noexcept {
+  const Shape shape = {m, n, k, num_sms};
+  const GemmTactics all = any_tactics(m, n, k, num_sms);
+  return *std::min_element(all.begin(), all.end(), [&](const GemmTactic& a, const GemmTactic& b) {
+    return estimated_us(any_tile(a.tile), shape) < estimated_us(any_tile(b.tile), shape);
+  });
+}
+
+// Takes any number of tokens, at most sixteen for each thread block.
+Result<void> launch_any(const Kernel* kernels, std::uint32_t, const GemmCall& call) noexcept {
+  const DecodeTile& tile = any_tile(call.tactic.tile);
+  return launch_decode(kernels[call.tactic.tile], call, tile, tile.shared_bytes);
 }
 
 }  // namespace
@@ -230,13 +246,15 @@ const GemmArchitecture kGemmSm90 = {[](int capability) noexcept { return capabil
                                     kKernels.data(),
                                     kKernels.size(),
                                     workspace_bytes,
-                                    count_tactics,
+                                    sm90_tactics,
+                                    select_sm90,
                                     launch};
 const GemmArchitecture kGemmAny = {[](int) noexcept { return true; },
                                    kAnyKernels.data(),
                                    kAnyKernels.size(),
                                    no_workspace,
-                                   count_any_tactics,
+                                   any_tactics,
+                                   select_any,
                                    launch_any};
 
 }  // namespace cukiln::nvfp4::detail

@@ -12,6 +12,8 @@
 #include "store/store_admin.hpp"
 #include "unit/store/open_sqlite_store.hpp"
 
+#include <cukiln/loader.hpp>
+
 namespace cukiln::testing {
 namespace {
 
@@ -268,6 +270,38 @@ TEST_CASE("fault 244: a forked child has no lease, and does not wait for its par
   CHECK(held.exclusive());
   REQUIRE(held.put("of the parent"));
   CHECK(**blobs.get("test", "k") == "of the parent");
+}
+
+TEST_CASE("fault 302: a blob stays for a loader as it was when it was first asked for") {
+  const ScratchFolder folder;
+  Store store = open_public(folder / "s");
+  BlobStore blobs(store);
+  std::string log;
+  LoaderOptions options;
+  options.log = [&](LogLevel, std::string_view text) { log += std::string(text) + "\n"; };
+  int checks = 0;
+  const auto not_bad = [&](std::string_view bytes) -> Result<void> {
+    ++checks;
+    return bytes == "bad" ? Result<void>(Error(ErrorCode::invalid_argument, "it is bad"))
+                          : Result<void>();
+  };
+  auto loader = *KernelLoader::create(store, options);
+  REQUIRE(blobs.put("k", "good", "1"));
+  REQUIRE(blobs.put("k", "damaged", "bad"));
+  for (const char* const later : {"2", "3"}) {
+    CHECK(**loader.fixed_blob("k", "good", not_bad) == "1");
+    CHECK_FALSE(*loader.fixed_blob("k", "damaged", not_bad));
+    CHECK_FALSE(*loader.fixed_blob("k", "none", not_bad));
+    for (const char* const key : {"good", "damaged", "none"}) {
+      REQUIRE(blobs.put("k", key, later));
+    }
+  }
+  CHECK(checks == 2);
+  CHECK(log.find("ignored the blob damaged of kind k: it is bad; 'cukiln show ") == 0);
+  CHECK(log.find("ignored", 1) == std::string::npos);
+  CHECK(loader.fixed_blob("a kind", "good", not_bad).error().code() == ErrorCode::invalid_argument);
+  auto next = *KernelLoader::create(store, options);
+  CHECK(**next.fixed_blob("k", "damaged", not_bad) == "3");
 }
 
 }  // namespace

@@ -327,8 +327,46 @@ class Blob(ctypes.Structure):  # made by the library
     )
 
 
+class Tactic(ctypes.Structure):
+    _fields_ = (("kernel", c_char * 64), ("splits", c_int))
+
+
+class GemmCall(Sized):
+    _fields_ = (
+        ("struct_bytes", c_size_t),
+        ("stream", c_void_p),
+        ("m", c_int64),
+        ("n", c_int64),
+        ("k", c_int64),
+        ("output", c_void_p),
+        ("a_codes", c_void_p),
+        ("a_scales", c_void_p),
+        ("a_gsa", c_void_p),
+        ("b_codes", c_void_p),
+        ("b_scales", c_void_p),
+        ("b_gsa", c_void_p),
+        ("bias", c_void_p),
+        ("workspace", c_void_p),
+        ("workspace_bytes", c_size_t),
+        ("constant_b", c_int),
+        ("tactic", c_int),
+    )
+
+
+class MeasuredGemm(ctypes.Structure):
+    _fields_ = (
+        ("n", c_int64),
+        ("k", c_int64),
+        ("m", c_int64),
+        ("nanoseconds", c_int64),
+        ("tactic", Tactic),
+    )
+
+
 _LOADER = c_void_p
 _KERNEL = c_void_p
+_GEMM = c_void_p
+_SHAPE = (c_int64, c_int64, c_int64)
 _BLOB = (_LOADER, c_char_p, c_char_p, c_size_t)  # loader, kind, key
 
 # name: result, arguments
@@ -416,6 +454,13 @@ _PROTOTYPES: dict[str, tuple[object, tuple[object, ...]]] = {
 _NVFP4_PROTOTYPES: dict[str, tuple[object, tuple[object, ...]]] = {
     "cukiln_nvfp4_preload": (c_int, (_LOADER, POINTER(PreloadOptions), POINTER(PreloadReport))),
     "cukiln_nvfp4_source": (c_void_p, (c_char_p, POINTER(c_size_t))),
+    "cukiln_nvfp4_gemm_create": (c_int, (_LOADER, c_int, POINTER(_GEMM))),
+    "cukiln_nvfp4_gemm_destroy": (None, (_GEMM,)),
+    "cukiln_nvfp4_gemm_workspace_bytes": (c_size_t, (_GEMM, *_SHAPE)),
+    "cukiln_nvfp4_gemm_tactics": (c_int, (_GEMM, *_SHAPE)),
+    "cukiln_nvfp4_gemm_tactic": (c_int, (_GEMM, *_SHAPE, c_int, POINTER(Tactic))),
+    "cukiln_nvfp4_gemm_launch": (c_int, (_GEMM, POINTER(GemmCall))),
+    "cukiln_nvfp4_gemm_keep_tactics": (c_int, (_GEMM, _LOADER, POINTER(MeasuredGemm), c_size_t)),
 }
 
 

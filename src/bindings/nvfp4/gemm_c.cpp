@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: Apache-2.0
+// The C functions of one launcher, for hosts that measure its tactics.
+#include <algorithm>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "bindings/c/last_error.hpp"
+#include "bindings/c/structs.hpp"
+
+#include <cukiln/nvfp4.h>
+#include <cukiln/extension.hpp>
+#include <cukiln/nvfp4.hpp>
+
+using namespace cukiln;  // NOLINT: what is defined here is in no namespace
+using c::guarded;
+using c::null_argument;
+
+struct cukiln_nvfp4_gemm {  // NOLINT(readability-identifier-naming): C's name
+  nvfp4::Gemm gemm;
+};
+
+namespace {
+
+nvfp4::QuantizedMatrix matrix_of(const void* codes, const void* scales, const float* gsa,
+                                 std::int64_t rows, std::int64_t columns) {
+  return {static_cast<const std::uint8_t*>(codes), static_cast<const std::uint8_t*>(scales),
+          reinterpret_cast<const nvfp4::GlobalScale*>(gsa), rows, columns};
+}
+
+Result<void> launch(const nvfp4::Gemm& gemm, const cukiln_nvfp4_gemm_call& given) {
+  auto read = c::read_struct(given, "cukiln_nvfp4_gemm_call");
+  if (!read) {
+    return std::move(read).error();
+  }
+  nvfp4::GemmOptions options;
+  options.constant_b = read->constant_b != 0;
+  options.tactic = read->tactic;
+  if (read->bias != nullptr) {
+    options.bias = {DataType::bf16, read->bias, read->n};
+  }
+  return gemm.launch(static_cast<Stream>(read->stream),
+                     {DataType::bf16, read->output, read->m, read->n},
+                     matrix_of(read->a_codes, read->a_scales, read->a_gsa, read->m, read->k),
+                     matrix_of(read->b_codes, read->b_scales, read->b_gsa, read->n, read->k),
+                     {read->workspace, read->workspace_bytes}, options);
+}
+
+nvfp4::MeasuredGemm measured_of(const cukiln_nvfp4_measured_gemm& row) {
+  const char* const name = row.tactic.kernel;
+  const char* const end = name + sizeof row.tactic.kernel;
+  return {row.n,
+          row.k,
+          row.m,
+          {std::string(name, std::find(name, end, '\0')), row.tactic.splits},
+          row.nanoseconds};
+}
+
+}  // namespace
+
+extern "C" {
+
+cukiln_code cukiln_nvfp4_gemm_create(cukiln_loader* loader, int device, cukiln_nvfp4_gemm** gemm) {
+  return guarded([&]() -> Result<void> {
+    if (loader == nullptr || gemm == nullptr) {
+      return null_argument(loader == nullptr ? "loader" : "gemm");
+    }
+    *gemm = nullptr;
+    auto made = nvfp4::Gemm::create(extension::loader_of(*loader), device);
+    if (!made) {
+      return std::move(made).error();
+    }
+    *gemm = new cukiln_nvfp4_gemm{*std::move(made)};
+    return {};
+  });
+}
+
+void cukiln_nvfp4_gemm_destroy(cukiln_nvfp4_gemm* gemm) { delete gemm; }
+
+size_t cukiln_nvfp4_gemm_workspace_bytes(const cukiln_nvfp4_gemm* gemm, int64_t m, int64_t n,
+                                         int64_t k) {
+  return gemm != nullptr ? gemm->gemm.workspace_bytes(m, n, k) : 0;
+}
+
+int cukiln_nvfp4_gemm_tactics(const cukiln_nvfp4_gemm* gemm, int64_t m, int64_t n, int64_t k) {
+  return gemm != nullptr ? gemm->gemm.tactics(m, n, k) : 0;
+}
+
+cukiln_code cukiln_nvfp4_gemm_tactic(const cukiln_nvfp4_gemm* gemm, int64_t m, int64_t n, int64_t k,
+                                     int tactic, cukiln_nvfp4_tactic* name) {
+  return guarded([&]() -> Result<void> {
+    if (gemm == nullptr || name == nullptr) {
+      return null_argument(gemm == nullptr ? "gemm" : "name");
+    }
+    auto found = gemm->gemm.tactic(m, n, k, tactic);
+    if (!found) {
+      return std::move(found).error();
+    }
+    *name = {};
+    found->kernel.copy(name->kernel, sizeof name->kernel - 1);
+    name->splits = found->splits;
+    return {};
+  });
+}
+
+cukiln_code cukiln_nvfp4_gemm_launch(const cukiln_nvfp4_gemm* gemm,
+                                     const cukiln_nvfp4_gemm_call* call) {
+  return guarded([&]() -> Result<void> {
+    if (gemm == nullptr || call == nullptr) {
+      return null_argument(gemm == nullptr ? "gemm" : "call");
+    }
+    return launch(gemm->gemm, *call);
+  });
+}
+
+cukiln_code cukiln_nvfp4_gemm_keep_tactics(const cukiln_nvfp4_gemm* gemm, cukiln_loader* loader,
+                                           const cukiln_nvfp4_measured_gemm* rows, size_t count) {
+  return guarded([&]() -> Result<void> {
+    if (gemm == nullptr || loader == nullptr || (rows == nullptr && count != 0)) {
+      return null_argument(gemm == nullptr ? "gemm" : loader == nullptr ? "loader" : "rows");
+    }
+    std::vector<nvfp4::MeasuredGemm> measured;
+    std::transform(rows, rows + count, std::back_inserter(measured), measured_of);
+    return gemm->gemm.keep_tactics(extension::store_of(*loader), measured);
+  });
+}
+
+}  // extern "C"

@@ -1,0 +1,292 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Measures every way to compute `nvfp4::linear_gemm` on this machine's GPU, and keeps the fastest
+in the store, from which every process that starts later takes them.
+
+  python -m cukiln.torch.tune 7168x7168 18432x7168    weights [n, k]: features out x in
+  python -m cukiln.torch.tune                         those of common models; takes some minutes
+  python -m cukiln.torch.tune --store DIR 7168x7168   in another store than that of the settings
+
+Run it before the processes of a job start: each reads the store once, and all of them should find
+the same. `cukiln ls --blobs --name cukiln.tactics` lists what was kept, `cukiln show` prints it,
+`cukiln rm` removes it, and bundles carry it to machines with the same card.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import sys
+import weakref
+from collections.abc import Callable, Iterable, Iterator
+from ctypes import byref, c_void_p
+from dataclasses import dataclass
+
+import torch
+
+from .. import Error, IoError, Loader, _library, default_loader
+
+# Weights of DeepSeek-V3, Llama 3 8B and 70B, Qwen3 32B, and squares.
+WEIGHTS = (
+    *((4096, 4096), (7168, 7168), (8192, 8192)),
+    *((7168, 16384), (24576, 1536), (32768, 512), (36864, 7168), (7168, 18432), (18432, 7168)),
+    *((4096, 7168), (7168, 2048)),
+    *((6144, 4096), (28672, 4096), (4096, 14336)),
+    *((10240, 8192), (57344, 8192), (8192, 28672)),
+    *((10240, 5120), (5120, 8192), (51200, 5120), (5120, 25600)),
+)
+# Up to each of the first three, sm_90 has tiles of their own: no row serves both sides of one.
+TOKENS = (8, 16, 32, 64, 96, 128, 192, 256, 384, 512, 1024, 2048, 4096)
+
+_SAMPLES = 5
+_HOPELESS = 1.3  # times as slow as the fastest so far: one sample is enough
+
+
+@dataclass(frozen=True)
+class Tactic:
+    kernel: str
+    splits: int
+
+
+@dataclass(frozen=True)
+class Measured:
+    """The fastest tactic for weights [n, k], with more tokens than the row before, up to m."""
+
+    n: int
+    k: int
+    m: int
+    tactic: Tactic
+    microseconds: float
+    before: float  #: microseconds of the tactic that was launched so far
+
+
+class Gemm:
+    """The launcher of one device, by <cukiln/nvfp4.h>."""
+
+    def __init__(self, loader: Loader, device: int) -> None:
+        self._loader = loader
+        self._functions = _library.nvfp4()
+        self._handle = c_void_p()
+        made = self._functions.cukiln_nvfp4_gemm_create(loader.handle, device, byref(self._handle))
+        _library.check(made)
+        weakref.finalize(self, self._functions.cukiln_nvfp4_gemm_destroy, self._handle)
+
+    def tactics(self, m: int, n: int, k: int) -> list[Tactic]:
+        count = self._functions.cukiln_nvfp4_gemm_tactics(self._handle, m, n, k)
+        return [self._named(m, n, k, i) for i in range(count)]
+
+    def chosen(self, m: int, n: int, k: int) -> Tactic:
+        """What a launch takes."""
+        return self._named(m, n, k, -1)
+
+    def workspace_bytes(self, m: int, n: int, k: int) -> int:
+        return self._functions.cukiln_nvfp4_gemm_workspace_bytes(self._handle, m, n, k)
+
+    def launch(self, call: _library.GemmCall) -> None:
+        _library.check(self._functions.cukiln_nvfp4_gemm_launch(self._handle, byref(call)))
+
+    def keep(self, measured: Iterable[Measured]) -> None:
+        """In the store, in place of what it has for the same n and k."""
+        rows = [
+            _library.MeasuredGemm(
+                each.n,
+                each.k,
+                each.m,
+                max(1, round(each.microseconds * 1000)),
+                (each.tactic.kernel.encode(), each.tactic.splits),
+            )
+            for each in measured
+        ]
+        listed = (_library.MeasuredGemm * len(rows))(*rows)
+        _library.check(
+            self._functions.cukiln_nvfp4_gemm_keep_tactics(
+                self._handle, self._loader.handle, listed, len(rows)
+            )
+        )
+
+    def _named(self, m: int, n: int, k: int, tactic: int) -> Tactic:
+        name = _library.Tactic()
+        _library.check(
+            self._functions.cukiln_nvfp4_gemm_tactic(self._handle, m, n, k, tactic, byref(name))
+        )
+        return Tactic(name.kernel.decode(), name.splits)
+
+
+class Timer:
+    """Measures the GPU's time of a launch, of as many in a graph, without the host's."""
+
+    def __init__(self, launch: Callable[[int], None]) -> None:
+        self._stream = torch.cuda.Stream()
+        self._stream.wait_stream(torch.cuda.current_stream())  # which fills what is read
+        with torch.cuda.stream(self._stream):
+            launch(0)
+            start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+            start.record()
+            for i in range(4):
+                launch(i)
+            end.record()
+            end.synchronize()
+            self._count = max(4, min(256, int(6 / max(start.elapsed_time(end), 1e-3))))
+            self._graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(self._graph, stream=self._stream):
+                for i in range(self._count):
+                    launch(i)
+            self._graph.replay()
+        self._stream.synchronize()
+
+    def sample(self) -> float:
+        """Microseconds."""
+        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        with torch.cuda.stream(self._stream):
+            start.record()
+            self._graph.replay()
+            end.record()
+        end.synchronize()
+        return start.elapsed_time(end) * 1e3 / self._count
+
+
+class Operands:
+    """Random operands of weights [n, k], enough weights that none is in the cache at its turn."""
+
+    def __init__(self, gemm: Gemm, n: int, k: int) -> None:
+        self._gemm, self._n, self._k = gemm, n, k
+        cache = torch.cuda.get_device_properties().L2_cache_size
+        copies = max(2, min(64, -(-4 * cache // (n * k * 9 // 16))))
+        self._weights = [self._matrix(n, k) for _ in range(copies)]
+        self._gsa = torch.ones(2, device="cuda")
+        self._tokens: tuple[int, tuple[torch.Tensor, ...]] | None = None
+
+    def time(self, m: int, tactic: int, best: float) -> float:
+        """Microseconds; of one sample if that is much more than `best`."""
+        if self._tokens is None or self._tokens[0] != m:
+            workspace = self._gemm.workspace_bytes(m, self._n, self._k)
+            output = torch.empty(m, self._n, device="cuda", dtype=torch.bfloat16)
+            space = torch.zeros(max(16, workspace), device="cuda", dtype=torch.uint8)
+            self._tokens = m, (*self._matrix(m, self._k), output, space)
+        timer = Timer(lambda i: self._launch(i, tactic))
+        first = timer.sample()
+        if first > _HOPELESS * best:
+            return first
+        return statistics.median([first, *(timer.sample() for _ in range(_SAMPLES - 1))])
+
+    def _launch(self, i: int, tactic: int) -> None:
+        m, (codes, scales, output, space) = self._tokens
+        b_codes, b_scales = self._weights[i % len(self._weights)]
+        self._gemm.launch(
+            _library.GemmCall(
+                stream=torch.cuda.current_stream().cuda_stream,
+                m=m,
+                n=self._n,
+                k=self._k,
+                output=output.data_ptr(),
+                a_codes=codes.data_ptr(),
+                a_scales=scales.data_ptr(),
+                a_gsa=self._gsa.data_ptr(),
+                b_codes=b_codes.data_ptr(),
+                b_scales=b_scales.data_ptr(),
+                b_gsa=self._gsa.data_ptr(),
+                workspace=space.data_ptr(),
+                workspace_bytes=space.numel(),
+                constant_b=1,
+                tactic=tactic,
+            )
+        )
+
+    @staticmethod
+    def _matrix(rows: int, columns: int) -> tuple[torch.Tensor, torch.Tensor]:
+        codes = torch.randint(0, 256, (rows * columns // 2,), device="cuda", dtype=torch.uint8)
+        atoms = -(-rows // 128) * -(-columns // 64)
+        scales = torch.randint(0x30, 0x48, (atoms * 512,), device="cuda", dtype=torch.uint8)
+        return codes, scales
+
+
+def fastest(
+    gemm: Gemm, n: int, k: int, time: Callable[[int, int, float], float]
+) -> Iterator[Measured]:
+    """The fastest tactic for each number of tokens. `time(m, tactic, best)` is in microseconds."""
+    for m in TOKENS:
+        tactics = gemm.tactics(m, n, k)
+        times: list[float] = []
+        for i in range(len(tactics)):
+            times.append(time(m, i, min(times, default=float("inf"))))
+        best = times.index(min(times))
+        before = times[tactics.index(gemm.chosen(m, n, k))]
+        yield Measured(n, k, m, tactics[best], times[best], before)
+
+
+def tune(
+    weights: Iterable[tuple[int, int]] = WEIGHTS,
+    *,
+    loader: Loader | None = None,
+    keep: bool = True,
+    report: Callable[[Measured], object] = lambda measured: None,
+) -> list[Measured]:
+    """Measures on the current CUDA device, for each of the weights [n, k], and keeps what is fastest
+    in the store of the loader (the default loader's) as soon as these weights are done.
+
+    `report` is called with each row. Errors: InvalidArgumentError (n is no multiple of 8, k none of
+    32), IoError (there is no store on disk, or it cannot be written); those of a compile.
+    """
+    wanted = sorted(set(weights))
+    torch.zeros(1, device="cuda")  # makes a context current
+    chosen = default_loader() if loader is None else loader
+    gemm = Gemm(chosen, torch.cuda.current_device())
+    measured: list[Measured] = []
+    for n, k in wanted:
+        operands = Operands(gemm, n, k)
+        rows = []
+        for row in fastest(gemm, n, k, operands.time):
+            report(row)
+            rows.append(row)
+        del operands
+        torch.cuda.empty_cache()
+        if keep:
+            gemm.keep(rows)
+        measured += rows
+    return measured
+
+
+def weights_of(text: str) -> tuple[int, int]:
+    n, x, k = text.partition("x")
+    if not (x and n.isdecimal() and k.isdecimal() and int(n) and int(k)) or int(n) % 8 or int(k) % 32:
+        raise argparse.ArgumentTypeError(
+            f"{text!r}: expected NxK, as 7168x7168; N is a multiple of 8, K of 32"
+        )
+    return int(n), int(k)
+
+
+def line(row: Measured) -> str:
+    return (
+        f"{row.n}x{row.k}, {row.m:4} tokens: {row.microseconds:.1f} us, {row.tactic.kernel} "
+        f"by {row.tactic.splits}; was {row.before:.1f} us"
+    )
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(
+        prog="python -m cukiln.torch.tune",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("weights", nargs="*", type=weights_of, metavar="NxK", help="out x in features")
+    parser.add_argument("--store", metavar="DIR", help="where the tactics are kept")
+    given = parser.parse_args(arguments)
+    if not torch.cuda.is_available():
+        print("error: PyTorch sees no GPU: run this where the model will run", file=sys.stderr)
+        return 3
+    try:
+        with Loader(store=given.store) as loader:
+            rows = tune(
+                given.weights or WEIGHTS,
+                loader=loader,
+                report=lambda row: print(line(row), file=sys.stderr),
+            )
+    except Error as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 4 if isinstance(error, IoError) else 1
+    shapes = len({(row.n, row.k) for row in rows})
+    print(f"kept {len(rows)} tactics of {shapes} weights; processes that start now take them")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
