@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Times every tactic of nvfp4_gemm on this machine's GPU beside cuBLAS in bf16, and keeps nothing in a store.
+
+usage: tactics.py --build FOLDER -o FOLDER [--quick]
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import statistics
+import sys
+from pathlib import Path
+
+import results
+
+QUICK = ((4096, 4096), (7168, 7168))
+SAMPLES = 5
+
+
+class CuBlas:
+    """bf16 weights [n, k], enough that none is in the cache at its turn."""
+
+    def __init__(self, torch, tune, n: int, k: int):
+        self.torch, self.tune, self.k = torch, tune, k
+        cache = torch.cuda.get_device_properties().L2_cache_size
+        copies = max(2, -(-4 * cache // (2 * n * k)))
+        self.weights = [torch.randn(n, k, device="cuda", dtype=torch.bfloat16) for _ in range(copies)]
+
+    def samples(self, m: int) -> list[float]:
+        tokens = self.torch.randn(m, self.k, device="cuda", dtype=self.torch.bfloat16)
+        output = self.torch.mm(tokens, self.weights[0].T)
+        timer = self.tune.Timer(lambda i: self.torch.mm(tokens, self.weights[i % len(self.weights)].T, out=output))
+        return [timer.sample() for _ in range(SAMPLES)]
+
+
+def measure(torch, cukiln, tune, weights) -> list[dict]:
+    rows = []
+    with cukiln.Loader(memory_only=True) as loader:
+        torch.zeros(1, device="cuda")  # makes a context current
+        gemm = tune.Gemm(loader, torch.cuda.current_device())
+        for n, k in weights:
+            operands, cublas = tune.Operands(gemm, n, k), CuBlas(torch, tune, n, k)
+            for m in tune.TOKENS:
+                beside = cublas.samples(m)
+                chosen = gemm.chosen(m, n, k)
+                for i, tactic in enumerate(gemm.tactics(m, n, k)):
+                    rows.append(results.row(
+                        f"{tactic.kernel} by {tactic.splits}", "us", operands.time(m, i, float("inf")),
+                        case=f"m {m}, n {n}, k {k}", baseline="cuBLAS bf16", baseline_samples=beside,
+                        baseline_value=statistics.median(beside),
+                        note="what is launched" if tactic == chosen else ""))  # fmt: skip
+                print(f"  m {m}, n {n}, k {k}", file=sys.stderr)
+            del operands, cublas
+            torch.cuda.empty_cache()
+    return rows
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--build", type=Path, required=True, help="a build folder with libcukiln.so in bin/")
+    parser.add_argument("-o", "--output", type=Path, required=True)
+    parser.add_argument("--quick", action="store_true", help="fewer shapes")
+    arguments = parser.parse_args()
+    programs = arguments.build.resolve() / "bin"
+    os.environ["CUKILN_LIBRARY"] = str(programs / "libcukiln.so")
+    sys.path.insert(0, str(results.REPOSITORY / "src" / "bindings" / "python"))
+    import cukiln
+    import torch
+    from cukiln.torch import tune
+
+    rows = measure(torch, cukiln, tune, QUICK if arguments.quick else tune.WEIGHTS)
+    device = results.devices() or {"name": torch.cuda.get_device_name(), "count": torch.cuda.device_count()}
+    arguments.output.mkdir(parents=True, exist_ok=True)
+    run = results.record("times", device=device, commit=results.commit_of(programs),
+                         command="tests/bench/tactics.py" + (" --quick" if arguments.quick else ""),
+                         software={"torch": torch.__version__}, results=rows)  # fmt: skip
+    results.write(arguments.output / results.file_name(device, "tactics"), run)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
