@@ -55,10 +55,35 @@ static void errors_are_the_ones_that_libcukiln_keeps(void) {
   CHECK(strstr(cukiln_last_error(), "PyTorch is not loaded") != NULL);
 }
 
+static void a_gemm_needs_a_device_and_refuses_null(void) {
+  const cukiln_options options = {.struct_bytes = sizeof options,
+                                  .memory_only = 1,
+                                  .offline = 1,
+                                  .cuda_library = "/nonexistent/libcuda.so"};
+  cukiln_loader* loader = NULL;
+  CHECK(cukiln_loader_create(&options, &loader) == CUKILN_OK);
+  cukiln_nvfp4_gemm* gemm = (cukiln_nvfp4_gemm*)&loader;
+  CHECK(cukiln_nvfp4_gemm_create(loader, 0, &gemm) == CUKILN_DRIVER && gemm == NULL);
+  CHECK(cukiln_nvfp4_gemm_create(NULL, 0, &gemm) == CUKILN_INVALID_ARGUMENT);
+  CHECK(strcmp(cukiln_last_error(), "loader is NULL") == 0);
+  CHECK(cukiln_nvfp4_gemm_create(loader, 0, NULL) == CUKILN_INVALID_ARGUMENT);
+  cukiln_nvfp4_tactic name = {.splits = 7};
+  CHECK(cukiln_nvfp4_gemm_tactic(NULL, 8, 64, 64, 0, &name) == CUKILN_INVALID_ARGUMENT);
+  CHECK(strcmp(cukiln_last_error(), "gemm is NULL") == 0 && name.splits == 7);
+  CHECK(cukiln_nvfp4_gemm_tactics(NULL, 8, 64, 64) == 0);
+  CHECK(cukiln_nvfp4_gemm_workspace_bytes(NULL, 8, 64, 64) == 0);
+  const cukiln_nvfp4_gemm_call call = {.struct_bytes = sizeof call};
+  CHECK(cukiln_nvfp4_gemm_launch(NULL, &call) == CUKILN_INVALID_ARGUMENT);
+  CHECK(cukiln_nvfp4_gemm_keep_tactics(NULL, loader, NULL, 0) == CUKILN_INVALID_ARGUMENT);
+  cukiln_nvfp4_gemm_destroy(NULL);
+  cukiln_loader_destroy(loader);
+}
+
 int main(void) {
   sources_are_found_by_their_names();
   a_preload_knows_the_modules_that_come_with_cukiln();
   errors_are_the_ones_that_libcukiln_keeps();
+  a_gemm_needs_a_device_and_refuses_null();
   printf("%d failed checks\n", failures);
   return failures == 0 ? 0 : 1;
 }
