@@ -12,7 +12,7 @@ import subprocess
 from pathlib import Path
 
 FORMAT = 1
-MAX_BYTES = 48 * 1024
+MAX_BYTES = 96 * 1024
 REPOSITORY = Path(__file__).resolve().parents[2]
 COMMIT_FILE = "COMMIT"  # beside carried programs: where they run there may be no git
 

@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Writes the tables of measurements in README.md and tests/bench/README.md from the runs in tests/gpu/results.
+"""Writes the tables of measurements in the documents below from the runs in tests/gpu/results.
 
   tests/bench/tables.py           rewrites the tables
   tests/bench/tables.py --check   writes nothing; exit 1 and a diff if a table is not what it would write
 
 A table stands below the line `<!-- table: NAME, of tests/bench/tables.py -->` and an empty line. The ratio is the time of what
-stands beside cukiln, divided by cukiln's: above 1, cukiln takes less.
+stands beside cukiln, divided by cukiln's: above 1, cukiln takes less. Every result of KERNELS has to be in a table, so that none is
+left out for being worse.
 """
 
 from __future__ import annotations
@@ -19,7 +20,9 @@ from pathlib import Path
 
 from results import REPOSITORY, read
 
-DOCUMENTS = ("README.md", "tests/bench/README.md", "kernels_src/sampling/sampler.md")
+DOCUMENTS = ("README.md", "tests/bench/README.md", "kernels_src/nvfp4/gemm.md", "kernels_src/nvfp4/moe.md",
+             "kernels_src/nvfp4/quantize.md", "kernels_src/sampling/sampler.md")  # fmt: skip
+KERNELS = "h200-kernels"  # by scripts/bench-gpu --all
 MARK = re.compile(r"<!-- table: ([a-z-]+), of tests/bench/tables\.py -->")
 HEADER = ("| measured | cukiln | beside it | ratio |", "|---|---|---|---|")
 
@@ -35,26 +38,37 @@ class Line:
     beside: str = ""
 
 
+@dataclass
+class Grid:
+    """A table of all results whose kernel begins with one of `what`, beside the baseline that begins with `beside`: a line for each
+    kernel and each `row` of the case, a column for each `column` of it; the time and the ratio in each cell."""
+
+    what: tuple[str, ...]
+    case: re.Pattern[str]
+    beside: str
+    columns: str  # what their numbers are
+
+
 GEMM = "m {}, n 7168, k 7168"
 MOE = "{} tokens, top 8 of 256, 7168 x 2048"
 
 
 def gemm(*rows: int) -> Line:
     label = f"`nvfp4_gemm`, n = k = 7168, {', '.join(map(str, rows))} rows"
-    return Line(label, "h200-kernels", "nvfp4_gemm", tuple(GEMM.format(m) for m in rows))
+    return Line(label, KERNELS, "nvfp4_gemm", tuple(GEMM.format(m) for m in rows))
 
 
 def sampler(setting: str, logits: str, beside: str) -> Line:
     """Of both kinds of logits: `logits` is empty, or `, Zipf`."""
     rows = (1, 8, 64, 256)
     cases = tuple(f"{count} rows of 128256{logits}" for count in rows)
-    return Line(f"{setting}{logits}", "h200-sampler", f"sampler, {setting}", cases, beside)
+    return Line(f"{setting}{logits}", KERNELS, f"sampler, {setting}", cases, beside)
 
 
 def decode(mode: str) -> Line:
     batches = (1, 8, 16, 64)
     label = f"{mode}, {', '.join(map(str, batches))} sequences"
-    return Line(label, "h200-decode", "decode step", tuple(f"{mode}, batch {batch}" for batch in batches))
+    return Line(label, KERNELS, "decode step", tuple(f"{mode}, batch {batch}" for batch in batches))
 
 
 WARM_START = "warm start, per program of 6, {}"
@@ -100,14 +114,14 @@ TABLES = {
              "CUB's BlockReduce, a hit that checks 1,281 paths"),
     ],
     "kernels": [
-        Line("`amax_gsa`, bf16 [16384, 7168]", "h200-kernels", "amax_gsa", ("[16384, 7168]",), "PyTorch"),
-        Line("`quantize_nvfp4_from_buffer`, bf16 [16384, 7168]", "h200-kernels", "quantize_nvfp4_from_buffer",
+        Line("`amax_gsa`, bf16 [16384, 7168]", KERNELS, "amax_gsa", ("[16384, 7168]",), "PyTorch"),
+        Line("`quantize_nvfp4_from_buffer`, bf16 [16384, 7168]", KERNELS, "quantize_nvfp4_from_buffer",
              ("[16384, 7168]",), "PyTorch"),
         gemm(1, 8, 16, 32),
         gemm(64, 256, 1024, 4096),
-        Line("`nvfp4_moe_gemm`, 1, 64, 4096 tokens, top 8 of 256 experts, 7168 x 2048", "h200-kernels",
+        Line("`nvfp4_moe_gemm`, 1, 64, 4096 tokens, top 8 of 256 experts, 7168 x 2048", KERNELS,
              "nvfp4_moe_gemm", tuple(MOE.format(tokens) for tokens in (1, 64, 4096))),
-        Line("`sampler`, 1, 64 rows of 128,256, top-k 50, top-p 0.9", "h200-sampler", "sampler, top-k, top-p",
+        Line("`sampler`, 1, 64 rows of 128,256, top-k 50, top-p 0.9", KERNELS, "sampler, top-k, top-p",
              tuple(f"{rows} rows of 128256" for rows in (1, 64))),
     ],
     "sampler": [
@@ -116,9 +130,16 @@ TABLES = {
           for logits in ("", ", Zipf")),
         sampler("greedy", "", "torch.argmax"),
         *(sampler(setting, "", "a copy") for setting in ("no filter", "greedy")),
-        Line("`top_log_probabilities`, 20 of a row", "h200-sampler", "top_log_probabilities, 20",
+        Line("`top_log_probabilities`, 20 of a row", KERNELS, "top_log_probabilities, 20",
              tuple(f"{rows} rows of 128256" for rows in (1, 8, 64, 256))),
     ],
+    "gemm": Grid(("nvfp4_gemm",), re.compile(r"m (?P<column>\d+), (?P<row>.*)"), "cuBLAS", "m"),
+    "moe": Grid(("nvfp4_moe",), re.compile(r"(?P<column>\d+) tokens, (?P<row>.*)"), "torch._grouped_mm", "tokens"),
+    "moe-loop": Grid(("nvfp4_moe",), re.compile(r"(?P<column>\d+) tokens, (?P<row>.*)"), "a loop", "tokens"),
+    "amax": Grid(("amax_gsa",), re.compile(r"\[(?P<column>\d+), (?P<row>\d+)\]"), "torch.aminmax", "rows"),
+    "quantize": Grid(("quantize_nvfp4",), re.compile(r"\[(?P<column>\d+), (?P<row>\d+)\]"), "torch.compile", "rows"),
+    "quantize-copy": Grid(("amax_gsa", "quantize_nvfp4", "deinterleave", "swiglu"),
+                          re.compile(r"\[(?P<column>\d+), (?P<row>.*)"), "a copy", "rows"),
     "decode": [decode("reduce-overhead"), decode("eager")],
     "python": [
         Line("`get_cuda_module` of a loaded module, every header checked", "h200-modules",
@@ -146,14 +167,19 @@ def quantity(values: list[float], unit: str) -> str:
 class Tables:
     def __init__(self, folder: Path):
         self.folder = folder
-        self.runs: dict[str, dict] = {}
+        self.runs: dict[str, list[dict]] = {}
+        self.shown: set[int] = set()  # id() of results of KERNELS
+
+    def results(self, run: str) -> list[dict]:
+        if run not in self.runs:
+            self.runs[run] = read(self.folder / f"{run}.json")["results"]
+        return self.runs[run]
 
     def find(self, line: Line, case: str) -> dict:
         """The result that a line names. Raises LookupError."""
-        if line.run not in self.runs:
-            self.runs[line.run] = read(self.folder / f"{line.run}.json")
-        for row in self.runs[line.run]["results"]:
+        for row in self.results(line.run):
             if (row["what"], row.get("case", "")) == (line.what, case) and row["baseline"]["name"].startswith(line.beside):
+                self.shown.add(id(row))
                 return row
         raise LookupError(f"{line.run}.json has no result '{line.what}', case '{case}', beside '{line.beside}'")
 
@@ -165,10 +191,28 @@ class Tables:
         ratios = ", ".join(number(row["ratio"]) for row in rows)
         return f"| {line.label} | {quantity([row['value'] for row in rows], unit)} | {baseline} | {ratios} × |"
 
+    def grid(self, grid: Grid) -> list[str]:
+        cells: dict[tuple[str, str], dict[int, str]] = {}
+        for row in self.results(KERNELS):
+            case = grid.case.fullmatch(row.get("case", ""))
+            if case and row["what"].startswith(grid.what) and row["baseline"]["name"].startswith(grid.beside):
+                self.shown.add(id(row))
+                line = cells.setdefault((row["what"], case["row"].rstrip("]").replace("], ", ", ")), {})
+                line[int(case["column"])] = f"{quantity([row['value']], row['unit'])}, {number(row['ratio'])} ×"
+        if not cells:
+            raise LookupError(f"{KERNELS}.json has no result of {', '.join(grid.what)} beside '{grid.beside}'")
+        columns = sorted({column for line in cells.values() for column in line})
+        return [f"| kernel | of | {grid.columns} {' | '.join(map(str, columns))} |", "|---" * (len(columns) + 2) + "|",
+                *(f"| `{kernel}` | {row} | {' | '.join(line.get(column, '') for column in columns)} |"
+                  for (kernel, row), line in cells.items())]  # fmt: skip
+
     def table(self, name: str) -> list[str]:
         if name not in TABLES:
             raise LookupError(f"no table '{name}': expected {', '.join(TABLES)}")
-        return [*HEADER, *map(self.text, TABLES[name])]
+        of = TABLES[name]
+        if isinstance(of, Grid):
+            return self.grid(of)
+        return [*HEADER, *map(self.text, of)]
 
     def rewrite(self, text: str) -> str:
         """The document with its tables written anew. Raises LookupError."""
@@ -202,9 +246,13 @@ def main() -> int:
             sys.stdout.writelines(difflib.unified_diff(text.splitlines(True), new.splitlines(True), name, "tables.py"))
         elif new != text:
             path.write_text(new, encoding="utf-8")
+    left_out = [row for row in tables.results(KERNELS) if id(row) not in tables.shown]
+    for row in left_out:
+        print(f"{KERNELS}.json: no table has '{row['what']}', case '{row.get('case', '')}', beside '{row['baseline']['name']}'",
+              file=sys.stderr)
     if stale:
         print("tests/bench/tables.py writes these tables; run it and commit the result", file=sys.stderr)
-    return int(stale)
+    return int(stale or bool(left_out))
 
 
 if __name__ == "__main__":
