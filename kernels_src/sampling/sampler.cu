@@ -26,7 +26,8 @@
 //   dynamic shared memory.
 // Workspace: state, 24 bytes on 8: {u64 seed, u64 offset, u32 ticket, u32 unused}, with ticket
 //   zeroed once by the caller. A row's random words are Philox4x32-10 with key = seed and
-//   counter = {offset, row}, as from curand_init(seed, row, 4 * offset). The last thread block to
+//   counter = {offset, row}, as from curand_init(seed, row, 4 * offset); where top-p refuses what they draw,
+//   the next ones' fourth counter word is 1, 2, ... The last thread block to
 //   finish adds 1 to offset and zeroes the ticket, so a replayed graph draws anew. One state a
 //   stream: launches that share one must not overlap.
 //   row_seeds, where not null, 16 bytes for each row: {u64 seed, u64 offset}, which take the place of state:
@@ -40,7 +41,10 @@
 //   Top-k up to 2048: if n threads have a logit >= b, at least n tokens do; so the n-th largest of these
 //   maxima bounds the top-k set from below, tightly, at the cost of a few barriers. Only threads that reach
 //   the bound read their logits again; rank 0 of the cluster sorts those candidates, filters and draws.
-//   Top-p alone, and a larger top-k: samples that the first pass kept tell within which interval the
+//   Top-p alone: tokens are drawn from the whole row, two at a time, until one is in the nucleus, which one more
+//   pass tells: it adds up the weight above each. Nine of ten draws are, with top-p 0.9. What is refused
+//   bounds the nucleus from below.
+//   A larger top-k, and the weight of the nucleus for a log-probability: samples that the first pass kept tell within which interval the
 //   threshold lies. A second pass adds up what is above and stages what is inside the interval; a histogram
 //   of the staged tokens finds the bin of the threshold, and the few tokens of that bin the threshold itself.
 //   Where the samples misled, the pass is repeated with the rest of the row, so the threshold is exact.
@@ -133,7 +137,10 @@ extern "C" __global__ void __cluster_dims__(cukiln::sampling::kClusterBlocks, 1,
   const bool has_filters = by_threshold || row.min_p > 0.0f;
   const Summary summary = has_filters ? summarize_row<true>(weighs) : summarize_row<false>(weighs);
   const u32 own_largest = key_of(summary.largest);
-  if (threadIdx.x == 0) random_bits = philox(row_seed.seed, row_seed.offset, row_seeds ? 0 : row_index);
+  const u32 subsequence = row_seeds ? 0 : row_index;
+  if (!greedy && threadIdx.x < kProposals) {
+    random_bits[threadIdx.x] = philox(row_seed.seed, row_seed.offset, subsequence, threadIdx.x);
+  }
   u32 lowest = 0;
   if (by_best) lowest = block_nth_largest(own_largest, (filters.top_k + kClusterBlocks - 1) / kClusterBlocks);
   const RowSummary all = reduce_in_cluster(summary, own_largest, lowest, weighs);
@@ -159,6 +166,10 @@ extern "C" __global__ void __cluster_dims__(cukiln::sampling::kClusterBlocks, 1,
       const u64 found = find_token(threadIdx.x / 32 * 32 + reader, row.largest, 0);
       drawn = drawn == 0 || (found != 0 && found < drawn) ? found : drawn;
     }
+  } else if (!filters.by_top_k && filters.by_top_p && !infinite) {
+    drawn = draw_by_proposals(own_largest, own_weight(summary), all.weight, subsequence);
+    // The logarithm of a probability needs the weight of the kept set, and so its threshold.
+    if (log_probabilities) draw_by_thresholds(own_largest, true, &total);
   } else if (by_threshold) {
     // Tokens below weigh less than 2^-41.
     lowest = max(max(all.lowest, kLowestKey), key_at(-28.5f));
@@ -168,7 +179,7 @@ extern "C" __global__ void __cluster_dims__(cukiln::sampling::kClusterBlocks, 1,
   } else if (filters.min_p_key > kLowestKey || infinite) {
     drawn = draw_from_row(weigh_own(own_largest, filters.min_p_key), filters.min_p_key, &total);
   } else {
-    const u64 target = __umul64hi(random_bits, total) - all.weight.before;
+    const u64 target = __umul64hi(random_bits[0], total) - all.weight.before;
     if (target < all.weight.own) drawn = draw_in_block(own_weight(summary), target, kLowestKey);
   }
   if (threadIdx.x == 0 && rank == 0) {

@@ -91,7 +91,7 @@ __device__ __forceinline__ u64 draw_from_candidates(u32 count, u64* total) {
   }
   lowest = max(lowest, filters.min_p_key);
   *total = staged[count_candidates(count, lowest, ~u64{0})];
-  const u64 target = __umul64hi(random_bits, *total);
+  const u64 target = __umul64hi(random_bits[0], *total);
   const u64 drawn = candidates[count_candidates(count, lowest, target + 1) - 1];
   return threadIdx.x == 0 ? drawn ^ 0xFFFFFFFFu : 0;
 }
@@ -136,7 +136,7 @@ __device__ __noinline__ u64 draw_in_block(u64 own, u64 target, u32 lowest) {
 __device__ __forceinline__ u64 draw_from_row(u64 own, u32 lowest, u64* total) {
   const Sum sum = cluster_sum(own);
   *total = sum.total;
-  return draw_in_warp(own, __umul64hi(random_bits, sum.total) - sum.before, lowest);
+  return draw_in_warp(own, __umul64hi(random_bits[0], sum.total) - sum.before, lowest);
 }
 
 // Estimates, from the samples, between which keys the threshold lies below which tokens of a weight of `tail`
@@ -380,6 +380,75 @@ __device__ __forceinline__ u64 weigh_own(u32 own_largest, u32 lowest) {
   return own_largest >= lowest ? weigh_row(lowest) : 0;
 }
 
+// Adds up the weights above the proposals over the cluster. Sums of floats in a fixed order.
+__device__ __forceinline__ void reduce_above(Above own) {
+#pragma unroll
+  for (u32 k = 0; k < kProposals; ++k) {
+#pragma unroll
+    for (u32 lane = 16; lane > 0; lane /= 2) {
+      own.each[k] = add_rn(own.each[k], __shfl_xor_sync(~0u, own.each[k], lane));
+    }
+    if (threadIdx.x % 32 == 0) warp_weights_above[threadIdx.x / 32][k] = own.each[k];
+  }
+  __syncthreads();
+  if (threadIdx.x < kProposals * kClusterBlocks) {
+    const u32 k = threadIdx.x % kProposals;
+    float sum = 0.0f;
+#pragma unroll
+    for (u32 warp = 0; warp < kThreads / 32; ++warp) sum = add_rn(sum, warp_weights_above[warp][k]);
+    in_rank(weights_above, threadIdx.x / kProposals)[row.rank][k] = in_units(sum);
+  }
+  cluster_arrive();
+  cluster_wait();
+}
+
+// Draws tokens from the whole row, which weighs `all`, until one is in the kept set of top-p and min-p: it is
+// if the weight above it and its own key allow it. So no threshold is needed: what a proposal needs is a sum
+// over the row. Keys up to a refused proposal's are outside of the kept set too, and are not drawn from
+// again. `own` is the weight of this thread's tokens. Returns the token in one thread, 0 in the others.
+__device__ __forceinline__ u64 draw_by_proposals(u32 own_largest, u64 own, Sum all, u32 subsequence) {
+  const u64 limit = weight_limit(all.total);
+  u32 lowest = kLowestKey;
+#pragma unroll 1
+  for (u32 number = kProposals;; number += kProposals) {
+    const Sum in_block = block_sum(own);
+#pragma unroll 1
+    for (u32 k = 0; k < kProposals; ++k) {
+      const u64 target = __umul64hi(random_bits[k], all.total) - all.before;
+      if (target >= all.own) continue;
+      const u64 drawn = draw_in_warp(own, min(target, in_block.total - 1) - in_block.before, lowest);
+      const u32 holders = __ballot_sync(~0u, drawn != 0);
+      if (holders == 0) continue;
+      const u64 token = __shfl_sync(~0u, drawn, __ffs(static_cast<int>(holders)) - 1);
+      if (threadIdx.x % 32 < kClusterBlocks) in_rank(proposals, threadIdx.x % 32)[k] = token;
+    }
+    cluster_arrive();
+    cluster_wait();
+    reduce_above(weigh_above());
+    u32 largest = 0;
+#pragma unroll
+    for (u32 k = 0; k < kProposals; ++k) {
+      const u32 key = static_cast<u32>(proposals[k] >> 32);
+      u64 above = 0;
+#pragma unroll
+      for (u32 rank = 0; rank < kClusterBlocks; ++rank) above += weights_above[rank][k];
+      if (above < limit && key >= filters.min_p_key) return threadIdx.x == 0 && row.rank == 0 ? proposals[k] : 0;
+      largest = max(largest, key);
+    }
+    lowest = largest + 1;
+    own = weigh_own(own_largest, lowest);
+    all.total = cluster_sum(own).total;
+    all.own = block_sums[last_round][row.rank];
+    all.before = 0;
+#pragma unroll 1
+    for (u32 rank = 0; rank < row.rank; ++rank) all.before += block_sums[last_round][rank];
+    if (threadIdx.x < kProposals) {
+      random_bits[threadIdx.x] = philox(row_seed.seed, row_seed.offset, subsequence, number + threadIdx.x);
+    }
+    __syncthreads();
+  }
+}
+
 // The weight of each thread's tokens with keys >= `lowest`, from the staged tokens and that of those above.
 __device__ __forceinline__ u64 weigh_staged(u64 own_above, u32 lowest) {
   histogram()[threadIdx.x] = 0;
@@ -418,7 +487,7 @@ __device__ __forceinline__ u64 draw_from_shares(u64 own_above, u32 lowest, u64* 
   *total = 0;
 #pragma unroll
   for (u32 rank = 0; rank < kClusterBlocks; ++rank) *total += kept_weights[rank];
-  u64 target = __umul64hi(random_bits, *total);
+  u64 target = __umul64hi(random_bits[0], *total);
 #pragma unroll 1
   for (u32 rank = 0; rank < row.rank; ++rank) target -= kept_weights[rank];
   if (target >= kept_weights[row.rank]) return 0;

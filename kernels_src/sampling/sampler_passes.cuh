@@ -346,6 +346,60 @@ __device__ __noinline__ u64 scan_row(Pass pass, Interval interval, u32 shift) {
 // The weight of this thread's tokens with keys >= `lowest`.
 __device__ __forceinline__ u64 weigh_row(u32 lowest) { return scan_row(kStage, {lowest, lowest - 1}, 0); }
 
+// Weights of tokens above each proposal.
+struct Above {
+  float each[kProposals];
+};
+
+__device__ __forceinline__ void add_above(const Row& of, const Batch& batch, const Above& bounds, Above* sums) {
+#pragma unroll
+  for (u32 i = 0; i < kBatch * kGroup; ++i) {
+    const float logit = batch.groups[i / kGroup].each[i % kGroup];
+    const float weight = weight_of_logit(of, logit);
+#pragma unroll
+    for (u32 k = 0; k < kProposals; ++k) {
+      if (logit > bounds.each[k]) sums->each[k] = add_rn(sums->each[k], weight);
+    }
+  }
+}
+
+// The weight above each proposal of the tokens that this thread reads: its warp's batches in which there are
+// some, a lane each, since few batches of many threads have any.
+__device__ __noinline__ Above weigh_above() {
+  const Row local = row;
+  Above bounds;
+  float lowest = kLargestFloat;
+#pragma unroll
+  for (u32 k = 0; k < kProposals; ++k) {
+    bounds.each[k] = logit_of(static_cast<u32>(proposals[k] >> 32));
+    lowest = min_f32(lowest, bounds.each[k]);
+  }
+  Above sums = {};
+  const u32 lane = threadIdx.x % 32;
+  u32* const again = batches_again() + threadIdx.x / 32 * 32 * kMaxima;
+  u32 count = 0;
+  u32 group = first_group(threadIdx.x, local.rank);
+#pragma unroll 1
+  for (u32 number = 0; number < kMaxima && (group - lane) * kGroup < local.vocabulary; ++number) {
+    const bool reads =
+        group * kGroup < local.vocabulary && maxima()[number * kThreads + threadIdx.x] > lowest;
+    const u32 readers = __ballot_sync(~0u, reads);
+    if (reads) again[count + __popc(readers & ((1u << lane) - 1))] = group;
+    count += __popc(readers);
+    group += kBatch * kRowThreads;
+  }
+  __syncwarp();
+#pragma unroll 1
+  for (u32 i = lane; i < count; i += 32) {
+    add_above(local, read_batch(local, again[i], 0, false, not_a_number()), bounds, &sums);
+  }
+#pragma unroll 1
+  for (; group * kGroup < local.vocabulary; group += kBatch * kRowThreads) {
+    add_above(local, read_batch(local, group, 0, false, not_a_number()), bounds, &sums);
+  }
+  return sums;
+}
+
 // Of the tokens that `thread` of this thread block reads, in the order of their indices: the one at which the
 // weight of those with keys >= `lowest` exceeds `target`, or one of the largest if it does not. All lanes of
 // a warp call this, with the same arguments. Returns key << 32 | index in one lane, 0 in the others.

@@ -44,6 +44,7 @@ constexpr u32 kGathered = 32;                   // tokens of a bin that each thr
 constexpr u32 kSamples = 8;                     // of its logits, that a thread keeps for estimates
 constexpr u32 kSampleBins = kThreads;
 constexpr float kSampleMargin = 0.03f;
+constexpr u32 kProposals = 2;  // tokens that are drawn at a time where top-p may refuse them
 constexpr u32 kMaxima = 8;  // batches of which a thread keeps the largest logit
 constexpr float kWeightOne = 1099511627776.0f;  // 2^40
 constexpr u32 kLowestKey = 0x007FFFFFu;         // of -inf
@@ -136,7 +137,10 @@ __shared__ Interval estimates[kClusterBlocks];  // of a threshold
 __shared__ Interval own_estimate;
 __shared__ u64 share_weights[kClusterBlocks * kGathered];
 __shared__ Crossing crossing;
-__shared__ u64 random_bits;
+__shared__ u64 random_bits[kProposals];
+__shared__ u64 proposals[kProposals];  // of the cluster: key << 32 | index
+__shared__ float warp_weights_above[kThreads / 32][kProposals];
+__shared__ u64 weights_above[kClusterBlocks][kProposals];
 __shared__ u64 warp_sums[kThreads / 32];
 __shared__ u64 block_sums[2][kClusterBlocks];  // of the cluster; double-buffered
 __shared__ u32 last_round;
@@ -150,6 +154,9 @@ __shared__ u64 candidates[kCandidates];  // the row's, in rank 0
 // Share the memory of the candidates: a histogram of weights, by key or by thread; and the cluster's.
 __device__ __forceinline__ u64* histogram() { return candidates; }
 __device__ __forceinline__ u64* cluster_histogram() { return candidates + kBins; }
+// In the histogram's place: for each warp, the batches that it reads again.
+__device__ __forceinline__ u32* batches_again() { return reinterpret_cast<u32*>(candidates); }
+static_assert(kMaxima * kThreads * sizeof(u32) <= 2 * kBins * sizeof(u64));
 // Beside them: the largest logit of each of a thread's first batches.
 __device__ __forceinline__ float* maxima() { return reinterpret_cast<float*>(candidates + 2 * kBins); }
 static_assert(2 * kBins * sizeof(u64) + kMaxima * kThreads * sizeof(float) <= kCandidates * sizeof(u64));
@@ -266,8 +273,8 @@ __device__ __forceinline__ float reference_of(u32 largest) {
 }
 
 // 64 random bits: the first two words of Philox4x32-10.
-__device__ __forceinline__ u64 philox(u64 seed, u64 offset, u32 subsequence) {
-  u32 counter[4] = {static_cast<u32>(offset), static_cast<u32>(offset >> 32), subsequence, 0};
+__device__ __forceinline__ u64 philox(u64 seed, u64 offset, u32 subsequence, u32 number) {
+  u32 counter[4] = {static_cast<u32>(offset), static_cast<u32>(offset >> 32), subsequence, number};
   u32 key0 = static_cast<u32>(seed), key1 = static_cast<u32>(seed >> 32);
 #pragma unroll 1
   for (int round = 0; round < 10; ++round) {

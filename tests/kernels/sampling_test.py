@@ -180,7 +180,8 @@ class TopLogProbabilities(unittest.TestCase):
 class Sampler(unittest.TestCase):
     FILTERS = ({"temperature": 0.7}, {"top_p": 0.5}, {"top_p": 0.9}, {"top_k": 50, "top_p": 0.9}, {"top_k": 5000, "top_p": 0.9})
     MORE_FILTERS = ({}, {"top_k": 50}, {"top_p": 0.999}, {"min_p": 0.05}, {"top_k": 50, "top_p": 0.9, "joint": True},
-                    {"top_p": 0.9, "min_p": 0.001})  # fmt: skip
+                    {"top_p": 0.9, "min_p": 0.001}, {"top_p": 0.02},
+                    {"top_p": 0.9, "min_p": 0.5})  # fmt: skip
 
     def test_thresholds_are_exact(self):
         random = np.random.default_rng(2)

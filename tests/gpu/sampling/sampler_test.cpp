@@ -294,7 +294,8 @@ TEST_CASE_FIXTURE(DrawFixture, "top-p's threshold is exact, however the logits a
 
 TEST_CASE_FIXTURE(Fixture, "a million draws follow the exact probabilities") {
   constexpr std::size_t kRows = 20000;
-  const RowSettings cases[] = {{0.8f, 50, 0.9f}, {1}, {1, 0, 0.9f}, {1.5f, 0, 1, 0.01f}};
+  const RowSettings cases[] = {
+      {0.8f, 50, 0.9f}, {1}, {1, 0, 0.9f}, {1, 0, 0.2f}, {1, 0, 0.9f, 0.3f}, {1.5f, 0, 1, 0.01f}};
   for (const RowSettings& settings : cases) {
     CAPTURE(settings.temperature);
     const auto logits = normal_logits(2000, 2);
