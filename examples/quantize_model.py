@@ -70,7 +70,7 @@ with tempfile.TemporaryDirectory() as folder:
 again.to(device).eval().requires_grad_(False)
 print("loaded equals saved:", torch.equal(again(tokens), model(tokens)))
 
-# %% Compile, with scratch for the most tokens there will be, so that CUDA graphs can capture.
+# %% Compile, with scratch for the most tokens there will be.
 for layer in model.modules():
     if isinstance(layer, NVFP4Linear):
         layer.reserve(tokens.numel())

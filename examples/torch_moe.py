@@ -35,7 +35,7 @@ router = nn.Linear(HIDDEN, EXPERTS, device=device)
 moe = NVFP4MoE.from_linear(experts, limit=LIMIT)
 one = NVFP4SharedExpert.from_linear([shared], limit=LIMIT)
 for layer in (moe, one):
-    layer.reserve(64)  # tokens: nothing is allocated in the hot path
+    layer.reserve(64)  # tokens: the first call then allocates nothing but its output
 
 with torch.no_grad():
     x = torch.randn(16, HIDDEN, device=device)

@@ -285,8 +285,8 @@ struct StoredTactics;     // what the store has for them
 /// Limits: k a multiple of 32, n of 8; any m, of which 0 launches nothing.
 /// Alignment: D, data and scales 16 bytes.
 /// NaN: a NaN scale makes the row of its A, or the column of its B, NaN.
-/// Workspace: `workspace_bytes(m, n, k)`, 16-byte aligned, zeroed once; every launch leaves it
-/// ready for the next. `launch` queues at most two kernels.
+/// Workspace: `workspace_bytes(m, n, k)`, 16-byte aligned, any contents. `launch` queues at most
+/// two kernels.
 class CUKILN_API Gemm {
  public:
   /// Errors: incompatible (a device below 9.0).

@@ -72,7 +72,8 @@ struct MoeInput {
 ///
 /// Shapes: output bf16 [tokens, hidden], dense, 16-byte aligned. Limits: topk 1 to 1024, tokens ·
 /// topk up to 2^20.
-/// Workspace: `workspace_bytes(shape)`, 16-byte aligned, any contents.
+/// Workspace: `workspace_bytes(shape)`, 16-byte aligned, any contents. It is enough for any routing:
+/// where experts are on several devices, for one in which every rank's expert is here.
 /// `launch` queues four kernels, or six where experts have many tokens; it needs nothing from the
 /// device, and a replayed capture reads ids and weights anew. The rules of nvfp4.hpp apply.
 /// Source: vLLM, fused MoE.
@@ -84,6 +85,10 @@ class CUKILN_API MoeGemm {
   /// Bytes of workspace for this shape; 0 for a shape that `launch` refuses or launches nothing
   /// for.
   std::size_t workspace_bytes(const MoeShape& shape) const noexcept;
+
+  /// The most that this many tokens or fewer need: fewer may need more, because other kernels
+  /// compute them. Not for the hot path: it plans every number of tokens.
+  std::size_t max_workspace_bytes(const MoeShape& shape) const noexcept;
 
   Result<void> launch(Stream stream, const MutableMatrixView& output, const MoeInput& input,
                       const MoeLayer& layer, const Workspace& workspace) const noexcept;

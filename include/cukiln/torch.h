@@ -46,7 +46,7 @@ typedef struct cukiln_torch_linear {
   const float* gsa;        ///< {encode, decode} of the weight
   const void* bias;        ///< bf16 [out_features], or NULL
   const float* input_gsa;  ///< {encode, decode} of every input; NULL: each input's own amax decides
-  int64_t max_tokens;      ///< scratch is reserved for so many rows; 0: at the first call
+  int64_t max_tokens;      ///< as cukiln_torch_runner_reserve; 0: none
 } cukiln_torch_linear;
 
 /// The weights of a mixture of experts: <cukiln/nvfp4_moe.hpp>.
@@ -78,8 +78,10 @@ typedef struct cukiln_torch_moe {
 /// create and destroy alone (0, 1, 2, …), so that the next process finds the graph again. Each is
 /// used once.
 ///
-/// Threads: an op finds its runner without a lock. A runner has one scratch memory: its calls must
-/// be on one stream, or ordered. Errors: invalid_argument.
+/// Threads and streams: any concurrently. An op finds its runner without a lock and writes nothing
+/// of it. Scratch is memory that PyTorch's allocator lends for the length of a call, in the order
+/// of the stream; in a capture it is the graph's. Captures are PyTorch's: a graph that another
+/// library captures around an op does not keep that memory. Errors: invalid_argument.
 CUKILN_API cukiln_code cukiln_torch_linear_create(const cukiln_torch_linear* linear, int64_t* id);
 CUKILN_API cukiln_code cukiln_torch_moe_create(const cukiln_torch_moe* moe, int64_t* id);
 
@@ -88,8 +90,9 @@ CUKILN_API cukiln_code cukiln_torch_moe_create(const cukiln_torch_moe* moe, int6
 /// which the Python package defines. Errors: invalid_argument.
 CUKILN_API cukiln_code cukiln_torch_python_create(int64_t* id);
 
-/// Reserves scratch for `tokens` rows, outside of PyTorch's allocator, so that later calls allocate
-/// nothing and can be captured. Scratch never shrinks. Errors: not_found (no such runner), driver.
+/// Has PyTorch's allocator get scratch for `tokens` rows or fewer now, for the current stream, and
+/// keep it for whatever is allocated there next, of this runner or another: a first call then waits
+/// for no allocation. Captures need none. Errors: not_found (no such runner), driver.
 CUKILN_API cukiln_code cukiln_torch_runner_reserve(int64_t id, int64_t tokens);
 
 /// Destroys a runner. No call of it may be in progress, and no captured graph with one may be

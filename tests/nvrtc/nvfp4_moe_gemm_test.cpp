@@ -88,6 +88,7 @@ TEST_CASE_FIXTURE(Fixture, "an MoE layer is four launches, and none without toke
   REQUIRE(launch());
   CHECK_FALSE(fake.launch(4, &launched));
   CHECK(moe.workspace_bytes(shape) == 0);
+  CHECK(moe.max_workspace_bytes(shape) == 0);
 }
 
 TEST_CASE_FIXTURE(Fixture, "many tokens use sm_90a's warpgroup MMA on rows in fp16") {
@@ -192,6 +193,8 @@ TEST_CASE_FIXTURE(BlackwellFixture, "many tokens use sm_100a's grouped GEMM") {
     CHECK(stride == 0);
   }
   CHECK(moe.workspace_bytes(shape) == plan.bytes);
+  CHECK(moe.max_workspace_bytes(shape) ==
+        moe_max_bytes({300, 2, 4, 256, 128, 4}, MoeKernels::grouped, 148));
 }
 
 TEST_CASE_FIXTURE(BlackwellFixture,
@@ -212,6 +215,7 @@ TEST_CASE_FIXTURE(Fixture, "nvfp4_moe_gemm refuses unsupported shapes with the s
     shape = good;
     shape.*member = value;
     CHECK(moe.workspace_bytes(shape) == 0);
+    CHECK(moe.max_workspace_bytes(shape) == 0);
     return refusal();
   };
   CHECK(with(&MoeShape::tokens, -1) == "tokens is -1; 0 to 2147483647 are expected");

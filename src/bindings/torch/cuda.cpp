@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "bindings/torch/cuda.hpp"
 
-#include "base/fork_gate.hpp"
+#include <algorithm>
+
 #include "base/result.hpp"
 #include "bindings/torch/host.hpp"
 #include "bindings/torch/tensor.hpp"
@@ -9,8 +10,7 @@
 namespace cukiln::torch {
 
 Result<Driver> Driver::create(KernelLoader& loader) {
-  Driver made;
-  made.loader_ = &loader;
+  Driver made(loader);
   Result<void> missing;
   const auto find = [&](auto& function, const char* name) {
     auto found = loader.driver_function(name);
@@ -22,10 +22,16 @@ Result<Driver> Driver::create(KernelLoader& loader) {
   };
   find(made.cuMemAlloc, "cuMemAlloc_v2");
   find(made.cuMemFree, "cuMemFree_v2");
-  find(made.cuMemsetD8, "cuMemsetD8_v2");
   find(made.cuMemsetD8Async, "cuMemsetD8Async");
+  find(made.cuStreamCreate, "cuStreamCreate");
+  find(made.cuStreamDestroy, "cuStreamDestroy_v2");
   find(made.cuStreamSynchronize, "cuStreamSynchronize");
-  find(made.cuStreamIsCapturing, "cuStreamIsCapturing");
+  find(made.cuStreamGetId, "cuStreamGetId");
+  find(made.cuStreamGetCaptureInfo, "cuStreamGetCaptureInfo_v2");
+  find(made.cuThreadExchangeStreamCaptureMode, "cuThreadExchangeStreamCaptureMode");
+  find(made.cuUserObjectCreate, "cuUserObjectCreate");
+  find(made.cuUserObjectRelease, "cuUserObjectRelease");
+  find(made.cuGraphRetainUserObject, "cuGraphRetainUserObject");
   find(made.cuCtxGetCurrent, "cuCtxGetCurrent");
   find(made.cuCtxSetCurrent, "cuCtxSetCurrent");
   find(made.cuDeviceGet, "cuDeviceGet");
@@ -33,6 +39,15 @@ Result<Driver> Driver::create(KernelLoader& loader) {
   CUKILN_CHECK(std::move(missing));
   return made;
 }
+
+namespace {
+
+template <class Launcher>
+std::size_t workspace_bytes_of(const Result<Launcher>& launcher) {
+  return launcher ? launcher->workspace_bytes() : 0;
+}
+
+}  // namespace
 
 DeviceLaunchers::DeviceLaunchers(KernelLoader& loader, int device)
     : global_scale(nvfp4::ComputeGlobalScale::create(loader, device)),
@@ -50,7 +65,9 @@ DeviceLaunchers::DeviceLaunchers(KernelLoader& loader, int device)
       top_log_probabilities_bf16(
           sampling::TopLogProbabilities::create(loader, device, DataType::bf16)),
       top_log_probabilities_f16(
-          sampling::TopLogProbabilities::create(loader, device, DataType::f16)) {}
+          sampling::TopLogProbabilities::create(loader, device, DataType::f16)),
+      zeroed_workspaces(std::make_unique<ZeroedWorkspaces>(
+          std::max(workspace_bytes_of(global_scale), workspace_bytes_of(swiglu_global_scale)))) {}
 
 Result<std::unique_ptr<Cuda>> Cuda::create(KernelLoader& loader) {
   CUKILN_TRY(const CudaShim shim, open_cuda_shim());
@@ -99,49 +116,8 @@ CudaScope::CudaScope(const Cuda& cuda, int device)
 
 CudaScope::~CudaScope() { cuda_.shim.aoti_torch_delete_cuda_guard(guard_); }
 
-Scratch::~Scratch() {
-  if (blocks_.empty()) {
-    return;
-  }
-  try {
-    const CudaScope scope(cuda_, device_);
-    for (const auto& block : blocks_) {
-      cuda_.driver.cuMemFree(block->memory);
-    }
-  } catch (const std::exception&) {  // the device is gone, and its memory with it
-  }
-}
-
-Result<Scratch::Block> Scratch::grow(Stream stream, std::int64_t tokens, std::size_t bytes) {
-  const ForkSafeLock lock(mutex_);
-  if (const Block latest = current(); latest.tokens >= tokens && latest.bytes >= bytes) {
-    return latest;  // another thread has added it
-  }
-  const Driver& driver = cuda_.driver;
-  int status = Driver::kCaptureNone;
-  const Driver::CUresult asked = driver.cuStreamIsCapturing(stream, &status);
-  if (asked == Driver::kCaptureImplicit || status != Driver::kCaptureNone) {
-    return make_error(ErrorCode::invalid_argument,
-                      "{} tokens came while the stream is being captured, and scratch is reserved "
-                      "for {}: call reserve({}) before the capture begins",
-                      tokens, current().tokens, tokens);
-  }
-  void* memory = nullptr;
-  if (const auto result = driver.cuMemAlloc(&memory, bytes); result != Driver::kSuccess) {
-    return driver.error(fmt::format("cuMemAlloc({} bytes)", bytes), result);
-  }
-  Driver::CUresult result = driver.cuMemsetD8(memory, 0, bytes);
-  if (result == Driver::kSuccess) {
-    result = driver.cuStreamSynchronize(nullptr);  // for streams that do not wait for the default
-  }
-  if (result != Driver::kSuccess) {
-    driver.cuMemFree(memory);
-    return driver.error("zeroing scratch", result);
-  }
-  blocks_.push_back(
-      std::make_unique<const Block>(Block{static_cast<std::byte*>(memory), bytes, tokens}));
-  current_.store(blocks_.back().get(), std::memory_order_release);
-  return *blocks_.back();
+nvfp4::Workspace CudaScope::zeroed_workspace() const {
+  return require(launchers.zeroed_workspaces->get(cuda_.driver, stream));
 }
 
 const Cuda& Host::require_cuda() const {

@@ -1,15 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <string_view>
 #include <vector>
 
-#include "base/mutex.hpp"
 #include "bindings/torch/shim.hpp"
+#include "bindings/torch/zeroed_workspaces.hpp"
 
 #include <cukiln/loader.hpp>
 #include <cukiln/nvfp4.hpp>
@@ -17,23 +16,35 @@
 #include <cukiln/sampling.hpp>
 
 struct CUctx_st;
+struct CUgraph_st;
+struct CUuserObject_st;
 
 namespace cukiln::torch {
 
-/// Functions of the CUDA driver that the loader opened, for memory and contexts of the ops' own.
+/// Functions of the CUDA driver that the loader opened, for contexts and for memory of the ops'
+/// own.
 class Driver {
  public:
   // NOLINTBEGIN(readability-identifier-naming): the driver's names
   using CUresult = unsigned;
   using CUdevice = int;
   using CUcontext = CUctx_st*;
+  using CUgraph = CUgraph_st*;
+  using CUuserObject = CUuserObject_st*;
   // NOLINTEND(readability-identifier-naming)
   static constexpr CUresult kSuccess = 0;
-  static constexpr CUresult kCaptureImplicit = 906;  ///< the legacy stream while another captures
+  static constexpr CUresult kCaptureIsInvalid = 901;
   static constexpr int kCaptureNone = 0;
+  static constexpr int kCaptureInvalidated = 2;
+  static constexpr int kCaptureModeRelaxed = 2;
+  static constexpr unsigned kStreamNonBlocking = 1;
+  static constexpr unsigned kNoDestructorSync = 1;
+  static constexpr unsigned kMoveUserObject = 1;
 
   /// Errors: driver, incompatible (one of these is not in it).
   static Result<Driver> create(KernelLoader& loader);
+  /// Without functions, which a test sets. The loader outlives every op.
+  explicit Driver(KernelLoader& loader) : loader_(&loader) {}
 
   /// "`what` failed: …", in the driver's words.
   Error error(std::string_view what, CUresult result) const {
@@ -43,11 +54,20 @@ class Driver {
   // NOLINTBEGIN(readability-identifier-naming): the driver's names
   CUresult (*cuMemAlloc)(void** out, std::size_t bytes) = nullptr;
   CUresult (*cuMemFree)(void* memory) = nullptr;
-  CUresult (*cuMemsetD8)(void* memory, unsigned char value, std::size_t bytes) = nullptr;
   CUresult (*cuMemsetD8Async)(void* memory, unsigned char value, std::size_t bytes,
                               Stream stream) = nullptr;
+  CUresult (*cuStreamCreate)(Stream* out, unsigned flags) = nullptr;
+  CUresult (*cuStreamDestroy)(Stream stream) = nullptr;
   CUresult (*cuStreamSynchronize)(Stream stream) = nullptr;
-  CUresult (*cuStreamIsCapturing)(Stream stream, int* status) = nullptr;
+  CUresult (*cuStreamGetId)(Stream stream, std::uint64_t* id) = nullptr;
+  CUresult (*cuStreamGetCaptureInfo)(Stream stream, int* status, std::uint64_t* id, CUgraph* graph,
+                                     const void* dependencies, std::size_t* count) = nullptr;
+  CUresult (*cuThreadExchangeStreamCaptureMode)(int* mode) = nullptr;
+  CUresult (*cuUserObjectCreate)(CUuserObject* out, void* argument, void (*destroy)(void*),
+                                 unsigned references, unsigned flags) = nullptr;
+  CUresult (*cuUserObjectRelease)(CUuserObject object, unsigned references) = nullptr;
+  CUresult (*cuGraphRetainUserObject)(CUgraph graph, CUuserObject object, unsigned references,
+                                      unsigned flags) = nullptr;
   CUresult (*cuCtxGetCurrent)(CUcontext* context) = nullptr;
   CUresult (*cuCtxSetCurrent)(CUcontext context) = nullptr;
   CUresult (*cuDeviceGet)(CUdevice* device, int ordinal) = nullptr;
@@ -55,8 +75,7 @@ class Driver {
   // NOLINTEND(readability-identifier-naming)
 
  private:
-  Driver() = default;
-  KernelLoader* loader_ = nullptr;  // which outlives every op
+  KernelLoader* loader_;
 };
 
 /// The launchers of one device. One that the device or the compiler refuses is the error that its
@@ -77,6 +96,7 @@ struct DeviceLaunchers {
   Result<sampling::TopLogProbabilities> top_log_probabilities_f32;
   Result<sampling::TopLogProbabilities> top_log_probabilities_bf16;
   Result<sampling::TopLogProbabilities> top_log_probabilities_f16;
+  std::unique_ptr<ZeroedWorkspaces> zeroed_workspaces;  ///< of those that compute a global scale
 };
 
 /// PyTorch's CUDA side, the driver, and the launchers of every visible device.
@@ -103,46 +123,15 @@ class CudaScope {
   CudaScope(const CudaScope&) = delete;
   CudaScope& operator=(const CudaScope&) = delete;
 
+  /// For a launch that computes a global scale. Throws.
+  nvfp4::Workspace zeroed_workspace() const;
+
   const DeviceLaunchers& launchers;
   Stream stream = nullptr;
 
  private:
   const Cuda& cuda_;
   GuardHandle guard_ = nullptr;
-};
-
-/// Memory of a runner, outside of PyTorch's allocator. A captured graph may use it as long as the
-/// runner lives: it therefore grows by a further block, and all blocks are freed at the end.
-/// Threads: any concurrently.
-class Scratch {
- public:
-  struct Block {
-    std::byte* memory;
-    std::size_t bytes;
-    std::int64_t tokens;  ///< it was laid out for
-  };
-
-  Scratch(const Cuda& cuda, int device) : cuda_(cuda), device_(device) {}
-  ~Scratch();
-  Scratch(const Scratch&) = delete;
-  Scratch& operator=(const Scratch&) = delete;
-
-  /// The latest block; no memory before the first.
-  Block current() const noexcept {
-    const Block* const block = current_.load(std::memory_order_acquire);
-    return block != nullptr ? *block : Block{nullptr, 0, 0};
-  }
-
-  /// Returns the latest block if it is large enough, else adds a block of zeros.
-  /// Errors: invalid_argument (`stream` captures; the message says what to reserve), driver.
-  Result<Block> grow(Stream stream, std::int64_t tokens, std::size_t bytes) CUKILN_EXCLUDES(mutex_);
-
- private:
-  const Cuda& cuda_;
-  int device_;
-  std::atomic<const Block*> current_{nullptr};
-  Mutex mutex_;
-  std::vector<std::unique_ptr<const Block>> blocks_ CUKILN_GUARDED_BY(mutex_);
 };
 
 }  // namespace cukiln::torch

@@ -57,33 +57,15 @@ nvfp4::MutableQuantizedMatrix Quantized::view(const Tensor& global_scale) const 
           global_scale.data<const nvfp4::GlobalScale>(), rows, columns};
 }
 
-ZeroedWorkspace::ZeroedWorkspace(const Cuda& cuda, const CudaScope& scope, const Tensor& device_of,
-                                 std::size_t bytes)
-    // Not empty, so that it has an address.
-    : memory_(
-          empty_like(device_of, device_of.shim().uint8, {static_cast<std::int64_t>(bytes) + 16})),
-      bytes_(bytes) {
-  if (bytes == 0) {
-    return;
-  }
-  const Driver& driver = cuda.driver;
-  if (const auto result = driver.cuMemsetD8Async(memory_.data<void>(), 0, bytes, scope.stream);
-      result != Driver::kSuccess) {
-    raise(driver.error("cuMemsetD8Async", result));
-  }
-}
-
 void write_global_scale(const Tensor& global_scale, const Tensor& x, const MatrixView& matrix) {
   auto* const scale = global_scale.data<nvfp4::GlobalScale>();
   if (!x.is_cuda()) {
     *scale = reference::compute_global_scale(matrix);
     return;
   }
-  const Cuda& cuda = host().require_cuda();
-  const CudaScope scope(cuda, x.device());
-  const nvfp4::ComputeGlobalScale& kernel = require(scope.launchers.global_scale);
-  const ZeroedWorkspace workspace(cuda, scope, x, kernel.workspace_bytes());
-  require(kernel.launch(scope.stream, scale, matrix, workspace));
+  const CudaScope scope(host().require_cuda(), x.device());
+  require(require(scope.launchers.global_scale)
+              .launch(scope.stream, scale, matrix, scope.zeroed_workspace()));
 }
 
 Tensor new_global_scale(const Tensor& x, const MatrixView& matrix) {
@@ -133,12 +115,12 @@ Tensor gemm(const MatrixArgument& a, const MatrixArgument& b, const std::optiona
     return output;
   }
   if (a.data.is_cuda()) {
-    const Cuda& cuda = host().require_cuda();
-    const CudaScope scope(cuda, a.data.device());
+    const CudaScope scope(host().require_cuda(), a.data.device());
     const nvfp4::Gemm& kernel = require(scope.launchers.gemm);
-    const ZeroedWorkspace workspace(cuda, scope, a.data,
-                                    kernel.workspace_bytes(left.rows, right.rows, left.columns));
-    require(kernel.launch(scope.stream, out, left, right, workspace, options));
+    const std::size_t bytes = kernel.workspace_bytes(left.rows, right.rows, left.columns);
+    const Tensor workspace = scratch(shim, a.data.device(), bytes);
+    require(
+        kernel.launch(scope.stream, out, left, right, {workspace.data<void>(), bytes}, options));
   } else {
     reference::gemm(out, left, right, options.bias);
   }

@@ -32,20 +32,6 @@ struct Quantized {
   std::int64_t columns;
 };
 
-/// Memory of PyTorch's for the rest of an op, zeroed in the order of the stream.
-class ZeroedWorkspace {
- public:
-  ZeroedWorkspace(const Cuda& cuda, const CudaScope& scope, const Tensor& device_of,
-                  std::size_t bytes);
-  operator nvfp4::Workspace() const noexcept {  // NOLINT: a conversion
-    return {memory_.data<void>(), bytes_};
-  }
-
- private:
-  Tensor memory_;
-  std::size_t bytes_;
-};
-
 /// Writes the global scale of `matrix`, which is x, as a tensor of two floats.
 void write_global_scale(const Tensor& global_scale, const Tensor& x, const MatrixView& matrix);
 Tensor new_global_scale(const Tensor& x, const MatrixView& matrix);

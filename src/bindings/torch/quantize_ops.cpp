@@ -143,11 +143,9 @@ void swiglu_amax_gsa(StableValue* stack, std::uint64_t /*arguments*/, std::uint6
   Tensor gsa = empty_like(x, x.shim().float32, {2});
   auto* const scale = gsa.data<nvfp4::GlobalScale>();
   if (x.is_cuda()) {
-    const Cuda& cuda = host().require_cuda();
-    const CudaScope scope(cuda, x.device());
-    const nvfp4::ComputeSwiGluGlobalScale& kernel = require(scope.launchers.swiglu_global_scale);
-    const ZeroedWorkspace workspace(cuda, scope, x, kernel.workspace_bytes());
-    require(kernel.launch(scope.stream, scale, matrix, layout, activation, workspace));
+    const CudaScope scope(host().require_cuda(), x.device());
+    require(require(scope.launchers.swiglu_global_scale)
+                .launch(scope.stream, scale, matrix, layout, activation, scope.zeroed_workspace()));
   } else {
     const std::int64_t columns = matrix.columns / 2;
     std::vector<std::uint16_t> values(static_cast<std::size_t>(matrix.rows * columns));

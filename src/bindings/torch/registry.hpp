@@ -15,7 +15,7 @@ namespace cukiln::torch {
 class LinearRunner;
 class MoeRunner;
 
-/// The state of a layer that its ops use besides their tensors: weights, their scales, and scratch.
+/// The state of a layer that its ops use besides their tensors: weights and their scales.
 class Runner {
  public:
   virtual ~Runner() = default;

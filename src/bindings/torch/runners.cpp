@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "bindings/torch/runners.hpp"
 
-#include <algorithm>
 #include <vector>
 
 #include "base/result.hpp"
@@ -14,26 +13,14 @@ namespace cukiln::torch {
 
 namespace {
 
-constexpr std::size_t rounded_up(std::size_t bytes) noexcept { return (bytes + 255) / 256 * 256; }
-
-// Scratch begins with the global scale of an input and the workspace of the kernel that computes
-// it.
-constexpr std::size_t kGlobalScaleWorkspace = 64;
-
-std::size_t global_scale_bytes(const DeviceLaunchers& launchers) noexcept {
-  return rounded_up(kGlobalScaleWorkspace + launchers.global_scale->workspace_bytes());
-}
-
-/// The given global scale, or that of x, which is computed into scratch.
+/// The given global scale, or that of x, which is computed into `computed`.
 const nvfp4::GlobalScale* input_scale(const CudaScope& scope, const MatrixView& x,
-                                      const float* given, std::byte* scratch) {
+                                      const float* given, void* computed) {
   if (given != nullptr) {
     return reinterpret_cast<const nvfp4::GlobalScale*>(given);
   }
-  auto* const scale = reinterpret_cast<nvfp4::GlobalScale*>(scratch);
-  const nvfp4::ComputeGlobalScale& kernel = *scope.launchers.global_scale;
-  require(kernel.launch(scope.stream, scale, x,
-                        {scratch + kGlobalScaleWorkspace, kernel.workspace_bytes()}));
+  auto* const scale = static_cast<nvfp4::GlobalScale*>(computed);
+  require(scope.launchers.global_scale->launch(scope.stream, scale, x, scope.zeroed_workspace()));
   return scale;
 }
 
@@ -71,9 +58,18 @@ nvfp4::MoeLayer layer_of(const cukiln_torch_moe& given) noexcept {
 
 }  // namespace
 
-DeviceRunner::DeviceRunner(const Cuda* cuda, int device) : cuda_(cuda), device_(device) {
-  if (cuda != nullptr) {
-    scratch_.emplace(*cuda, device);
+DeviceRunner::DeviceRunner(const Cuda* cuda, int device) : cuda_(cuda), device_(device) {}
+
+Result<void> DeviceRunner::reserve(std::int64_t tokens) {
+  if (cuda_ == nullptr || tokens <= 0) {
+    return {};
+  }
+  try {
+    const CudaScope scope(*cuda_, device_);
+    const Tensor kept = scratch(host().shim, device_, most_scratch(scope.launchers, tokens));
+    return {};
+  } catch (const std::runtime_error& refused) {
+    return Error(ErrorCode::driver, refused.what());
   }
 }
 
@@ -100,62 +96,36 @@ VectorView LinearRunner::bias() const noexcept {
                                   : VectorView();
 }
 
-/// Offsets into scratch, after the global scale.
-struct LinearRunner::ScratchLayout {
-  std::size_t workspace;
-  std::size_t workspace_bytes;
-  std::size_t data;
-  std::size_t scales;
-  std::size_t end;
-};
-
-LinearRunner::ScratchLayout LinearRunner::lay_out(const DeviceLaunchers& launchers,
-                                                  std::int64_t tokens) const noexcept {
-  ScratchLayout layout{};
-  layout.workspace = global_scale_bytes(launchers);
-  layout.workspace_bytes =
-      launchers.gemm->workspace_bytes(tokens, weights_.out_features, weights_.in_features);
-  layout.data = layout.workspace + rounded_up(layout.workspace_bytes);
-  layout.scales = layout.data + rounded_up(nvfp4::data_bytes(tokens, weights_.in_features));
-  layout.end = layout.scales + rounded_up(nvfp4::scales_bytes(tokens, weights_.in_features));
-  return layout;
+LinearScratch LinearRunner::lay_out(const DeviceLaunchers& launchers,
+                                    std::int64_t tokens) const noexcept {
+  return linear_scratch(
+      tokens, weights_.in_features,
+      launchers.gemm->workspace_bytes(tokens, weights_.out_features, weights_.in_features));
 }
 
-Result<void> LinearRunner::reserve(std::int64_t tokens) {
-  if (cuda_ == nullptr || scratch_->current().tokens >= tokens) {
-    return {};
-  }
-  const CudaScope scope(*cuda_, device_);
-  CUKILN_TRY([[maybe_unused]] const auto block,
-             scratch_->grow(scope.stream, tokens, lay_out(scope.launchers, tokens).end));
-  return {};
+std::size_t LinearRunner::most_scratch(const DeviceLaunchers& launchers,
+                                       std::int64_t tokens) const noexcept {
+  return lay_out(launchers, tokens).end;
 }
 
-void LinearRunner::run(const MatrixView& x, const MutableMatrixView& output) {
+void LinearRunner::run(const MatrixView& x, const MutableMatrixView& output) const {
   if (cuda_ == nullptr) {
     return run_on_cpu(x, output);
   }
   const CudaScope scope(*cuda_, device_);
-  Scratch::Block block = scratch_->current();
-  if (block.tokens < x.rows) {
-    // At least doubled: the blocks that a growing batch leaves behind are then no larger than the
-    // latest.
-    const std::int64_t tokens = std::max(x.rows, 2 * block.tokens);
-    block = require(scratch_->grow(scope.stream, tokens, lay_out(scope.launchers, tokens).end));
-  }
-  const ScratchLayout layout = lay_out(scope.launchers, block.tokens);
-  const auto at = [&](std::size_t offset) {
-    return reinterpret_cast<std::uint8_t*>(block.memory + offset);
-  };
-  const nvfp4::MutableQuantizedMatrix quantized = {
-      at(layout.data), at(layout.scales), input_scale(scope, x, weights_.input_gsa, block.memory),
-      x.rows, x.columns};
+  const LinearScratch layout = lay_out(scope.launchers, x.rows);
+  const Tensor memory = scratch(host().shim, device_, layout.end);
+  auto* const start = memory.data<std::uint8_t>();
+  const nvfp4::MutableQuantizedMatrix quantized = {start + layout.data, start + layout.scales,
+                                                   input_scale(scope, x, weights_.input_gsa, start),
+                                                   x.rows, x.columns};
   require(scope.launchers.quantize->launch(scope.stream, quantized, x));
   nvfp4::GemmOptions options;
   options.bias = bias();
   options.constant_b = true;
   require(scope.launchers.gemm->launch(scope.stream, output, quantized, weight(),
-                                       {at(layout.workspace), layout.workspace_bytes}, options));
+                                       {start + layout.workspace, layout.workspace_bytes},
+                                       options));
 }
 
 void LinearRunner::run_on_cpu(const MatrixView& x, const MutableMatrixView& output) const {
@@ -173,49 +143,27 @@ void LinearRunner::run_on_cpu(const MatrixView& x, const MutableMatrixView& outp
 MoeRunner::MoeRunner(const Cuda* cuda, const cukiln_torch_moe& weights)
     : DeviceRunner(cuda, weights.device), weights_(weights), layer_(layer_of(weights)) {}
 
-/// Enough for that many tokens and for fewer, which other kernels may compute.
-std::size_t MoeRunner::scratch_bytes(const DeviceLaunchers& launchers, std::int64_t tokens,
-                                     std::int64_t topk) const noexcept {
-  std::size_t most = 0;
-  for (std::int64_t fewer = tokens; fewer > 0; fewer /= 2) {
-    most = std::max(most, launchers.moe->workspace_bytes(layer_.shape(fewer, topk)));
-  }
-  return global_scale_bytes(launchers) + most;
-}
-
-Result<void> MoeRunner::reserve(std::int64_t tokens) {
-  if (cuda_ == nullptr || scratch_->current().tokens >= tokens) {
-    return {};
-  }
-  const CudaScope scope(*cuda_, device_);
+std::size_t MoeRunner::most_scratch(const DeviceLaunchers& launchers,
+                                    std::int64_t tokens) const noexcept {
   const std::int64_t topk = weights_.max_topk != 0 ? weights_.max_topk : 8;
-  CUKILN_TRY([[maybe_unused]] const auto block,
-             scratch_->grow(scope.stream, tokens, scratch_bytes(scope.launchers, tokens, topk)));
-  return {};
+  return kScratchGlobalScale + launchers.moe->max_workspace_bytes(layer_.shape(tokens, topk));
 }
 
-void MoeRunner::run(nvfp4::MoeInput input, const MutableMatrixView& output) {
+void MoeRunner::run(nvfp4::MoeInput input, const MutableMatrixView& output) const {
   if (cuda_ == nullptr) {
     const nvfp4::GlobalScale scale = input_scale_on_cpu(input.hidden, weights_.hidden_gsa);
     input.hidden_scale = &scale;
     reference::moe_gemm(output, input, layer_);
     return;
   }
-  const std::int64_t tokens = input.hidden.rows;
-  const std::int64_t topk = input.topk_ids.columns;
   const CudaScope scope(*cuda_, device_);
   const nvfp4::MoeGemm& moe = *scope.launchers.moe;
-  const std::size_t workspace = global_scale_bytes(scope.launchers);
-  const std::size_t workspace_bytes = moe.workspace_bytes(layer_.shape(tokens, topk));
-  Scratch::Block block = scratch_->current();
-  if (block.bytes < workspace + workspace_bytes) {
-    const std::int64_t reserved = std::max(tokens, 2 * block.tokens);
-    block = require(
-        scratch_->grow(scope.stream, reserved, scratch_bytes(scope.launchers, reserved, topk)));
-  }
-  input.hidden_scale = input_scale(scope, input.hidden, weights_.hidden_gsa, block.memory);
-  require(
-      moe.launch(scope.stream, output, input, layer_, {block.memory + workspace, workspace_bytes}));
+  const std::size_t bytes =
+      moe.workspace_bytes(layer_.shape(input.hidden.rows, input.topk_ids.columns));
+  const Tensor memory = scratch(host().shim, device_, kScratchGlobalScale + bytes);
+  auto* const start = memory.data<std::byte>();
+  input.hidden_scale = input_scale(scope, input.hidden, weights_.hidden_gsa, start);
+  require(moe.launch(scope.stream, output, input, layer_, {start + kScratchGlobalScale, bytes}));
 }
 
 // ---- By number

@@ -1,18 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <memory>
-#include <optional>
-
 #include "bindings/torch/cuda.hpp"
 #include "bindings/torch/registry.hpp"
+#include "bindings/torch/scratch_layout.hpp"
 #include "bindings/torch/tensor.hpp"
 
 #include <cukiln/torch.h>
 
 namespace cukiln::torch {
 
-/// A runner of one device, with its scratch memory.
+/// A runner of one device. Nothing of it is written by a call, so that it may be called on any
+/// streams and captured in any graphs: scratch is of the call.
 class DeviceRunner : public Runner {
  public:
   /// `cuda` is null for the CPU.
@@ -21,27 +20,34 @@ class DeviceRunner : public Runner {
   /// Refuses tensors of another device.
   void check_device(const Tensor& tensor, const char* name) const;
 
+  /// Has PyTorch's allocator get and keep the scratch of so many tokens or fewer, for the current
+  /// stream.
+  Result<void> reserve(std::int64_t tokens) final;
+
  protected:
+  /// That a call of so many tokens, or of fewer, takes.
+  virtual std::size_t most_scratch(const DeviceLaunchers& launchers,
+                                   std::int64_t tokens) const noexcept = 0;
+
   const Cuda* cuda_;
   int device_;
-  std::optional<Scratch> scratch_;  // on CUDA
 };
 
 class LinearRunner final : public DeviceRunner {
  public:
   LinearRunner(const Cuda* cuda, const cukiln_torch_linear& weights);
   LinearRunner* as_linear() noexcept override { return this; }
-  Result<void> reserve(std::int64_t tokens) override;
 
   std::int64_t in_features() const noexcept { return weights_.in_features; }
   std::int64_t out_features() const noexcept { return weights_.out_features; }
 
   /// `output`: bf16 [x.rows, out_features], dense.
-  void run(const MatrixView& x, const MutableMatrixView& output);
+  void run(const MatrixView& x, const MutableMatrixView& output) const;
 
  private:
-  struct ScratchLayout;
-  ScratchLayout lay_out(const DeviceLaunchers& launchers, std::int64_t tokens) const noexcept;
+  LinearScratch lay_out(const DeviceLaunchers& launchers, std::int64_t tokens) const noexcept;
+  std::size_t most_scratch(const DeviceLaunchers& launchers,
+                           std::int64_t tokens) const noexcept override;
   void run_on_cpu(const MatrixView& x, const MutableMatrixView& output) const;
   nvfp4::QuantizedMatrix weight() const noexcept;
   VectorView bias() const noexcept;
@@ -53,16 +59,15 @@ class MoeRunner final : public DeviceRunner {
  public:
   MoeRunner(const Cuda* cuda, const cukiln_torch_moe& weights);
   MoeRunner* as_moe() noexcept override { return this; }
-  Result<void> reserve(std::int64_t tokens) override;
 
   std::int64_t hidden() const noexcept { return weights_.hidden; }
 
   /// `input` without its scale. All dense.
-  void run(nvfp4::MoeInput input, const MutableMatrixView& output);
+  void run(nvfp4::MoeInput input, const MutableMatrixView& output) const;
 
  private:
-  std::size_t scratch_bytes(const DeviceLaunchers& launchers, std::int64_t tokens,
-                            std::int64_t topk) const noexcept;
+  std::size_t most_scratch(const DeviceLaunchers& launchers,
+                           std::int64_t tokens) const noexcept override;
 
   cukiln_torch_moe weights_;
   nvfp4::MoeLayer layer_;

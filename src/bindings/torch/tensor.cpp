@@ -114,7 +114,10 @@ std::string Tensor::describe() const {
                      is_cuda() ? fmt::format("cuda:{}", device()) : "cpu");
 }
 
-Tensor empty_like(const Tensor& device_of, std::int32_t dtype,
+namespace {
+
+/// `device` as Tensor::device.
+Tensor new_tensor(const Shim& shim, int device, std::int32_t dtype,
                   std::initializer_list<std::int64_t> sizes) {
   constexpr std::size_t kMaxDimensions = 4;
   std::int64_t strides[kMaxDimensions];
@@ -123,17 +126,27 @@ Tensor empty_like(const Tensor& device_of, std::int32_t dtype,
     strides[i] = stride;
     stride *= std::max<std::int64_t>(sizes.begin()[i], 1);
   }
-  const Shim& shim = device_of.shim();
-  const bool cuda = device_of.is_cuda();
+  const bool cuda = device >= 0;
   TensorHandle out = nullptr;
   if (shim.aoti_torch_empty_strided(static_cast<std::int64_t>(sizes.size()), sizes.begin(), strides,
-                                    dtype, cuda ? shim.cuda : shim.cpu,
-                                    cuda ? device_of.device() : 0, &out) != 0) {
+                                    dtype, cuda ? shim.cuda : shim.cpu, cuda ? device : 0,
+                                    &out) != 0) {
     throw std::runtime_error(fmt::format("PyTorch could not allocate a tensor {} on {}",
                                          text_of(sizes.begin(), sizes.size()),
                                          cuda ? "CUDA" : "the CPU"));
   }
   return {shim, out};
+}
+
+}  // namespace
+
+Tensor empty_like(const Tensor& device_of, std::int32_t dtype,
+                  std::initializer_list<std::int64_t> sizes) {
+  return new_tensor(device_of.shim(), device_of.device(), dtype, sizes);
+}
+
+Tensor scratch(const Shim& shim, int device, std::size_t bytes) {
+  return new_tensor(shim, device, shim.uint8, {static_cast<std::int64_t>(bytes)});
 }
 
 std::optional<Tensor> Arguments::optional_tensor() noexcept {

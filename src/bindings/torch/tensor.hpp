@@ -99,6 +99,11 @@ class Tensor {
 Tensor empty_like(const Tensor& device_of, std::int32_t dtype,
                   std::initializer_list<std::int64_t> sizes);
 
+/// Uninitialised bytes on a CUDA device, for kernels on PyTorch's current stream there. PyTorch's
+/// allocator lends them next to whatever is allocated on that stream; in a capture, to what is
+/// allocated in the same graph.
+Tensor scratch(const Shim& shim, int device, std::size_t bytes);
+
 /// The arguments of an op, in the order of its schema. They are taken from the stack one by one;
 /// take them all before anything may throw, or they leak.
 class Arguments {

@@ -146,4 +146,15 @@ inline MoePlan moe_plan(const MoeShape& shape, MoeKernels for_many,
   return plan;
 }
 
+/// The largest workspace for this many tokens or fewer. Fewer may need more, where their K is split
+/// more: there is no simpler bound that holds for every shape and device.
+inline std::size_t moe_max_bytes(MoeShape shape, MoeKernels for_many,
+                                 std::uint32_t num_sms) noexcept {
+  std::size_t most = 0;
+  for (; shape.tokens > 0; --shape.tokens) {
+    most = std::max(most, moe_plan(shape, for_many, num_sms).bytes);
+  }
+  return most;
+}
+
 }  // namespace cukiln::nvfp4

@@ -361,6 +361,12 @@ std::size_t MoeGemm::workspace_bytes(const MoeShape& shape) const noexcept {
                    .bytes;
 }
 
+std::size_t MoeGemm::max_workspace_bytes(const MoeShape& shape) const noexcept {
+  return !route_ || shape.tokens == 0 || !check_moe_shape(shape)
+             ? 0
+             : moe_max_bytes(filled_in(shape), kernels_for_many(expand_, gather_), device_.num_sms);
+}
+
 Result<void> MoeGemm::launch(Stream stream, const MutableMatrixView& output, const MoeInput& input,
                              const MoeLayer& layer, const Workspace& workspace) const noexcept {
   CUKILN_CHECK(kernels::check_launch_device("MoeGemm", device_));

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/nvfp4/moe_plan.hpp"
 
+#include <algorithm>
 #include <iterator>
 
 #include <doctest/doctest.h>
@@ -78,6 +79,58 @@ TEST_CASE("K is split for as many thread blocks as the device has room for") {
   };
   CHECK(splits_on(kH200) == 1);
   CHECK(splits_on(2 * kH200) == 2);
+}
+
+TEST_CASE("The largest workspace is enough for every number of tokens up to its own") {
+  struct Layer {
+    MoeShape shape;
+    MoeKernels for_many;
+    std::int64_t tokens;
+  };
+  const auto layer = [](std::int64_t topk, std::int64_t experts, std::int64_t global,
+                        std::int64_t hidden, std::int64_t width, MoeKernels for_many,
+                        std::int64_t tokens) -> Layer {
+    return {{0, topk, experts, hidden, width, global}, for_many, tokens};
+  };
+  const Layer layers[] = {
+      layer(8, 256, 256, 7168, 2048, kWarpgroups, 1200),
+      layer(8, 32, 256, 7168, 2048, kWarpgroups, 1200),  // 8 ranks of expert parallelism
+      layer(8, 32, 256, 7168, 2048, kGrouped, 1200),
+      layer(8, 32, 256, 7168, 2048, MoeKernels::skinny, 1200),
+      layer(8, 256, 256, 7168, 2048, MoeKernels::skinny, 1200),
+      layer(4, 32, 32, 2880, 2880, kWarpgroups, 600),
+      layer(4, 128, 128, 2880, 2880, kGrouped, 600),
+      layer(2, 8, 8, 4096, 14336, kWarpgroups, 600),
+      layer(2, 8, 8, 4096, 14336, MoeKernels::skinny, 600),
+  };
+  for (const std::uint32_t num_sms : {kH200, 78u, 188u}) {
+    int fewer_need_more = 0;
+    for (const Layer& each : layers) {
+      std::size_t most = 0;
+      for (std::int64_t tokens = 1; tokens <= each.tokens; ++tokens) {
+        MoeShape shape = each.shape;
+        shape.tokens = tokens;
+        const std::size_t bytes = moe_plan(shape, each.for_many, num_sms).bytes;
+        fewer_need_more += bytes < most;
+        most = std::max(most, bytes);
+        CAPTURE(num_sms);
+        CAPTURE(&each - layers);
+        CAPTURE(tokens);
+        REQUIRE(moe_max_bytes(shape, each.for_many, num_sms) == most);
+      }
+    }
+    CHECK(fewer_need_more > 0);  // or this would have tested nothing
+  }
+}
+
+TEST_CASE("Under expert parallelism there are tiles for the experts here, not for all") {
+  // Any routing may be to experts here alone: slots have no smaller bound, but tiles have.
+  const MoePlan here = plan_of(1024, 8, 32, 7168, 2048, 256, kGrouped);
+  const MoePlan all = plan_of(1024, 8, 256, 7168, 2048, 0, kGrouped);
+  REQUIRE(here.kernels == kGrouped);
+  CHECK(here.max_tiles == 1024 * 8 / 128 + 32);
+  CHECK(all.max_tiles == 1024 * 8 / 128 + 256);
+  CHECK(here.bytes < all.bytes / 3);
 }
 
 TEST_CASE("The parts of the workspace lie one after the other") {

@@ -79,8 +79,9 @@ _registered: dict[int, Any] = {}  # of register_runner
 class Runner:
     """Weights that ops find by `runner_id`: 0, 1, 2, … in the order of creation.
 
-    One stream at a time may use it: it has one scratch memory. The tensors are shared, not copied:
-    what is written into them counts from then on.
+    Any streams and threads may use it at once: a call's scratch is memory that PyTorch's allocator
+    lends it, in a captured graph the graph's. So graphs may be replayed at once, unless they share
+    a memory pool. The tensors are shared, not copied: what is written into them counts from then on.
     """
 
     def __init__(self, kind: str, weights: ctypes.Structure, tensors: list[torch.Tensor]) -> None:
@@ -91,7 +92,8 @@ class Runner:
         _own[self.runner_id] = self
 
     def reserve(self, max_tokens: int) -> None:
-        """Scratch for so many tokens, so that calls allocate nothing and may be captured."""
+        """Has PyTorch's allocator get the scratch of so many tokens or fewer, for the current stream:
+        a first call then does not wait for it. All runners take turns in it; captures need none."""
         _native.call("runner_reserve", self.runner_id, max_tokens)
 
     def close(self) -> None:

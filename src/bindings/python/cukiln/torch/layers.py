@@ -6,9 +6,9 @@ of a graph. Its weights are those of a runner, `runner_id`. It moves with `.to(d
 its dtypes. Copies, pickles and state dicts work: a state dict holds what a ModelOpt checkpoint
 holds, under its names, so that either loads the other's. A layer that goes to meta is empty again.
 
-Call `reserve(max_tokens)` before graphs are captured. A graph or an exported program has the
-runner's number in it: keep the layer, on its device, as long as the graph. Nothing here has a
-gradient: a backward through it is an error, of which PyTorch in a compiled graph only warns.
+A layer may be called on several streams at once, and captured in graphs. A graph or an exported
+program has the runner's number in it: keep the layer, on its device, as long as the graph. Nothing
+here has a gradient: a backward through it is an error, of which PyTorch in a compiled graph only warns.
 Training is `cukiln.torch.training`.
 """
 
