@@ -84,7 +84,7 @@ def test_events_tell_what_happened(home):
         loader.compile(module())
         assert seen[2][:5] == ("hit", "twice", "sm_90a", report.key, "in the store")
         loader.seal()
-        with pytest.raises(cukiln.SealedError, match="was needed after seal"):
+        with pytest.raises(cukiln.SealedError, match=r"(?s)needed after seal.*seal\(warn=True\)"):
             loader.compile(module(flags=["-DA=1"]))
         (sealed,) = [event for event in seen if event.kind == "sealed"]
         assert sealed.failed and "flag: was none, is --define-macro=A=1" in sealed.reason
@@ -485,6 +485,32 @@ def test_warnings_go_to_the_logger(shared_folder, caplog):
 def test_a_host_without_logging_hears_nothing(shared_folder):
     done = run("import cukiln; cukiln.Loader()", CUKILN_STORE=str(shared_folder))
     assert (done.stdout, done.stderr, done.returncode) == ("", "", 0)
+
+
+def test_a_given_store_that_cannot_be_used_is_said_once(shared_folder, tmp_path):
+    file = tmp_path / "file"
+    file.write_text("")
+    for store, log, expected in (
+        (shared_folder, "", 1),
+        (file, "", 1),
+        (tmp_path / "good", "", 0),
+        (file, "import logging; logging.basicConfig()\n", 1),  # as a record, and not twice
+    ):
+        code = f"{log}import cukiln\ncukiln.Loader(store={str(store)!r})"
+        done = run(code)
+        lines = [line for line in done.stderr.splitlines() if str(store) in line]
+        assert len(lines) == len(done.stderr.splitlines()) == expected, done.stderr
+        assert not lines or lines[0].startswith("WARNING:cukiln:" if log else "cukiln: ")
+        assert done.returncode == 0
+
+
+def test_a_loader_shows_its_store(tmp_path):
+    loader = cukiln.Loader(store=tmp_path / "shown")
+    assert repr(loader) == f"<cukiln.Loader store={str(tmp_path / 'shown')!r}>"
+    loader.close()
+    assert repr(loader).endswith(" closed>")
+    with cukiln.Loader() as plain:
+        assert repr(plain) == "<cukiln.Loader>"
 
 
 def test_a_dropped_loader_is_closed(home, tmp_path):

@@ -96,4 +96,4 @@ BY_CODE: tuple[type[Error], ...] = (
 def of(code: int, message: str, log: str) -> Error:
     """The exception of a cukiln_code."""
     kind = BY_CODE[code - 1] if 0 < code <= len(BY_CODE) else InternalError
-    return kind(message, log=log)
+    return kind(message.replace("SealPolicy::warn", "seal(warn=True)"), log=log)

@@ -34,9 +34,25 @@ _logger.addHandler(logging.NullHandler())  # no output unless the host configure
 _LEVELS = (logging.ERROR, logging.WARNING, logging.INFO, logging.DEBUG)
 
 
+_creation = threading.local()  # `warnings`: of the loader that this thread creates
+
+
 @_library.LOG_FUNCTION
 def _log(_user: int | None, level: int, message: bytes) -> None:
-    _logger.log(_LEVELS[level], "%s", _library.text(message))
+    text = _library.text(message)
+    _logger.log(_LEVELS[level], "%s", text)
+    if _LEVELS[level] >= logging.WARNING:
+        getattr(_creation, "warnings", []).append(text)
+
+
+def _is_heard() -> bool:
+    """Whether some handler writes the logger's warnings."""
+    logger: logging.Logger | None = _logger
+    while logger is not None:
+        if any(not isinstance(handler, logging.NullHandler) for handler in logger.handlers):
+            return True
+        logger = logger.parent if logger.propagate else None
+    return False
 
 
 def _event_function(events: Callable[[Event], object] | None) -> Any:
@@ -117,7 +133,8 @@ class Loader:
     """Compiles, caches and loads modules, and finds their kernels.
 
     Options that are not given come from the environment and the configuration files, as for
-    `cukiln` on the command line. Warnings go to the logger `cukiln`.
+    `cukiln` on the command line. Warnings go to the logger `cukiln`; that a store given here cannot
+    be used also goes to stderr if the host configures no logging.
 
     `events` is called with an Event in the thread in which it happened (the caller's, or one of a
     preload's), before the call that caused it returns. It may call the loader. What it raises is
@@ -183,8 +200,16 @@ class Loader:
             events=called,
         )
         handle = c_void_p()
-        _library.check(self._library.cukiln_loader_create(byref(options), byref(handle)))
+        _creation.warnings = []
+        try:
+            _library.check(self._library.cukiln_loader_create(byref(options), byref(handle)))
+        finally:
+            warnings, _creation.warnings = _creation.warnings, []
         self._handle = handle
+        self._store = None if store is None else str(Path(store).absolute())
+        if self._store is not None and not _is_heard():
+            for line in (text for text in warnings if self._store in text):  # it is not used
+                print(f"cukiln: {line}", file=sys.stderr)
         # Not __del__: at exit it runs while everything is still there.
         self._finalizer = weakref.finalize(self, _destroy, handle, os.getpid(), called)
 
@@ -194,6 +219,11 @@ class Loader:
         if self._handle is None:
             raise _errors.InvalidArgumentError("this loader is closed; make another one")
         return self._handle
+
+    def __repr__(self) -> str:
+        store = "" if self._store is None else f" store={self._store!r}"
+        state = " closed" if self._handle is None else ""
+        return f"<cukiln.Loader{store}{state}>"
 
     def close(self) -> None:
         """Closes the loader and invalidates its kernels. No call of it may be in progress."""
@@ -463,6 +493,7 @@ class Loader:
             self._library.cukiln_free(memory)
 
     def stats(self) -> Stats:
+        """Returns the store's entries and bytes, and this loader's counts since its creation."""
         c = _library.Stats()
         _library.check(self._library.cukiln_loader_stats(self.handle, byref(c)))
         return Stats(**{name: getattr(c, name) for name, *_ in c._fields_[1:]})
