@@ -47,6 +47,7 @@ typedef struct cukiln_torch_linear {
   const void* bias;        ///< bf16 [out_features], or NULL
   const float* input_gsa;  ///< {encode, decode} of every input; NULL: each input's own amax decides
   int64_t max_tokens;      ///< as cukiln_torch_runner_reserve; 0: none
+  int64_t fingerprint;     ///< of the weights, or 0: see below
 } cukiln_torch_linear;
 
 /// The weights of a mixture of experts: <cukiln/nvfp4_moe.hpp>.
@@ -71,12 +72,17 @@ typedef struct cukiln_torch_moe {
   float alpha;
   float beta;
   int64_t max_tokens;
-  int64_t max_topk;  ///< that scratch is reserved for; 0: 8
+  int64_t max_topk;     ///< that scratch is reserved for; 0: 8
+  int64_t fingerprint;  ///< of the weights, or 0: see below
 } cukiln_torch_moe;
 
 /// A runner has an id, which compiled graphs contain as an integer. Ids follow from the order of
 /// create and destroy alone (0, 1, 2, …), so that the next process finds the graph again. Each is
 /// used once.
+///
+/// Another process has the same ids. A graph that may come from there also passes the fingerprint
+/// of the weights that it was made with as the op's last argument: the op is an IndexError if it is
+/// not 0 and not the runner's. The caller chooses it so that equal weights have an equal one.
 ///
 /// Threads and streams: any concurrently. An op finds its runner without a lock and writes nothing
 /// of it. Scratch is memory that PyTorch's allocator lends for the length of a call, in the order

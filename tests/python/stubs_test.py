@@ -34,6 +34,7 @@ from cukiln.torch import NVFP4Linear, NVFP4TrainableLinear, quantize_
 layer = NVFP4Linear.from_linear(nn.Linear(64, 16))
 reveal_type(layer)
 reveal_type(layer.runner_id)
+reveal_type(quantize_(nn.Sequential()).replaced)
 quantize_(nn.Sequential(), lambda name, linear: name.startswith("mlp"))
 layer.reserve("many")
 NVFP4TrainableLinear(64, 64, parallel_mode="diagonal")
@@ -45,6 +46,7 @@ SAID = {
     "layers.py": [
         'type is "cukiln.torch.layers.NVFP4Linear"',
         'type is "int"',
+        'type is "tuple[str, ...]"',
         'incompatible type "str"; expected "int"',
         "Literal['column', 'row'] | None",
     ],

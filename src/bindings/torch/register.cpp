@@ -128,6 +128,7 @@ template <class Kind, class Weights>
 Result<void> add(Host& here, const Weights& weights, std::int64_t* id) {
   CUKILN_TRY(const Cuda* const cuda, backend(here, weights.device));
   auto runner = std::make_unique<Kind>(cuda, weights);
+  runner->set_fingerprint(weights.fingerprint);
   if (weights.max_tokens > 0) {
     CUKILN_CHECK(runner->reserve(weights.max_tokens));
   }

@@ -83,4 +83,13 @@ Error no_runner(std::int64_t id) {
                     id);
 }
 
+Error foreign_runner(std::int64_t id) {
+  return make_error(
+      ErrorCode::not_found,
+      "runner {} has other weights than this graph was made with, which is of another "
+      "process or of a layer that was replaced: make the same layers in the same "
+      "order as there, or export or compile the model here",
+      id);
+}
+
 }  // namespace cukiln::torch

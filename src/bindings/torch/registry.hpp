@@ -27,6 +27,13 @@ class Runner {
   virtual LinearRunner* as_linear() noexcept { return nullptr; }
   virtual MoeRunner* as_moe() noexcept { return nullptr; }
   virtual bool runs_in_python() const noexcept { return false; }
+
+  /// Of the weights; 0 for none.
+  std::int64_t fingerprint() const noexcept { return fingerprint_; }
+  void set_fingerprint(std::int64_t fingerprint) noexcept { fingerprint_ = fingerprint; }
+
+ private:
+  std::int64_t fingerprint_ = 0;
 };
 
 /// Stands for an object of Python, so that it has an id among the other runners'.
@@ -77,5 +84,7 @@ class Registry {
 
 /// not_found, with the possible reasons.
 Error no_runner(std::int64_t id);
+/// not_found: the runner of this id has other weights than the graph was made with.
+Error foreign_runner(std::int64_t id);
 
 }  // namespace cukiln::torch

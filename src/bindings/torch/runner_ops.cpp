@@ -7,12 +7,14 @@ namespace cukiln::torch {
 
 namespace {
 
-bool runs_in_python(std::int64_t id) noexcept {
-  const Runner* const runner = host().registry.find(id);
+/// A graph with a fingerprint was not made with it.
+bool runs_in_python(std::int64_t id, std::int64_t fingerprint) noexcept {
+  const Runner* const runner = fingerprint == 0 ? host().registry.find(id) : nullptr;
   return runner != nullptr && runner->runs_in_python();
 }
 
-/// Calls an op of the same arguments, which takes them over and leaves its result in their place.
+/// Calls an op of the same arguments but the last, which takes them over and leaves its result in
+/// their place.
 void call_op(const char* name, StableValue* stack) {
   const Shim& shim = host().shim;
   if (shim.torch_call_dispatcher(name, "", stack, kStackVersion) != 0) {
@@ -22,15 +24,16 @@ void call_op(const char* name, StableValue* stack) {
 }
 
 void linear_gemm(StableValue* stack, std::uint64_t /*arguments*/, std::uint64_t /*results*/) {
-  if (runs_in_python(static_cast<std::int64_t>(stack[1]))) {
+  if (runs_in_python(static_cast<std::int64_t>(stack[1]), static_cast<std::int64_t>(stack[3]))) {
     return call_op("cukiln::run_linear", stack);
   }
   Arguments arguments(host().shim, stack);
   const Tensor x = arguments.tensor();
   const std::int64_t id = arguments.integer();
   const std::int64_t out_features = arguments.integer();
+  const std::int64_t fingerprint = arguments.integer();
 
-  LinearRunner& runner = linear_runner(id);
+  LinearRunner& runner = linear_runner(id, fingerprint);
   runner.check_device(x, "x");
   const MatrixView matrix = require_bf16_matrix(x, "x");
   if (matrix.columns != runner.in_features()) {
@@ -50,7 +53,7 @@ void linear_gemm(StableValue* stack, std::uint64_t /*arguments*/, std::uint64_t 
 }
 
 void moe_gemm(StableValue* stack, std::uint64_t /*arguments*/, std::uint64_t /*results*/) {
-  if (runs_in_python(static_cast<std::int64_t>(stack[3]))) {
+  if (runs_in_python(static_cast<std::int64_t>(stack[3]), static_cast<std::int64_t>(stack[5]))) {
     return call_op("cukiln::run_moe", stack);
   }
   Arguments arguments(host().shim, stack);
@@ -59,8 +62,9 @@ void moe_gemm(StableValue* stack, std::uint64_t /*arguments*/, std::uint64_t /*r
   const Tensor topk_ids = arguments.tensor();
   const std::int64_t id = arguments.integer();
   const std::int64_t hidden_size = arguments.integer();
+  const std::int64_t fingerprint = arguments.integer();
 
-  MoeRunner& runner = moe_runner(id);
+  MoeRunner& runner = moe_runner(id, fingerprint);
   const Shim& shim = host().shim;
   runner.check_device(hidden_states, "hidden_states");
   require_device(topk_weights, "topk_weights", hidden_states);
@@ -94,11 +98,12 @@ void moe_gemm(StableValue* stack, std::uint64_t /*arguments*/, std::uint64_t /*r
 }
 
 constexpr Op kRunnerOps[] = {
-    {"linear_gemm", "linear_gemm(Tensor x, SymInt runner_id, SymInt out_features) -> Tensor",
+    {"linear_gemm",
+     "linear_gemm(Tensor x, SymInt runner_id, SymInt out_features, SymInt fingerprint=0) -> Tensor",
      linear_gemm},
     {"moe_gemm",
      "moe_gemm(Tensor hidden_states, Tensor topk_weights, Tensor topk_ids, SymInt runner_id, "
-     "SymInt hidden_size) -> Tensor",
+     "SymInt hidden_size, SymInt fingerprint=0) -> Tensor",
      moe_gemm},
 };
 

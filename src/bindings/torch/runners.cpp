@@ -170,26 +170,29 @@ void MoeRunner::run(nvfp4::MoeInput input, const MutableMatrixView& output) cons
 
 namespace {
 
-Runner& runner(std::int64_t id) {
+Runner& runner(std::int64_t id, std::int64_t fingerprint) {
   Runner* const found = host().registry.find(id);
   if (found == nullptr) {
     throw std::out_of_range(no_runner(id).message());
+  }
+  if (fingerprint != 0 && fingerprint != found->fingerprint()) {
+    throw std::out_of_range(foreign_runner(id).message());
   }
   return *found;
 }
 
 }  // namespace
 
-LinearRunner& linear_runner(std::int64_t id) {
-  LinearRunner* const linear = runner(id).as_linear();
+LinearRunner& linear_runner(std::int64_t id, std::int64_t fingerprint) {
+  LinearRunner* const linear = runner(id, fingerprint).as_linear();
   if (linear == nullptr) {
     refuse("runner {} is a mixture of experts; linear_gemm takes a linear layer's", id);
   }
   return *linear;
 }
 
-MoeRunner& moe_runner(std::int64_t id) {
-  MoeRunner* const moe = runner(id).as_moe();
+MoeRunner& moe_runner(std::int64_t id, std::int64_t fingerprint) {
+  MoeRunner* const moe = runner(id, fingerprint).as_moe();
   if (moe == nullptr) {
     refuse("runner {} is a linear layer; moe_gemm takes a mixture of experts'", id);
   }

@@ -73,9 +73,9 @@ class MoeRunner final : public DeviceRunner {
   nvfp4::MoeLayer layer_;
 };
 
-/// Throws std::out_of_range if no runner has this id, std::runtime_error if it is of the other
-/// kind.
-LinearRunner& linear_runner(std::int64_t id);
-MoeRunner& moe_runner(std::int64_t id);
+/// Throws std::out_of_range if no runner has this id, or it has not this fingerprint (0: any), and
+/// std::runtime_error if it is of the other kind.
+LinearRunner& linear_runner(std::int64_t id, std::int64_t fingerprint);
+MoeRunner& moe_runner(std::int64_t id, std::int64_t fingerprint);
 
 }  // namespace cukiln::torch

@@ -115,6 +115,42 @@ class Layers(unittest.TestCase):
             here = copy.deepcopy(made).to("cpu")(x, *arguments)
             self.assertGreater(cosine(there, here), 0.9999, type(made).__name__)
 
+    def test_a_fingerprint_is_the_same_on_every_device(self):
+        for made in (
+            NVFP4Linear.from_linear(nn.Linear(1000, 100)),
+            NVFP4MoE.from_linear([Mlp(512, 256).cpu() for _ in range(4)], limit=10.0),
+            NVFP4SharedExpert.from_linear([Mlp(512, 256).cpu()]),
+        ):
+            here = made.fingerprint
+            self.assertEqual(made.to(DEVICE).fingerprint, here)
+            arguments = (torch.randn(2, 1000 if isinstance(made, NVFP4Linear) else 512),)
+            if type(made) is NVFP4MoE:
+                arguments += torch.rand(2, 2), torch.randint(0, 4, (2, 2))
+            made(*(argument.cuda() for argument in arguments))
+
+    def test_small_activations_are_not_lost(self):
+        experts = [Mlp(1024, 512, float("inf")) for _ in range(4)]
+        shared, mixture = NVFP4SharedExpert.from_linear(experts[:1]), NVFP4MoE.from_linear(experts)
+        for tokens in (1, 16, 300):
+            for size in (1.0, 1e-2, 1e-4):
+                x = torch.randn(tokens, 1024, device=DEVICE, dtype=torch.bfloat16) * size
+                self.assertGreater(cosine(shared(x), experts[0](x)), 0.96)
+        ids = torch.randint(0, 4, (300, 1), device=DEVICE)
+        mixture.calibrate(x, ids)
+        y = mixture(x, torch.ones(300, 1, device=DEVICE), ids)
+        expected = torch.stack([each(x) for each in experts])[ids[:, 0], torch.arange(300)]
+        self.assertGreater(cosine(y, expected), 0.96)
+
+    def test_an_emptied_layer_is_empty(self):
+        layer = NVFP4Linear.from_linear(linear(512, 256))
+        x = torch.randn(4, 512, device=DEVICE, dtype=torch.bfloat16)
+        state, expected = copy.deepcopy(layer.state_dict()), layer(x)
+        layer.to_empty(device=DEVICE)
+        with self.assertRaisesRegex(RuntimeError, "no weights yet"):
+            layer(x)
+        layer.load_state_dict(state)
+        self.assertTrue(layer(x).equal(expected))
+
     def test_a_moved_layer_has_a_runner_there(self):
         original = nn.Linear(256, 128)
         layer = NVFP4Linear.from_linear(original)

@@ -40,6 +40,7 @@ from ._runners import (  # noqa: E402
     use_loader,
 )
 from .experts import NVFP4MoE, NVFP4SharedExpert  # noqa: E402
+from ._report import QuantizeReport  # noqa: E402
 from .layers import NVFP4Linear, process_weights_after_loading, quantize_  # noqa: E402
 from .training import NVFP4TrainableLinear  # noqa: E402
 
@@ -50,6 +51,7 @@ __all__ = [
     "NVFP4MoE",
     "NVFP4SharedExpert",
     "NVFP4TrainableLinear",
+    "QuantizeReport",
     "Runner",
     "get_runner",
     "process_weights_after_loading",

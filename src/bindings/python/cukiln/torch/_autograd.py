@@ -7,7 +7,9 @@
 
 Rounding counts as the identity (straight-through): the gradient of what was rounded is that of
 the rounded. Between a forward and its backward the workspace must not be quantised again:
-autograd keeps it, not a copy, and does not notice.
+autograd keeps it, not a copy, and notices only if its version counts (`increment_version` of
+torch.autograd.graph, as NVFP4TrainableLinear does). There is no second derivative: a backward
+through the gradients is an error.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 
 def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
@@ -27,6 +30,7 @@ def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]
     ctx.set_materialize_grads(False)
 
 
+@once_differentiable
 def _backward(ctx: Any, dy: Tensor | None, *_: None) -> tuple[Tensor | None, ...]:
     wtq, wtsf, wgsa, xtq, xtsf, xgsa = ctx.saved_tensors
     dx = dw = db = None

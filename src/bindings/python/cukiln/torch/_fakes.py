@@ -23,7 +23,7 @@ def _gsa(x: Tensor) -> Tensor:
 
 @torch.library.register_fake("cukiln::run_linear")
 @torch.library.register_fake("nvfp4::linear_gemm")
-def _(x: Tensor, runner_id: int, out_features: int) -> Tensor:
+def _(x: Tensor, runner_id: int, out_features: int, fingerprint: int = 0) -> Tensor:
     return x.new_empty((x.shape[0], out_features), dtype=torch.bfloat16)
 
 
@@ -35,6 +35,7 @@ def _(
     topk_ids: Tensor,
     runner_id: int,
     hidden_size: int,
+    fingerprint: int = 0,
 ) -> Tensor:
     return hidden_states.new_empty((hidden_states.shape[0], hidden_size), dtype=torch.bfloat16)
 

@@ -4,11 +4,13 @@ runner, and its number in graphs."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from ._runners import Runner
 from ._weights import (
@@ -34,13 +36,17 @@ class Layer(nn.Module):
     matrices: tuple[tuple[str, str], ...]  # names of codes and of block scales
     decodes: tuple[str, ...]  # names of the decode scales of weights
     optional: tuple[str, ...]  # and of inputs; a checkpoint may lack these: 0 stands for them
+    copied: tuple[str, ...] = ()  # other buffers that a runner shares no memory with
 
     def __init__(self) -> None:
         super().__init__()
         self._ready = False
         self._max_tokens = 0
         self._runner: Runner | None = None
+        self._bound: list[int] = []
+        self._copied: list[str] = []  # all those buffers, as far as writes to them are counted
         self.runner_id = -1
+        self.fingerprint = 0
 
     def shape(self, codes: str) -> tuple[int, int]:
         """Rows and columns of a matrix in a checkpoint."""
@@ -82,7 +88,14 @@ class Layer(nn.Module):
         if self._max_tokens:
             self._runner.reserve(self._max_tokens)
         self.runner_id = self._runner.runner_id
+        self.fingerprint = self._runner.fingerprint
         self._ready = True
+        self._copied = [
+            name
+            for name in (*self.optional, *self.copied)
+            if (buffer := self._buffers.get(name)) is not None and not buffer.is_inference()
+        ]
+        self._bound = self._state()
 
     def _checkpoint_form(self, codes: str, scales: str) -> tuple[Tensor, Tensor]:
         rows, columns = self.shape(codes)
@@ -113,25 +126,55 @@ class Layer(nn.Module):
         if not self._ready:
             raise RuntimeError(self.compile_unsupported_reason())
 
+    # ---- A runner's memory and scales are those of its layer, or it is an error.
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        ready = self.__dict__.get("_ready")
+        if ready and name in self._buffers and value is not self._buffers[name]:
+            raise RuntimeError(_replaced(type(self).__name__, name))
+        super().__setattr__(name, value)
+
+    def _state(self) -> list[int]:
+        """Where buffers are, and how often those were written of which the runner has a copy."""
+        buffers = self._buffers
+        state = [buffer.data_ptr() for buffer in buffers.values() if buffer is not None]
+        for name in self._copied:
+            state.append(buffers[name]._version)
+        return state
+
+    def _require_bound(self) -> None:
+        try:
+            if self._state() == self._bound:
+                return
+        except RuntimeError:
+            pass  # a buffer without memory, such as a batch of vmap
+        from torch._subclasses.fake_tensor import FakeTensor
+
+        if not any(isinstance(buffer, FakeTensor) for buffer in self.buffers()):  # or it is traced
+            raise RuntimeError(_replaced(type(self).__name__, "a buffer"))
+
     # ---- Moves, copies and state dicts.
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Layer:
-        before = [buffer.data_ptr() for buffer in self.buffers()]
+        before = [buffer.data_ptr() for buffer in self.buffers()] if self._ready else []
+        kept = all(_keeps_values(fn, device) for device in {each.device for each in self.buffers()})
         apply_keeping_dtypes(self, super()._apply, fn, recurse)
-        if self._ready and any(buffer.is_meta for buffer in self.buffers()):
+        if not kept:
             self._become_empty()
         elif self._ready and before != [buffer.data_ptr() for buffer in self.buffers()]:
             self.bind()
         return self
 
     def _become_empty(self) -> None:
-        """On meta: as it was before weights were loaded."""
-        for codes, scales in self.matrices:
+        """On meta, or in memory that to_empty did not fill: as before weights were loaded."""
+        for codes, scales in self.matrices if self._ready else ():
             self._buffers[codes], self._buffers[scales] = self._checkpoint_form(codes, scales)
-        self._runner, self.runner_id, self._ready = None, -1, False
+        for name in self.optional:
+            getattr(self, name).zero_()
+        self._runner, self.runner_id, self.fingerprint, self._ready = None, -1, 0, False
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_runner": None, "runner_id": -1}
+        return {**self.__dict__, "_runner": None, "runner_id": -1, "fingerprint": 0}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
@@ -165,23 +208,50 @@ class Layer(nn.Module):
             for codes, scales in self.matrices if self._ready else ():
                 form = self._checkpoint_form(codes, scales)
                 self._buffers[codes], self._buffers[scales] = form
-            self._ready = False
+        changed = any(prefix + name in state_dict for name in self._buffers)
+        was_ready = self._ready
+        self._ready = was_ready and not changed
         super()._load_from_state_dict(state_dict, prefix, *arguments)
         if complete:
             self.process_weights_after_loading()
+        elif was_ready and changed:
+            self.bind()
+
+    def without_gradient(self, y: Tensor) -> Tensor:
+        return _NoGradient.apply(y, type(self).__name__) if y.requires_grad else y
 
     # ---- Runners' numbers in graphs.
 
     def call(self, op: Any, *tensors: Tensor, size: int) -> Tensor:
         if not torch.compiler.is_dynamo_compiling():
-            y = op(*tensors, self.runner_id, size)
-            if y.requires_grad and not torch.compiler.is_compiling():
-                y = _NoGradient.apply(y, type(self).__name__)
-            return y
+            compiling = torch.compiler.is_compiling()
+            if not compiling:
+                self._require_bound()
+            y = op(*tensors, self.runner_id, size, self.fingerprint)
+            return y if compiling else self.without_gradient(y)
         # A module's integers are constants of a graph, so that layers of one kind, each compiled by
-        # itself, would each be another graph. The number may be a variable.
+        # itself, would each be another graph. These two may be variables.
         with torch._dynamo.patch_dynamo_config(allow_unspec_int_on_nn_module=True):
-            return op(*tensors, self.runner_id, size)
+            return op(*tensors, self.runner_id, size, self.fingerprint)
+
+
+def _replaced(layer: str, what: str) -> str:
+    return (
+        f"{what} of this {layer} was replaced, or a scale written, and its runner computes with what "
+        "was there before: load_state_dict takes other weights and scales; weights, block scales "
+        "and a bias may be written in place"
+    )
+
+
+def _keeps_values(fn: Callable[[Tensor], Tensor], device: torch.device) -> bool:
+    """Whether what `_apply` is called with moves values, which to_empty does not."""
+    if device.type == "meta":
+        return False
+    probe = torch.tensor(list(os.urandom(16)), dtype=torch.uint8, device="cpu")
+    if type(probe) is not Tensor:  # a mode traces, without values
+        return True
+    after = fn(probe.to(device))
+    return not after.is_meta and torch.equal(after.cpu(), probe)
 
 
 class _NoGradient(torch.autograd.Function):
@@ -207,12 +277,36 @@ def check(name: str, tensor: Tensor, dtype: torch.dtype, rows: int, columns: int
         )
 
 
+def check_weight(name: str, weight: Tensor, rows: int, columns: int) -> None:
+    """Of what is to be quantised: numbers of a matrix, as nn.Linear has them."""
+    wrapped = is_traceable_wrapper_subclass(weight)
+    if wrapped or weight.dtype not in WORKABLE or tuple(weight.shape) != (rows, columns):
+        within = f" in a {type(weight).__name__}" if wrapped else ""
+        raise ValueError(
+            f"{name} is {tuple(weight.shape)} {weight.dtype}{within}; ({rows}, {columns}) bfloat16, "
+            "float16, float32 or float64 is expected. What is quantised already loads by "
+            "from_checkpoint, or stays as it is: see quantize_'s filter"
+        )
+
+
 def check_input(x: Tensor, columns: int) -> None:
     if x.shape[-1:] != (columns,) or x.dtype not in WORKABLE:
+        cast = (
+            ". A model that casts its input to weight.dtype keeps nn.Linear there: quantize_'s "
+            "filter leaves it out"
+        )
         raise ValueError(
             f"x is {tuple(x.shape)} {x.dtype}; [..., {columns}] bfloat16, float16, float32 or "
-            "float64 is expected"
+            f"float64 is expected{cast if x.dtype == torch.uint8 else ''}"
         )
+
+
+def result_dtype(x: Tensor) -> torch.dtype:
+    """As of nn.Linear: x's, and in a region of autocast the region's."""
+    device = x.device.type
+    if device != "meta" and torch.is_autocast_enabled(device) and x.dtype != torch.float64:
+        return torch.get_autocast_dtype(device)
+    return x.dtype
 
 
 def as_rows(x: Tensor, columns: int) -> Tensor:
@@ -226,9 +320,10 @@ def as_rows(x: Tensor, columns: int) -> Tensor:
 
 
 def like(y: Tensor, x: Tensor) -> Tensor:
-    """[tokens, features] with the leading shape and the dtype of x."""
-    if x.dtype != torch.bfloat16:
-        y = y.to(x.dtype)
+    """[tokens, features] with the leading shape of x, in the dtype that nn.Linear would return."""
+    dtype = result_dtype(x)
+    if dtype != torch.bfloat16:
+        y = y.to(dtype)
     return y if x.dim() == 2 else y.reshape(*x.shape[:-1], y.shape[-1])
 
 

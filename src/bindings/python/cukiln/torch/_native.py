@@ -30,6 +30,7 @@ class Linear(_library.Sized):
         ("bias", c_void_p),
         ("input_gsa", c_void_p),
         ("max_tokens", c_int64),
+        ("fingerprint", c_int64),
     )
 
 
@@ -56,6 +57,7 @@ class Moe(_library.Sized):
         ("beta", c_float),
         ("max_tokens", c_int64),
         ("max_topk", c_int64),
+        ("fingerprint", c_int64),
     )
 
 

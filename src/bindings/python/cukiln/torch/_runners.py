@@ -14,6 +14,7 @@ from torch import Tensor
 
 from .. import Loader, default_loader
 from . import _native
+from ._fingerprint import fingerprint
 
 _loader: Loader | None = None  # of this process, once set
 
@@ -76,8 +77,26 @@ _own: weakref.WeakValueDictionary[int, Runner] = weakref.WeakValueDictionary()
 _registered: dict[int, Any] = {}  # of register_runner
 
 
+_NOT_OF_WEIGHTS = {"struct_bytes", "device", "max_tokens", "max_topk", "fingerprint"}
+
+
+def _settings(kind: str, weights: ctypes.Structure) -> list[Any]:
+    """What a runner computes besides its tensors' contents: numbers, and which tensors there are."""
+    given: list[Any] = [kind]
+    for name, form in ((field[0], field[1]) for field in weights._fields_):
+        if name not in _NOT_OF_WEIGHTS:
+            value = getattr(weights, name)
+            given.append((name, value is not None if form is ctypes.c_void_p else value))
+    return given
+
+
 class Runner:
-    """Weights that ops find by `runner_id`: 0, 1, 2, … in the order of creation.
+    """Weights that ops find by `runner_id`: 0, 1, 2, … in the order of creation, and 2^20 more where
+    a closed runner's place is used again.
+
+    Other processes have the same numbers. A graph that may go there passes `fingerprint`, of the
+    weights as they are at creation, as the op's last argument: a runner with other weights is an
+    IndexError then.
 
     Any streams and threads may use it at once: a call's scratch is memory that PyTorch's allocator
     lends it, in a captured graph the graph's. So graphs may be replayed at once, unless they share
@@ -87,6 +106,7 @@ class Runner:
     def __init__(self, kind: str, weights: ctypes.Structure, tensors: list[torch.Tensor]) -> None:
         self._tensors = tensors
         self._open = False
+        self.fingerprint = weights.fingerprint = fingerprint(tensors, _settings(kind, weights))
         self.runner_id = _native.create(kind, weights)
         self._open = True
         _own[self.runner_id] = self

@@ -4,19 +4,31 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from ._layer import E4M3, Layer, as_rows, check, largest, like, one_scale
-from ._runners import MoeRunner, Runner
+from ._layer import E4M3, Layer, as_rows, check, check_weight, largest, like, one_scale
+from ._runners import LinearRunner, MoeRunner, Runner
 from ._weights import BLOCK, K_MULTIPLE, gsa_of, quantize
 
 _PROJECTIONS = ("gate_proj", "up_proj", "down_proj")
 _IDS = {torch.int32, torch.int64}
 _LAST_ID = (1 << 31) - 1
+
+
+def _projection(expert: nn.Module, index: int, name: str) -> nn.Linear:
+    linear = getattr(expert, name, None)
+    if not isinstance(linear, nn.Linear):
+        found = "missing" if linear is None else f"a {type(linear).__name__}"
+        raise ValueError(
+            f"{name} of expert {index}, a {type(expert).__name__}, is {found}; an nn.Linear is "
+            "expected: `names` are those of gate, up and down"
+        )
+    return linear
 
 
 def _check_map(expert_map: Tensor, experts: int) -> None:
@@ -39,14 +51,15 @@ class NVFP4MoE(Layer):
     SwiGLU: gate = min(gate, limit), up = clamp(up, ±limit), then
     gate · sigmoid(alpha · gate) · (up + beta). Empty until weights are loaded: `w13_…` is gate
     above up, or in pairs of rows if `interleaved`, `w2_…` is down, each of all experts; the rest as
-    in `NVFP4Linear`. What lies between the products has a fixed scale, `w2_input_scale`; where a
-    checkpoint lacks it, that of the largest value that the limit allows, or without a limit
-    decode 1, for values up to 2688.
+    in `NVFP4Linear`. What lies between the products has a fixed scale, `w2_input_scale`. Where a
+    checkpoint lacks it, it is that of the largest value that the limit allows; without a limit,
+    decode 1, which holds values of 0.1 to 2688, with a warning: `calibrate` finds a better one.
     """
 
     matrices = (("w13_weight", "w13_weight_scale"), ("w2_weight", "w2_weight_scale"))
     decodes = ("w13_weight_scale_2", "w2_weight_scale_2")
     optional = ("w13_input_scale", "w2_input_scale")
+    copied: tuple[str, ...] = ("expert_map",)
 
     def __init__(
         self,
@@ -101,20 +114,18 @@ class NVFP4MoE(Layer):
         up_parts, down_parts = [], []
         hidden = width = 0
         for index, expert in enumerate(experts):
-            gate, upward, down = (getattr(expert, name) for name in names)
+            gate, upward, down = (_projection(expert, index, name) for name in names)
             if index == 0:
-                width, hidden = gate.weight.shape
+                width, hidden = gate.out_features, gate.in_features
             for name, linear in zip(names, (gate, upward, down), strict=True):
                 rows, columns = (hidden, width) if linear is down else (width, hidden)
-                if tuple(linear.weight.shape) != (rows, columns):
-                    raise ValueError(
-                        f"{name} of expert {index} is {tuple(linear.weight.shape)}; "
-                        f"({rows}, {columns}) is expected"
-                    )
+                check_weight(f"{name} of expert {index}", linear.weight, rows, columns)
                 if linear.bias is not None:
                     raise ValueError(f"{name} has a bias; experts without are expected")
             up_parts.append(quantize(torch.cat([gate.weight, upward.weight])))
             down_parts.append(quantize(down.weight))
+        if not up_parts:
+            raise ValueError("experts is empty; at least one module is expected")
         layer = cls._from_parts(
             up_parts, down_parts, hidden, width, input_scale, activation_scale, settings
         )
@@ -233,6 +244,13 @@ class NVFP4MoE(Layer):
     def _activation_decode(self) -> Tensor:
         if self.w2_input_scale > 0:
             return self.w2_input_scale
+        if math.isinf(self.limit):
+            warnings.warn(
+                f"{type(self).__name__} has no w2_input_scale and no limit: what lies between its "
+                "products is rounded as if it were 0.1 to 2688, and is 0 below 0.006. Call "
+                "calibrate() with tokens, or pass activation_scale, the largest value / 2688",
+                stacklevel=2,
+            )
         most = self.limit * (self.limit + abs(self.beta))
         return torch.full_like(self.w2_input_scale, min(most / 2688, 1.0))
 
@@ -261,10 +279,11 @@ class NVFP4MoE(Layer):
         """topk_weights and topk_ids [..., topk], with x's leading shape. An id that is no expert's
         is skipped."""
         self.require_ready()
-        if topk_ids.dtype not in _IDS or topk_ids.dim() == 0 or topk_ids.shape[-1] == 0:
+        self._check_routing(x, topk_ids)
+        if topk_weights.shape != topk_ids.shape:
             raise ValueError(
-                f"topk_ids is {tuple(topk_ids.shape)} {topk_ids.dtype}; [..., topk] int32 or int64 "
-                "is expected"
+                f"topk_weights is {tuple(topk_weights.shape)}; the shape of topk_ids, "
+                f"{tuple(topk_ids.shape)}, is expected"
             )
         if not x.device == topk_weights.device == topk_ids.device:
             raise ValueError(
@@ -272,16 +291,73 @@ class NVFP4MoE(Layer):
                 f"{topk_ids.device}; one device is expected"
             )
         topk = topk_ids.shape[-1]
+        rows = as_rows(x, self.hidden_size)
         if topk_ids.dtype == torch.int64:  # what does not fit must not become somebody's id
             topk_ids = topk_ids.clamp(-1, _LAST_ID).to(torch.int32)
         y = self.call(
             torch.ops.nvfp4.moe_gemm.default,
-            as_rows(x, self.hidden_size),
+            rows,
             topk_weights.reshape(-1, topk).to(torch.float32).contiguous(),
             topk_ids.reshape(-1, topk).contiguous(),
             size=self.hidden_size,
         )
         return like(y, x)
+
+    def _check_routing(self, x: Tensor, topk_ids: Tensor) -> None:
+        if topk_ids.dtype not in _IDS or topk_ids.dim() == 0 or topk_ids.shape[-1] == 0:
+            raise ValueError(
+                f"topk_ids is {tuple(topk_ids.shape)} {topk_ids.dtype}; [..., topk] int32 or int64 "
+                "is expected"
+            )
+        leading, tokens = topk_ids.shape[:-1], x.shape[:-1]
+        if leading != tokens and leading != (tokens.numel(),):
+            raise ValueError(
+                f"topk_ids is {tuple(topk_ids.shape)} and x {tuple(x.shape)}; the same leading "
+                "shape, or [tokens, topk], is expected"
+            )
+
+    @torch.no_grad()
+    def calibrate(self, x: Tensor, topk_ids: Tensor) -> Tensor:
+        """Raises `w2_input_scale` to what holds all that lies between the products for these tokens,
+        and returns it: the layer must have seen tokens of every kind. Like new weights, it ends
+        exported programs of this layer."""
+        self.require_ready()
+        self._check_routing(x, topk_ids)
+        rows, topk_ids = as_rows(x, self.hidden_size), topk_ids.reshape(-1, topk_ids.shape[-1])
+        if self.expert_map is not None:
+            known = (topk_ids >= 0) & (topk_ids < len(self.expert_map))
+            there = self.expert_map.to(topk_ids)[topk_ids.clamp(0, len(self.expert_map) - 1).long()]
+            topk_ids = torch.where(known, there, -1)
+        scales = [self.w2_input_scale]
+        for expert in range(self.experts):
+            tokens = rows[(topk_ids == expert).any(-1)]
+            if len(tokens):
+                scales.append(self._activation_scale(tokens, expert))
+        scale = largest(scales)
+        if not (scale > 0 and scale.isfinite()):
+            raise ValueError(
+                f"the scale of what lies between the products is {scale.item()}; it needs tokens "
+                "for which that is neither all 0, nor infinite or NaN, of experts of this layer"
+            )
+        self._buffers["w2_input_scale"] = scale
+        self.bind()
+        return scale
+
+    def _activation_scale(self, tokens: Tensor, expert: int) -> Tensor:
+        """Decode of SwiGLU's results."""
+        gsa = gsa_of(self.w13_input_scale)
+        if not self.w13_input_scale > 0:
+            gsa = torch.ops.nvfp4.amax_gsa(tokens)
+        between = torch.ops.nvfp4.gemm(
+            *torch.ops.nvfp4.quantize_nvfp4_from_buffer(tokens, gsa),
+            gsa,
+            self.w13_weight[expert],
+            self.w13_weight_scale[expert],
+            gsa_of(self.w13_weight_scale_2[expert]),
+        )
+        return torch.ops.nvfp4.swiglu_amax_gsa(
+            between, self.limit, self.alpha, self.beta, self.interleaved
+        )[1]
 
     def extra_repr(self) -> str:
         return (
@@ -291,11 +367,23 @@ class NVFP4MoE(Layer):
 
 
 class NVFP4SharedExpert(NVFP4MoE):
-    """SwiGLU(x · gateᵀ, x · upᵀ) · downᵀ, gate clamped before SiLU, in one node: the expert that
-    every token has. `from_linear([mlp])`, `from_checkpoint(tensors, ["….shared_experts."])`."""
+    """SwiGLU(x · gateᵀ, x · upᵀ) · downᵀ, gate clamped before SiLU: the expert that every token has.
+    `from_linear([mlp])`, `from_checkpoint(tensors, ["….shared_experts."])`.
+
+    With a `w2_input_scale` it is one node, like an NVFP4MoE. Without, what lies between the products
+    is scaled by its own amax, in four nodes.
+    """
+
+    copied = NVFP4MoE.decodes
 
     def __init__(self, hidden_size: int, width: int, **settings: Any) -> None:
+        if settings.get("expert_map") is not None:
+            raise ValueError("expert_map is given; a shared expert is one, for all tokens")
         super().__init__(1, hidden_size, width, max_topk=1, **settings)
+        self._dynamic = False
+        # Text: a module's floats would be variables of a graph, which no op takes.
+        self._activation = tuple(repr(float(each)) for each in (self.limit, self.alpha, self.beta))
+        self.register_buffer("_w2_gsa", None, persistent=False)
 
     @classmethod
     def _sized(cls, experts: int, hidden_size: int, width: int, **settings: Any) -> NVFP4MoE:
@@ -303,8 +391,38 @@ class NVFP4SharedExpert(NVFP4MoE):
             raise ValueError(f"{experts} experts are given; a shared expert is one")
         return cls(hidden_size, width, device="meta", **settings)
 
+    def make_runner(self) -> Runner:
+        self._dynamic = not self.w2_input_scale > 0
+        if not self._dynamic:
+            return super().make_runner()
+        gsa, self._buffers["_w2_gsa"] = (
+            gsa_of(getattr(self, name)[0]) for name in ("w13_weight_scale_2", "w2_weight_scale_2")
+        )
+        return LinearRunner(
+            self.w13_weight[0],
+            self.w13_weight_scale[0],
+            gsa,
+            input_gsa=gsa_of(self.w13_input_scale) if self.w13_input_scale > 0 else None,
+        )
+
+    def calibrate(self, x: Tensor) -> Tensor:
+        """As NVFP4MoE's; the layer is one node then."""
+        return super().calibrate(x, torch.zeros(*x.shape[:-1], 1, dtype=torch.int32, device=x.device))
+
     def forward(self, x: Tensor) -> Tensor:
+        self.require_ready()
+        if self._dynamic:
+            return like(self._run_dynamically(as_rows(x, self.hidden_size)), x)
         shape = (*x.shape[:-1], 1)
         weights = torch.ones(shape, dtype=torch.float32, device=x.device)
         ids = torch.zeros(shape, dtype=torch.int32, device=x.device)
         return super().forward(x, weights, ids)
+
+    def _run_dynamically(self, rows: Tensor) -> Tensor:
+        ops = torch.ops.nvfp4
+        activation = (*(float(number) for number in self._activation), self.interleaved)
+        both = self.call(ops.linear_gemm.default, rows, size=2 * self.width)
+        gsa = ops.swiglu_amax_gsa(both, *activation)
+        between = ops.swiglu_quantize_from_buffer(both, gsa, *activation)
+        y = ops.gemm(*between, gsa, self.w2_weight[0], self.w2_weight_scale[0], self._w2_gsa)
+        return y if torch.compiler.is_compiling() else self.without_gradient(y)

@@ -7,28 +7,35 @@ its dtypes. Copies, pickles and state dicts work: a state dict holds what a Mode
 holds, under its names, so that either loads the other's. A layer that goes to meta is empty again.
 
 A layer may be called on several streams at once, and captured in graphs. A graph or an exported
-program has the runner's number in it: keep the layer, on its device, as long as the graph. Nothing
-here has a gradient: a backward through it is an error, of which PyTorch in a compiled graph only warns.
-Training is `cukiln.torch.training`.
+program has the runner's number in it, and a fingerprint of the weights that it had at its creation:
+keep the layer, on its device, as long as the graph. A program in another process needs the same layers, made in the
+same order; where others have the numbers, it is an IndexError.
+
+Weights may be written in place. Replaced buffers (`layer.weight = …`, `.data = …`, functional_call)
+and global scales that were written are an error of the next call outside of graphs. `to_empty` makes
+a layer empty again. The result has the dtype that nn.Linear's would have, in regions of autocast
+too. Nothing here has a gradient: a backward through it is an error, of which PyTorch in a compiled
+graph only warns. `torch.vmap` has no rule for the ops: it calls them once for each element, and
+warns. Training is `cukiln.torch.training`.
+
+Without `input_scale` one scale holds for all tokens of a call, so that a token's result depends on
+its batch; with it, kernels for another number of tokens may still round differently.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import pad
 
-from ._layer import E4M3, Layer, as_rows, largest, like, one_scale
+from ._layer import E4M3, Layer, as_rows, check_weight, largest, like, one_scale
+from ._report import QuantizeReport, reason_left
 from ._runners import LinearRunner, Runner
 from ._weights import BLOCK, K_MULTIPLE, N_MULTIPLE, gsa_of, quantize, up
 from .experts import NVFP4MoE
-
-Module = TypeVar("Module", bound=nn.Module)
-
-
 class NVFP4Linear(Layer):
     """y = x · weightᵀ + bias.
 
@@ -40,6 +47,7 @@ class NVFP4Linear(Layer):
     matrices = (("weight", "weight_scale"),)
     decodes = ("weight_scale_2",)
     optional = ("input_scale",)
+    copied = ("weight_scale_2",)
 
     def __init__(
         self,
@@ -74,6 +82,7 @@ class NVFP4Linear(Layer):
         an empty layer there, for load_state_dict(…, assign=True)."""
         if not isinstance(linear, nn.Linear):
             raise TypeError(f"a {type(linear).__name__} is given; an nn.Linear is expected")
+        check_weight("weight", linear.weight, linear.out_features, linear.in_features)
         layer = cls(linear.in_features, linear.out_features, linear.bias is not None, "meta")
         if linear.weight.is_meta:
             return layer.train(linear.training)
@@ -112,10 +121,10 @@ class NVFP4Linear(Layer):
         return self.out_features, up(self.in_features, BLOCK)
 
     def make_runner(self) -> Runner:
-        bias = self.bias
+        bias, gsa = self.bias, gsa_of(self.weight_scale_2)
         if bias is not None:
-            bias = pad(bias, (0, self.weight.shape[0] - self.out_features)).contiguous()
-        gsa = gsa_of(self.weight_scale_2)
+            bias = pad(bias, (0, self.weight.shape[0] - self.out_features))
+            self._buffers["bias"] = bias[: self.out_features]
         input_gsa = gsa_of(self.input_scale) if self.input_scale > 0 else None
         return LinearRunner(self.weight, self.weight_scale, gsa, bias=bias, input_gsa=input_gsa)
 
@@ -138,17 +147,24 @@ class NVFP4Linear(Layer):
         )
 
 
-def quantize_(model: Module, filter: Callable[[str, nn.Linear], bool] | None = None) -> Module:
+def quantize_(
+    model: nn.Module, filter: Callable[[str, nn.Linear], bool] | None = None
+) -> QuantizeReport:
     """Puts an NVFP4Linear where the model has an nn.Linear, for which `filter(name, linear)` holds;
     without a filter, everywhere. Left alone are subclasses of nn.Linear and what is in an
     nn.TransformerEncoderLayer, because their parents compute with the weights themselves. A model
-    on meta becomes one of empty layers, for load_state_dict(…, assign=True). Gives the model back.
-    Errors name the layer; those before it are NVFP4 then."""
+    on meta becomes one of empty layers, for load_state_dict(…, assign=True).
+
+    Gives a report of what was replaced and what was left, and why; warns of experts in parameters
+    of three dimensions that stay, and where nothing was replaced. Errors name the layer; those
+    before it are NVFP4 then."""
     if type(model) is nn.Linear:
         raise ValueError(
             "the model itself is a Linear: NVFP4Linear.from_linear(model) makes a new one"
         )
+    parameters = sum(parameter.numel() for parameter in model.parameters())
     made: dict[int, NVFP4Linear] = {}  # a module that is in two places stays one
+    replaced, numbers = [], 0
     for name, parent in list(model.named_modules(remove_duplicate=False)):
         for child_name, child in list(parent._modules.items()):
             if type(child) is not nn.Linear or isinstance(parent, nn.TransformerEncoderLayer):
@@ -160,14 +176,30 @@ def quantize_(model: Module, filter: Callable[[str, nn.Linear], bool] | None = N
                         made[id(child)] = NVFP4Linear.from_linear(child)
                     except ValueError as error:
                         raise ValueError(f"{path}: {error}") from error
+                    numbers += sum(parameter.numel() for parameter in child.parameters())
                 setattr(parent, child_name, made[id(child)])
-    return model
+                replaced.append(path)
+    report = QuantizeReport(tuple(replaced), _left(model), numbers, parameters)
+    report.warn()
+    return report
+
+
+def _left(model: nn.Module) -> dict[str, str]:
+    modules = dict(model.named_modules())
+    left = {}
+    for path, parameter in model.named_parameters():
+        if parameter.dim() >= 2:
+            module = path.rpartition(".")[0]
+            parent = modules.get(module.rpartition(".")[0]) if module else None
+            left[path] = reason_left(modules[module], parent, parameter.dim())
+    return left
 
 
 def process_weights_after_loading(layer: nn.Module, **settings: Any) -> NVFP4Linear | NVFP4MoE:
     """For the quantisation method of an inference engine, whose own layer was loaded from a
     ModelOpt checkpoint: weight, weight_scale, weight_scale_2 and input_scale, or those of experts
-    under w13_ and w2_, become `layer.nvfp4`, which `apply` calls, and `layer.runner_id`.
+    under w13_ and w2_, become `layer.nvfp4`, which `apply` calls, `layer.runner_id` and
+    `layer.fingerprint`.
     `settings`: NVFP4MoE's, such as its limit."""
     kinds = ("weight", "weight_scale", "weight_scale_2", "input_scale")
     stacked = hasattr(layer, "w13_weight")
@@ -191,5 +223,5 @@ def process_weights_after_loading(layer: nn.Module, **settings: Any) -> NVFP4Lin
         if hasattr(layer, name):
             delattr(layer, name)
     layer.nvfp4 = made
-    layer.runner_id = made.runner_id
+    layer.runner_id, layer.fingerprint = made.runner_id, made.fingerprint
     return made

@@ -16,8 +16,9 @@ from typing import Any, Literal
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 
-from ._layer import check_input
+from ._layer import check_input, check_weight, result_dtype
 from ._weights import apply_keeping_dtypes, empty_quantized, ready
 
 _MULTIPLE = 32  # of features: either is summed over in some product
@@ -29,7 +30,8 @@ class NVFP4TrainableLinear(nn.Module):
 
     On every rank both features are multiples of 32. `is_first_microbatch` of `forward`: None or
     True quantises the weight; False takes what was quantised last, as later microbatches of a step
-    may. The weight must not be quantised again between a forward and its backward.
+    may. A weight that was changed must not be quantised again between a forward and its backward:
+    outside of graphs that backward is an error, as nn.Linear's is.
 
     Tensor parallel over a process group: a rank of a "column" layer has its part of the outputs, of
     a "row" layer its part of the inputs. With `sequence_parallel` the tokens, x's first dimension,
@@ -78,6 +80,7 @@ class NVFP4TrainableLinear(nn.Module):
         for name, buffer in zip(_WORKSPACE, workspace, strict=True):
             self.register_buffer(name, buffer, persistent=False)
         self._quantized = False
+        self._version: int | None = None  # of the weight that was quantised last
         self._warned = False
         _leave_out_of_graphs(self)
         ready(self.weight)
@@ -102,6 +105,7 @@ class NVFP4TrainableLinear(nn.Module):
         """Takes over the parameters themselves. Without a parallel mode: a rank has a part only."""
         if settings.get("parallel_mode") is not None:
             raise ValueError("from_linear makes whole layers; copy a rank's part into its weight")
+        check_weight("weight", linear.weight, linear.out_features, linear.in_features)
         layer = cls(
             linear.in_features, linear.out_features, False, device=linear.weight.device, **settings
         )
@@ -135,12 +139,14 @@ class NVFP4TrainableLinear(nn.Module):
         if is_first is not False:
             torch.ops.nvfp4.quantize_weight_(self.weight.detach().to(torch.bfloat16), *workspace)
             self._quantized = True
+            if not torch.compiler.is_compiling():
+                self._note_version(workspace)
         elif not self._quantized:
             raise RuntimeError(
                 "is_first_microbatch is False, and no weight was quantised yet: the first call of "
                 "a step takes True or None"
             )
-        dtype, row_bias = x.dtype, None
+        dtype, row_bias = result_dtype(x), None
         bias = None if self.bias is None else self.bias.to(torch.bfloat16)
         x = x.to(torch.bfloat16)
         if self.parallel_mode == "column":
@@ -162,6 +168,15 @@ class NVFP4TrainableLinear(nn.Module):
                 # Each rank sees the gradient of its own tokens.
                 y = y + self._exchange(row_bias, None, "all_reduce", None, None)
         return y.to(dtype)
+
+    def _note_version(self, workspace: list[Tensor]) -> None:
+        """A backward whose forward saw an earlier weight finds another one in the workspace.
+        Autograd refuses it, as nn.Linear's, if the workspace counts as changed."""
+        if self.weight.is_inference():
+            return
+        if self._version not in (None, self.weight._version):
+            torch.autograd.graph.increment_version(workspace)
+        self._version = self.weight._version
 
     def _exchange(
         self,
@@ -221,6 +236,7 @@ class _IntoMainGrad(torch.autograd.Function):
         return y
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:
         wtq, wtsf, wgsa, *saved = ctx.saved_tensors
         dy = dy.contiguous()

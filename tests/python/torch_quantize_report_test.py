@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What quantize_ reports: what it replaced, what it left and why."""
+
+import warnings
+
+import pytest
+import torch
+from torch import nn
+
+from cukiln.torch import NVFP4Linear, QuantizeReport, quantize_
+
+
+class Experts(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.gate_up_proj = nn.Parameter(torch.randn(4, 64, 64))
+        self.down_proj = nn.Parameter(torch.randn(4, 64, 32))
+
+
+class Block(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.norm, self.router = nn.LayerNorm(64), nn.Linear(64, 4)
+        self.first, self.second = nn.Linear(64, 64, bias=False), nn.Linear(64, 64)
+        self.conv = nn.Conv1d(1, 1, 3)
+        self.encoder = nn.TransformerEncoderLayer(64, 2, 64)
+
+
+def test_it_says_what_was_replaced_what_was_left_and_why():
+    model = nn.Sequential(nn.Embedding(10, 64), Block())
+    parameters = sum(parameter.numel() for parameter in model.parameters())
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        report = quantize_(model, lambda name, _: "router" not in name)
+    assert isinstance(report, QuantizeReport)
+    assert report.replaced == ("1.first", "1.second")
+    assert report.replaced_parameters == 64 * 64 + 64 * 65
+    assert report.parameters == parameters
+    assert report.left == {
+        "0.weight": "in a Embedding",
+        "1.router.weight": "by the filter",
+        "1.conv.weight": "in a Conv1d",
+        "1.encoder.self_attn.in_proj_weight": "in a MultiheadAttention",
+        "1.encoder.self_attn.out_proj.weight": "a subclass of nn.Linear",
+        "1.encoder.linear1.weight": "its parent computes with the weight itself",
+        "1.encoder.linear2.weight": "its parent computes with the weight itself",
+    }
+    text = str(report)
+    share = report.replaced_parameters / parameters
+    assert text.startswith(f"2 layers replaced: 8,256 of {parameters:,} parameters ({share:.1%})")
+    assert "left, by the filter: 1.router.weight" in text
+
+
+def test_experts_in_one_parameter_are_warned_of():
+    model = nn.Sequential(nn.Linear(64, 64), *(Experts() for _ in range(4)))
+    said = r"three dimensions .* 1\.gate_up_proj, 1\.down_proj, .* and 2 more\. NVFP4MoE"
+    with pytest.warns(UserWarning, match=said) as caught:
+        report = quantize_(model)
+    assert caught[0].filename == __file__
+    assert set(report.left.values()) == {"experts in one parameter"}
+    assert report.replaced == ("0",)
+
+
+def test_a_model_without_a_layer_to_replace_is_warned_of():
+    class Conv1D(nn.Module):  # GPT-2's
+        def __init__(self):
+            super().__init__()
+            self.weight = nn.Parameter(torch.randn(64, 64))
+
+    with pytest.warns(UserWarning, match=r"replaced no layer[^$]*in a Conv1D: 0\.weight"):
+        report = quantize_(nn.Sequential(Conv1D()))
+    assert report.replaced == () and report.replaced_parameters == 0
+    with pytest.warns(UserWarning, match="replaced no layer"):
+        quantize_(nn.Sequential(nn.Linear(64, 64)), lambda *_: False)
+
+
+def test_a_layer_in_two_places_counts_once():
+    model = nn.Sequential(nn.Linear(64, 64, bias=False))
+    model.append(model[0])
+    report = quantize_(model)
+    assert report.replaced == ("0", "1")
+    assert report.replaced_parameters == report.parameters == 64 * 64
+    assert isinstance(model[0], NVFP4Linear)
