@@ -141,6 +141,18 @@ class Layers(unittest.TestCase):
         expected = torch.stack([each(x) for each in experts])[ids[:, 0], torch.arange(300)]
         self.assertGreater(cosine(y, expected), 0.96)
 
+    def test_a_batch_invariant_layer_computes_the_same_bits_in_every_batch(self):
+        for k, n, bias in ((4096, 4096, False), (7168, 2048, True), (1000, 100, True)):
+            layer = NVFP4Linear.from_linear(linear(k, n, bias)).batch_invariant(16)
+            x = torch.randn(5, k, device=DEVICE, dtype=torch.bfloat16)
+            other = torch.randn(64, k, device=DEVICE, dtype=torch.bfloat16)
+            other[::3] *= 1e4
+            expected = layer(x)
+            self.assertTrue(torch.cat([layer(row[None]) for row in x]).equal(expected))
+            for before, after in ((0, 3), (11, 0), (3, 40)):
+                batch = torch.cat([other[:before], x, other[:after]])
+                self.assertTrue(layer(batch)[before : before + 5].equal(expected), (k, n, before))
+
     def test_an_emptied_layer_is_empty(self):
         layer = NVFP4Linear.from_linear(linear(512, 256))
         x = torch.randn(4, 512, device=DEVICE, dtype=torch.bfloat16)

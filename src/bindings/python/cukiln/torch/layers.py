@@ -20,6 +20,7 @@ warns. Training is `cukiln.torch.training`.
 
 Without `input_scale` one scale holds for all tokens of a call, so that a token's result depends on
 its batch; with it, kernels for another number of tokens may still round differently.
+`NVFP4Linear.batch_invariant` is for results that do not.
 """
 
 from __future__ import annotations
@@ -63,6 +64,7 @@ class NVFP4Linear(Layer):
                 "are expected"
             )
         self.in_features, self.out_features = in_features, out_features
+        self._group = 0  # tokens of a call, if it is always the same
         rows, columns = self.shape("weight")
         for name, value in (
             ("weight", torch.empty(rows, columns // 2, dtype=torch.uint8, device=device)),
@@ -120,12 +122,26 @@ class NVFP4Linear(Layer):
     def shape(self, codes: str) -> tuple[int, int]:
         return self.out_features, up(self.in_features, BLOCK)
 
+    def batch_invariant(self, tokens: int = 16) -> NVFP4Linear:
+        """From now on a token's result is the same, bit for bit, in every batch, and no NaN or
+        outlier of another token reaches it. Each token has a scale of its own, a power of two
+        (`input_scale` has no part in it), and every call of the kernels has `tokens` rows, some of
+        which may be padding: for decode, under torch.compile, which fuses the scaling. More tokens
+        are several calls. Like new weights, it ends exported programs of this layer."""
+        self.reserve(tokens)
+        self._group = tokens
+        if self._ready:
+            self.bind()
+        return self
+
     def make_runner(self) -> Runner:
         bias, gsa = self.bias, gsa_of(self.weight_scale_2)
         if bias is not None:
             bias = pad(bias, (0, self.weight.shape[0] - self.out_features))
             self._buffers["bias"] = bias[: self.out_features]
         input_gsa = gsa_of(self.input_scale) if self.input_scale > 0 else None
+        if self._group:  # of rows whose amax is below 1; above, there is room for 4
+            bias, input_gsa = None, gsa_of(torch.full_like(self.input_scale, 4 / 2688))
         return LinearRunner(self.weight, self.weight_scale, gsa, bias=bias, input_gsa=input_gsa)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -135,10 +151,31 @@ class NVFP4Linear(Layer):
         if more:
             rows = pad(rows, (0, more))
         size = up(self.out_features, N_MULTIPLE)
-        y = self.call(torch.ops.nvfp4.linear_gemm.default, rows, size=size)
+        run = self._run_by_token if self._group else self._run
+        y = run(rows, size)
         if size != self.out_features:
             y = y[:, : self.out_features]
         return like(y, x)
+
+    def _run(self, rows: Tensor, size: int) -> Tensor:
+        return self.call(torch.ops.nvfp4.linear_gemm.default, rows, size=size)
+
+    def _run_by_token(self, rows: Tensor, size: int) -> Tensor:
+        tokens, group = rows.shape[0], self._group
+        # 2^exponent > amax: a power of two is exact, and the kernels' rounding that of any scale.
+        amax = rows.abs().amax(1, keepdim=True).float()
+        exponent = torch.frexp(amax).exponent.clamp(-126, 126)
+        scaled = torch.ldexp(rows.float() + 0 * amax, -exponent)  # NaN for infinity, not saturated
+        scaled = scaled.to(torch.bfloat16)
+        if tokens <= group:
+            y = self._run(pad(scaled, (0, 0, 0, group - tokens)), size)
+        else:
+            scaled = pad(scaled, (0, 0, 0, -tokens % group))
+            y = torch.cat([self._run(part, size) for part in scaled.split(group)])
+        y = torch.ldexp(y[:tokens].float(), exponent)
+        if self.bias is not None:
+            y = y + pad(self.bias, (0, size - self.out_features)).float()
+        return y.to(torch.bfloat16)
 
     def extra_repr(self) -> str:
         return (
