@@ -7,14 +7,12 @@ namespace cukiln::torch {
 
 namespace {
 
-/// A graph with a fingerprint was not made with it.
-bool runs_in_python(std::int64_t id, std::int64_t fingerprint) noexcept {
-  const Runner* const runner = fingerprint == 0 ? host().registry.find(id) : nullptr;
+bool runs_in_python(std::int64_t id) noexcept {
+  const Runner* const runner = host().registry.find(id);
   return runner != nullptr && runner->runs_in_python();
 }
 
-/// Calls an op of the same arguments but the last, which takes them over and leaves its result in
-/// their place.
+/// Calls an op of the same arguments, which takes them over and leaves its result in their place.
 void call_op(const char* name, StableValue* stack) {
   const Shim& shim = host().shim;
   if (shim.torch_call_dispatcher(name, "", stack, kStackVersion) != 0) {
@@ -24,7 +22,7 @@ void call_op(const char* name, StableValue* stack) {
 }
 
 void linear_gemm(StableValue* stack, std::uint64_t /*arguments*/, std::uint64_t /*results*/) {
-  if (runs_in_python(static_cast<std::int64_t>(stack[1]), static_cast<std::int64_t>(stack[3]))) {
+  if (runs_in_python(static_cast<std::int64_t>(stack[1]))) {
     return call_op("cukiln::run_linear", stack);
   }
   Arguments arguments(host().shim, stack);
@@ -53,7 +51,7 @@ void linear_gemm(StableValue* stack, std::uint64_t /*arguments*/, std::uint64_t 
 }
 
 void moe_gemm(StableValue* stack, std::uint64_t /*arguments*/, std::uint64_t /*results*/) {
-  if (runs_in_python(static_cast<std::int64_t>(stack[3]), static_cast<std::int64_t>(stack[5]))) {
+  if (runs_in_python(static_cast<std::int64_t>(stack[3]))) {
     return call_op("cukiln::run_moe", stack);
   }
   Arguments arguments(host().shim, stack);

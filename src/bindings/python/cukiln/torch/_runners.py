@@ -253,10 +253,12 @@ class MoeRunner(Runner):
 # ---- Runners of other backends
 
 _ops = torch.library.Library("cukiln", "FRAGMENT")
-_ops.define("run_linear(Tensor x, SymInt runner_id, SymInt out_features) -> Tensor")
+_ops.define(
+    "run_linear(Tensor x, SymInt runner_id, SymInt out_features, SymInt fingerprint=0) -> Tensor"
+)
 _ops.define(
     "run_moe(Tensor hidden_states, Tensor topk_weights, Tensor topk_ids, SymInt runner_id, "
-    "SymInt hidden_size) -> Tensor"
+    "SymInt hidden_size, SymInt fingerprint=0) -> Tensor"
 )
 
 
@@ -267,7 +269,8 @@ def register_runner(runner: Any) -> int:
     `nvfp4.moe_gemm(hidden_states, topk_weights, topk_ids, id, hidden_size)` what
     `runner._run_impl(hidden_states, topk_weights, topk_ids)` does: a new bfloat16 tensor
     [rows of the input, out_features or hidden_size] on the input's device. Compiled graphs call it
-    as they call a LinearRunner. It is kept alive until unregister_runner.
+    as they call a LinearRunner. An op with a fingerprint is an error unless the object's attribute
+    `fingerprint` is that number. It is kept alive until unregister_runner.
     """
     if not callable(getattr(runner, "_run_impl", None)):
         raise TypeError(
@@ -299,8 +302,13 @@ def unregister_runner(runner_id: int) -> None:
     del _registered[runner_id]
 
 
-def _run(runner_id: int, columns: int, *arguments: Tensor) -> Tensor:
+def _run(runner_id: int, columns: int, fingerprint: int, *arguments: Tensor) -> Tensor:
     runner, x = _registered[runner_id], arguments[0]
+    if fingerprint not in (0, getattr(runner, "fingerprint", 0)):
+        raise RuntimeError(
+            f"runner {runner_id}, a {type(runner).__name__}, has other weights than this graph was "
+            "made with: make the same runners in the same order as where it was made"
+        )
     result = runner._run_impl(*arguments)
     expected = (x.shape[0], columns), torch.bfloat16, x.device
     given = (
@@ -317,8 +325,8 @@ def _run(runner_id: int, columns: int, *arguments: Tensor) -> Tensor:
 
 
 @torch.library.impl(_ops, "run_linear", "CompositeExplicitAutograd")
-def _(x: Tensor, runner_id: int, out_features: int) -> Tensor:
-    return _run(runner_id, out_features, x)
+def _(x: Tensor, runner_id: int, out_features: int, fingerprint: int = 0) -> Tensor:
+    return _run(runner_id, out_features, fingerprint, x)
 
 
 @torch.library.impl(_ops, "run_moe", "CompositeExplicitAutograd")
@@ -328,5 +336,6 @@ def _(
     topk_ids: Tensor,
     runner_id: int,
     hidden_size: int,
+    fingerprint: int = 0,
 ) -> Tensor:
-    return _run(runner_id, hidden_size, hidden_states, topk_weights, topk_ids)
+    return _run(runner_id, hidden_size, fingerprint, hidden_states, topk_weights, topk_ids)
