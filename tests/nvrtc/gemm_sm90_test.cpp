@@ -96,4 +96,12 @@ TEST_CASE_FIXTURE(OtherFixture, "a device without kernels of its own uses those 
     }
   }
   CHECK(gemm.workspace_bytes(100, 4096, 2048) == 0);
+  REQUIRE(launch(65535 * 16, 64, 2048));
+  CHECK(fake.last_launch().grid[1] == 65535);
+  const auto refused = launch(65535 * 16 + 1, 64, 2048);
+  REQUIRE_FALSE(refused);
+  CHECK(refused.error().code() == ErrorCode::invalid_argument);
+  CHECK(refused.error().message() ==
+        "a is [1048561, 2048]; at most 1048560 rows are expected on this device, which has no "
+        "kernels for many tokens: launch parts of the rows one by one");
 }

@@ -52,6 +52,7 @@ struct MoePlan {
 inline constexpr std::int64_t kMoeMaxExperts = 1024;
 inline constexpr std::int64_t kMoeMaxTopk = 1024;
 inline constexpr std::int64_t kMoeMaxSlots = 1 << 20;
+inline constexpr std::int64_t kMoeMaxTiles = 65535;  // a grid's y
 inline constexpr std::int64_t kMoeGroupRows = 128;
 /// With more tokens than this for each expert, the device's kernels for many tokens are used.
 /// Measured on an H200, for warpgroups. Grouped GEMMs were never measured: an expert's weights
@@ -120,8 +121,13 @@ inline MoePlan moe_plan(const MoeShape& shape, MoeKernels for_many,
   plan.kernels =
       has_whole_tiles && tokens_per_expert > kMoeSkinnyTokens ? for_many : MoeKernels::skinny;
   plan.tile_tokens = moe_tile_tokens(plan.kernels, tokens_per_expert);
-  plan.max_tiles = static_cast<std::uint32_t>(
-      std::min(slots, slots / plan.tile_tokens + std::min(shape.experts, slots)));
+  const auto max_tiles = [&] {
+    return std::min(slots, slots / plan.tile_tokens + std::min(shape.experts, slots));
+  };
+  while (max_tiles() > kMoeMaxTiles) {  // few tokens for each of very many experts elsewhere
+    plan.tile_tokens *= 2;
+  }
+  plan.max_tiles = static_cast<std::uint32_t>(max_tiles());
 
   // K is split where few experts have tokens: otherwise there would be no work for every SM. The
   // numbers of thread blocks were measured on an H200.

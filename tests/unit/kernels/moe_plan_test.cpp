@@ -59,6 +59,17 @@ TEST_CASE("There are never more tiles than the grid is for") {
     }
   }
   CHECK(plan_of(kMoeMaxSlots, 1, kMoeMaxExperts, 64, 64).max_tiles <= 65535);
+  // Few of the tokens are for experts here, and yet all of them may be.
+  for (const std::int64_t local : {1, 8, 1024}) {
+    for (const std::int64_t global : {4096, 104858, 209716, 1 << 20, INT32_MAX}) {
+      CAPTURE(local);
+      CAPTURE(global);
+      const MoePlan plan = plan_of(kMoeMaxSlots, 1, local, 64, 64, global);
+      CHECK(plan.max_tiles >= kMoeMaxSlots / plan.tile_tokens);
+      CHECK(plan.max_tiles <= 65535);
+      CHECK(plan.tile_tokens <= 32);
+    }
+  }
 }
 
 TEST_CASE("K is split where few experts have tokens, and not below 512 a part") {
