@@ -247,8 +247,12 @@ class CUKILN_API ComputeSwiGluGlobalScale {
 
 struct GemmOptions {
   VectorView bias;  ///< bf16 [n], 16-byte aligned, or absent
-  /// B was complete before the kernel that precedes this one in the stream began, as weights are:
-  /// B may then be loaded while that kernel ends. A is always loaded after it.
+  /// The kernel that precedes this one in the stream, amax kernels not counted, does not write B,
+  /// as with weights: B's data and block scales may then be loaded while that kernel ends. A is
+  /// always loaded after it. Kernels before that one may write B: they have completed when this one
+  /// starts. Where the preceding kernel is the host's own and launched with programmatic stream
+  /// serialisation, it must execute griddepcontrol.wait before griddepcontrol.launch_dependents, as
+  /// cukiln's do.
   bool constant_b = false;
   /// Tactic in [0, `Gemm::tactics(m, n, k)`), for hosts that tune their own shapes; -1: the one
   /// that the store has for this shape (`Gemm::keep_tactics`), else that of the built-in table,

@@ -1,6 +1,11 @@
 // Programmatic dependent launch (PDL): a kernel may start before its predecessor in the stream has
 // completed.
 //
+// Every kernel launches its dependents behind its wait, but the amax kernels, which do so first: they write
+// global scales and amaxes alone. When a kernel starts, all kernels before its predecessor, amax kernels not
+// counted, have therefore completed, however many launches of a stream are programmatic; and what that
+// predecessor does not write may be read before the wait (a GEMM's constant_b).
+//
 // Without the launch attribute the two griddepcontrol functions do nothing.
 // Source: NVIDIA PTX ISA, griddepcontrol, prefetch.
 #pragma once
@@ -14,7 +19,8 @@ __device__ __forceinline__ void griddepcontrol_wait() {
   asm volatile("griddepcontrol.wait;" ::: "memory");
 }
 
-// Allows the next kernel to start once every thread block has called this or exited.
+// Allows the next kernel to start once every thread block has called this or exited. Comes after
+// griddepcontrol_wait, but in amax kernels.
 __device__ __forceinline__ void griddepcontrol_launch_dependents() {
   asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
 }

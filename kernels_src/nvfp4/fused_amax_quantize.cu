@@ -32,9 +32,9 @@ extern "C" __global__ void __launch_bounds__(cukiln::nvfp4::kQuantizeThreads,
   using namespace cukiln;
   using namespace cukiln::nvfp4;
   const RowSource source{input, row_stride};
-  griddepcontrol_launch_dependents();
   prefetch_tiles(source, rows, columns);
   griddepcontrol_wait();
+  griddepcontrol_launch_dependents();
   quantize_tiles(data, scales, source, rows, columns, {global_scale[kEncode], global_scale[kDecode]});
 }
 static_assert(cukiln::kIsSame<decltype(quantize_nvfp4_from_buffer),
@@ -46,8 +46,8 @@ extern "C" __global__ void __launch_bounds__(cukiln::nvfp4::kQuantizeThreads, 2)
                                       cukiln::u32 columns, cukiln::i64 row_stride) {
   using namespace cukiln;
   using namespace cukiln::nvfp4;
-  griddepcontrol_launch_dependents();
   griddepcontrol_wait();
+  griddepcontrol_launch_dependents();
   quantize_pairs(data, scales, input, row_stride, rows, columns,
                  {global_scale[kEncode], global_scale[kDecode]});
 }

@@ -35,7 +35,7 @@ struct DecodeProblem {
   u32 tokens;
   u32 rows;
   u32 columns;
-  bool constant_b;  // no running kernel writes the weights
+  bool constant_b;  // the preceding kernel, amax kernels not counted, does not write the weights
 };
 
 // kTokens: 8 or a multiple of 16. kBlocksPerSm: occupancy, for __launch_bounds__.
@@ -327,13 +327,12 @@ struct DecodeGemm {
   };
 
   // The producer's loop, in one lane of the warp that `loads`. With PDL this kernel starts before its
-  // predecessor ends. With constant_b, the host's promise that no running kernel writes B, weights are loaded
-  // to shared memory immediately, else only prefetched into L2 until the predecessor ends.
+  // predecessor ends. With constant_b, the host's promise that the predecessor does not write B, weights are
+  // loaded to shared memory immediately, else only prefetched into L2 until the predecessor ends.
   static __device__ __forceinline__ void run_producer(const WeightTile& weight_tile, u32 ring, u32 full,
                                                       u32 empty, bool constant_b, bool loads) {
     const u32 stages = (weight_tile.columns + kStageK - 1) / kStageK;
     const bool early = blockIdx.y * gridDim.x + blockIdx.x < num_sms() * kBlocksPerSm;
-    griddepcontrol_launch_dependents();
     if (loads && elect_one_sync()) {
       prefetch_tensormap(weight_tile.weight_map);
       if (early && !constant_b) prefetch_stages(weight_tile, min(kPrefetchedStages, stages));

@@ -36,6 +36,7 @@ __device__ __forceinline__ void expand_tokens(u32* output, const u8* data, const
                                               u32 columns) {
   const u32 groups = (columns + kGroupK - 1) / kGroupK;
   const u32 k_atoms = scale_atoms(columns);
+  griddepcontrol_wait();
   griddepcontrol_launch_dependents();
   const u64 items = static_cast<u64>(rows) * groups * 16;
   for (u64 item = static_cast<u64>(blockIdx.x) * blockDim.x + threadIdx.x; item < items;

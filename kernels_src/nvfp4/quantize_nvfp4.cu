@@ -24,9 +24,9 @@ extern "C" __global__ void __launch_bounds__(cukiln::nvfp4::kQuantizeThreads,
   using namespace cukiln::nvfp4;
   const RowSource source{input, row_stride};
   const TensorScale tensor{encode_scale, rcp_rn(encode_scale)};
-  griddepcontrol_launch_dependents();
   prefetch_tiles(source, rows, columns);
   griddepcontrol_wait();
+  griddepcontrol_launch_dependents();
   quantize_tiles(data, scales, source, rows, columns, tensor);
 }
 static_assert(cukiln::kIsSame<decltype(quantize_nvfp4), cukiln::signatures::QuantizeNvfp4>);

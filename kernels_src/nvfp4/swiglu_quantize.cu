@@ -31,9 +31,9 @@ extern "C" __global__ void __launch_bounds__(cukiln::nvfp4::kQuantizeThreads, 2)
   using namespace cukiln;
   using namespace cukiln::nvfp4;
   const SwiGluSource source{input, row_stride, columns, layout, SwiGlu::of(limit, alpha, beta)};
-  griddepcontrol_launch_dependents();
   prefetch_tiles(source, rows, columns);
   griddepcontrol_wait();
+  griddepcontrol_launch_dependents();
   quantize_tiles(data, scales, source, rows, columns, {global_scale[kEncode], global_scale[kDecode]});
 }
 static_assert(cukiln::kIsSame<decltype(swiglu_quantize_from_buffer),

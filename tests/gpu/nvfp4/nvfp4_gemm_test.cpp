@@ -11,6 +11,7 @@
 #include "gpu/nvfp4/reference.hpp"
 #include "gpu/support/device.hpp"
 #include "gpu/support/loader.hpp"
+#include "gpu/support/test_loader.hpp"
 
 namespace cukiln::testing {
 namespace {
@@ -330,6 +331,58 @@ TEST_CASE_FIXTURE(Fixture, "a GEMM that starts early waits for what the kernel b
     CAPTURE(m);
     const DeviceMatrix a(random_matrix(m, 7168, 1, random));
     check_early(a, b, a, {.constant_b = true});
+  }
+}
+
+TEST_CASE_FIXTURE(Fixture,
+                  "a GEMM waits for weights that a kernel far before it in a chain writes") {
+  // It lets the next kernel start and writes a tenth of a millisecond later.
+  auto kernel = shipped_loader().get(module_of("write_late", R"(
+extern "C" __global__ void write_late(uint4* to, const uint4* from, unsigned count) {
+  asm volatile("griddepcontrol.launch_dependents;");
+  for (const long long end = clock64() + 200000; clock64() < end;) {
+  }
+  for (unsigned i = threadIdx.x; i < count; i += blockDim.x) to[i] = from[i];
+})"),
+                                     "write_late");
+  REQUIRE_MESSAGE(kernel, kernel.error().message());
+  const auto write_late = TypedKernel<void*, const void*, unsigned>::create(*kernel);
+  REQUIRE(write_late);
+  const auto amax = create<nvfp4::ComputeGlobalScale>();
+  const auto quantize = create<nvfp4::Quantize>();
+  const AmaxWorkspace amax_workspace(amax.workspace_bytes());
+  constexpr std::size_t kN = 1024;
+  constexpr std::size_t kK = 7168;
+  DeviceMatrix b(random_matrix(kN, kK, 1, random));
+  const DeviceBuffer<std::uint8_t> weights(b.data.download());
+  for (const std::size_t m : {1, 16, 32, 64}) {
+    CAPTURE(m);
+    const DeviceBuffer<std::uint16_t> input(random_bf16(Kind::normal, m * kK, random));
+    const DeviceBuffer<nvfp4::GlobalScale> scale(1);
+    const QuantizedBuffers a(static_cast<std::int64_t>(m), kK);
+    DeviceBuffer<std::uint16_t> early(m * kN);
+    DeviceBuffer<std::uint16_t> late(m * kN);
+    const auto space = workspace(m, kN, kK);
+    const auto multiply_into = [&](std::uint16_t* output) {
+      require_ok(gemm.launch(stream, bf16(output, m, kN), a.view(scale), b.view(), view(space),
+                             {.constant_b = true}));
+    };
+    const MatrixView x = bf16(input.data(), m, kK);
+    for (int i = 0; i < 4; ++i) {
+      b.data.fill_bytes(0x22, stream);
+      stream.synchronize();
+      require_ok(write_late->launch(stream, {{1}, {1024}}, b.data.data(), weights.data(),
+                                    static_cast<unsigned>(weights.bytes() / 16)));
+      require_ok(amax.launch(stream, scale.data(), x, amax_workspace));
+      require_ok(quantize.launch(stream, a.view(scale), x));
+      for (int j = 0; j < i; ++j) {
+        require_ok(amax.launch(stream, scale.data(), x, amax_workspace));
+      }
+      multiply_into(early.data());
+      stream.synchronize();
+      multiply_into(late.data());
+      CHECK(early.download() == late.download());
+    }
   }
 }
 
