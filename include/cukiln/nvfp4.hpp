@@ -73,8 +73,14 @@ constexpr std::size_t scale_offset(std::size_t row, std::size_t block,
          block % 4;
 }
 
-/// The scale of a whole matrix: encode = 2688 / amax, decode = amax / 2688; both 1 when amax is 0.
-/// Lies in device memory, 4-byte aligned, except where a function takes it by value.
+/// The largest block scale, 448, times the largest element, 6: the value that a global scale maps
+/// amax to, unless a smaller divisor is given.
+inline constexpr float kMaxDivisor = 2688.0f;
+/// From here on decode = amax / divisor is finite for every finite amax.
+inline constexpr float kMinDivisor = 1.0f;
+
+/// The scale of a whole matrix: encode = divisor / amax, decode = amax / divisor; both 1 when amax
+/// is 0. Lies in device memory, 4-byte aligned, except where a function takes it by value.
 struct GlobalScale {
   float encode = 1.0f;
   float decode = 1.0f;
@@ -114,7 +120,8 @@ struct Workspace {
 ///
 /// Shapes: input bf16 [rows, columns], any row stride and alignment.
 /// Workspace: `workspace_bytes()`, 4-byte aligned, zeroed once; every launch leaves it zero.
-/// Concurrent launches that share one may never end.
+/// Concurrent launches that share one may compute a wrong scale, or fail with
+/// CUDA_ERROR_LAUNCH_FAILED after some ten seconds.
 /// NaN: any NaN makes the scale NaN; an infinity without a NaN makes it {1, 1}.
 /// Source: TransformerEngine's NVFP4 recipe, exact formula.
 class CUKILN_API ComputeGlobalScale {
@@ -126,11 +133,18 @@ class CUKILN_API ComputeGlobalScale {
 
   Result<void> launch(Stream stream, GlobalScale* scale, const MatrixView& input,
                       const Workspace& workspace) const noexcept;
+  /// `divisor`: the value that amax is mapped to, kMinDivisor to kMaxDivisor. A smaller one than
+  /// kMaxDivisor leaves room above the block scale of amax: 256 · 6 for "four over six".
+  Result<void> launch(Stream stream, GlobalScale* scale, const MatrixView& input,
+                      const Workspace& workspace, float divisor) const noexcept;
 
   /// Also writes row_amax, f32 [rows]: max |x| of each row; NaN where the row has one, 0 where it
   /// is empty.
   Result<void> launch_by_row(Stream stream, GlobalScale* scale, const MutableVectorView& row_amax,
                              const MatrixView& input, const Workspace& workspace) const noexcept;
+  Result<void> launch_by_row(Stream stream, GlobalScale* scale, const MutableVectorView& row_amax,
+                             const MatrixView& input, const Workspace& workspace,
+                             float divisor) const noexcept;
 
  private:
   cukiln::detail::LaunchDevice device_;
@@ -227,7 +241,8 @@ class CUKILN_API DeinterleaveQuantize {
 /// quantised with a scale of its own, and y is never written. The shipped kernel is
 /// `swiglu_amax_gsa`.
 ///
-/// Shapes and alignment as in `DeinterleaveQuantize`; workspace and NaN as in `ComputeGlobalScale`.
+/// Shapes and alignment as in `DeinterleaveQuantize`; workspace, NaN and divisor as in
+/// `ComputeGlobalScale`.
 class CUKILN_API ComputeSwiGluGlobalScale {
  public:
   static Result<ComputeSwiGluGlobalScale> create(KernelLoader& loader, int device);
@@ -238,6 +253,9 @@ class CUKILN_API ComputeSwiGluGlobalScale {
   Result<void> launch(Stream stream, GlobalScale* scale, const MatrixView& input,
                       GateUpLayout layout, const SwiGlu& activation,
                       const Workspace& workspace) const noexcept;
+  Result<void> launch(Stream stream, GlobalScale* scale, const MatrixView& input,
+                      GateUpLayout layout, const SwiGlu& activation, const Workspace& workspace,
+                      float divisor) const noexcept;
 
  private:
   cukiln::detail::LaunchDevice device_;

@@ -1,14 +1,15 @@
 // amax_gsa: the NVFP4 global scale of a bf16 tensor, in one launch.
 // amax_gsa_by_row: the same, and the amax of each row.
 //
-// What: amax = max |x|; global_scale = {encode, decode}, encode = min(2688 / amax, FLT_MAX),
+// What: amax = max |x|; global_scale = {encode, decode}, encode = min(divisor / amax, FLT_MAX),
 //   decode = 1 / encode. Both are 1 when amax is 0. row_amax[r] = max |x| of row r.
 // Shapes: input bf16 [rows, columns], row_stride in elements; global_scale two floats; row_amax
 //   f32 [rows].
 // Alignment: input 2 bytes, global_scale and row_amax 4. Segments that start on 16 bytes are read by
 //   16-byte vectors.
 // Limits: rows * ceil(columns / 1024) below 2^31, or rows * columns below 2^41 if dense. An empty
-//   tensor has amax 0. Both sizes below 2^31.
+//   tensor has amax 0. Both sizes below 2^31. divisor from 1 to 2688, the largest value that a block scale
+//   times an element can be.
 // NaN and inf: any NaN makes both scales NaN, so that every GEMM scaled by them returns NaN. An
 //   infinity without a NaN makes both 1, as TransformerEngine does; quantisers then saturate it.
 //   row_amax is NaN for a row with a NaN, else infinite for one with an infinity.
@@ -16,7 +17,8 @@
 //   (amax_gsa_by_row: a row), so a thread block has work for each 16384 elements (16 rows). No dynamic
 //   shared memory. Supports programmatic dependent launch.
 // Workspace: a 32-bit word for each thread block, zeroed once by the caller and left zero by every launch.
-//   One workspace for each stream: overlapping launches that share one may hang.
+//   One workspace for each stream: overlapping launches that share one may trap after some ten seconds, or
+//   write a wrong scale.
 // Determinism: an integer maximum; neither the grid nor the order of thread blocks matters.
 // Source: TransformerEngine, NVFP4 recipe, for the scale.
 #include "amax.cuh"
@@ -82,7 +84,7 @@ struct Segment {
 extern "C" __global__ void __launch_bounds__(cukiln::nvfp4::kAmaxThreads,
                                              cukiln::nvfp4::kAmaxBlocksPerSm)
     amax_gsa(float* global_scale, const cukiln::u16* input, cukiln::u32 rows, cukiln::u32 columns,
-             cukiln::i64 row_stride, cukiln::u32* workspace) {
+             cukiln::i64 row_stride, cukiln::u32* workspace, float divisor) {
   using namespace cukiln;
   using namespace cukiln::nvfp4;
   const u32 lane = threadIdx.x % 32;
@@ -110,14 +112,15 @@ extern "C" __global__ void __launch_bounds__(cukiln::nvfp4::kAmaxThreads,
   for (; index < segments; index += gridDim.x * kAmaxWarps) {
     magnitudes = max_magnitude_bf16x2(magnitudes, segment_of(index).magnitudes(lane));
   }
-  write_global_scale(global_scale, workspace, magnitudes);
+  write_global_scale(global_scale, workspace, magnitudes, divisor);
 }
 static_assert(cukiln::kIsSame<decltype(amax_gsa), cukiln::signatures::AmaxGsa>);
 
 extern "C" __global__ void __launch_bounds__(cukiln::nvfp4::kAmaxThreads,
                                              cukiln::nvfp4::kAmaxBlocksPerSm)
     amax_gsa_by_row(float* global_scale, float* row_amax, const cukiln::u16* input, cukiln::u32 rows,
-                    cukiln::u32 columns, cukiln::i64 row_stride, cukiln::u32* workspace) {
+                    cukiln::u32 columns, cukiln::i64 row_stride, cukiln::u32* workspace,
+                    float divisor) {
   using namespace cukiln;
   using namespace cukiln::nvfp4;
   const u32 lane = threadIdx.x % 32;
@@ -136,6 +139,6 @@ extern "C" __global__ void __launch_bounds__(cukiln::nvfp4::kAmaxThreads,
     if (lane == 0) row_amax[row] = __uint_as_float(row_magnitude);
     amax = max(amax, row_magnitude);
   }
-  write_global_scale(global_scale, workspace, amax);
+  write_global_scale(global_scale, workspace, amax, divisor);
 }
 static_assert(cukiln::kIsSame<decltype(amax_gsa_by_row), cukiln::signatures::AmaxGsaByRow>);

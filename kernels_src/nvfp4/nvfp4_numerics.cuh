@@ -1,11 +1,11 @@
 // NVFP4 arithmetic: global scale, block scale, rounding to E2M1. Shared by all kernels that quantise.
 //
-//   encode     = min(2688 / amax, FLT_MAX), or 1 when amax is 0 or infinite; decode = 1 / encode
+//   encode     = min(divisor / amax, FLT_MAX), or 1 when amax is 0 or infinite; decode = 1 / encode
 //   scale byte = ue4m3_rn(block_amax * (encode * (1/6)))
 //   element    = e2m1_rn(x * min(1 / (float(scale byte) * decode), FLT_MAX))
 //
-// This is TransformerEngine's exact formula (2688 = 448 * 6, the largest UE4M3 and E2M1 values), except for
-// blocks whose scale byte is 0 or NaN (0x7F): all their elements become +0.
+// With divisor = 2688 = 448 * 6, the largest UE4M3 and E2M1 values, this is TransformerEngine's exact
+// formula, except for blocks whose scale byte is 0 or NaN (0x7F): all their elements become +0.
 //
 // Every rounding is PTX with .rn and without .ftz, so --use_fast_math, --ftz, --prec-div and --fmad change
 // no output byte. The two versions of encode_e2m1x8, cvt and FMA, agree on every finite and infinite value.
@@ -20,7 +20,6 @@ namespace cukiln {
 namespace nvfp4 {
 
 constexpr u32 kNanScaleByte = 0x7F;
-constexpr float kGlobalScaleNumerator = 2688.0f;
 constexpr float kFloatMax = 3.402823466385288598e38f;
 
 struct GlobalScale {
@@ -103,8 +102,9 @@ __device__ __forceinline__ u32 amax_of(const u32 (&pairs)[8]) {
   return larger_half(magnitudes);
 }
 
-__device__ __forceinline__ GlobalScale global_scale_of(float amax) {
-  const float encode = min_nan(div_rn(kGlobalScaleNumerator, amax), kFloatMax);
+// `divisor`: 1 to 2688. From 1 on decode is finite for every finite bf16 amax.
+__device__ __forceinline__ GlobalScale global_scale_of(float amax, float divisor) {
+  const float encode = min_nan(div_rn(divisor, amax), kFloatMax);
   // Compared by bits: a float comparison would flush a subnormal amax under --ftz.
   if (__float_as_uint(amax) == 0 || __float_as_uint(encode) == 0) return {1.0f, 1.0f};
   return {encode, rcp_rn(encode)};

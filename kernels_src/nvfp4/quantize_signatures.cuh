@@ -13,8 +13,9 @@ using AmaxGsa = void(
     u32 rows,
     u32 columns,
     i64 row_stride,
-    u32* workspace);      // one u32 for each thread block; zero before the first launch, left zero by every
+    u32* workspace,       // one u32 for each thread block; zero before the first launch, left zero by every
                           // launch; not shared by streams
+    float divisor);       // encode = divisor / amax; 1 to 2688, which TransformerEngine's formula has
 
 using AmaxGsaByRow = void(
     float* global_scale,  // out, {encode, decode}
@@ -23,7 +24,8 @@ using AmaxGsaByRow = void(
     u32 rows,
     u32 columns,
     i64 row_stride,
-    u32* workspace);      // as of `amax_gsa`
+    u32* workspace,       // as of `amax_gsa`
+    float divisor);       // as of `amax_gsa`
 
 using QuantizeNvfp4 = void(
     u8* data,            // out, 8-byte aligned
@@ -75,7 +77,8 @@ using SwigluAmaxGsa = void(
     float limit,          // > 0, inf for none
     float alpha,
     float beta,
-    u32* workspace);      // as of `amax_gsa`
+    u32* workspace,       // as of `amax_gsa`
+    float divisor);       // as of `amax_gsa`
 
 }  // namespace signatures
 }  // namespace cukiln

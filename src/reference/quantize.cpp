@@ -47,13 +47,13 @@ const std::uint16_t* up_of(const std::uint16_t* row, std::int64_t column, std::i
 
 }  // namespace
 
-nvfp4::GlobalScale compute_global_scale(const MatrixView& input) {
+nvfp4::GlobalScale compute_global_scale(const MatrixView& input, float divisor) {
   std::uint16_t largest = 0;
   for (std::int64_t row = 0; row < input.rows; ++row) {
     largest = std::max(largest, largest_magnitude(row_of(input, row), input.columns));
   }
   const float amax = float_of_bf16(largest);
-  const float encode = min_nan(2688.0f / amax, kFloatMax);
+  const float encode = min_nan(divisor / amax, kFloatMax);
   if (amax == 0.0f || encode == 0.0f) {
     return {1.0f, 1.0f};
   }

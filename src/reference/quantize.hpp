@@ -9,7 +9,8 @@
 /// and for hosts without a GPU. Views are of host memory. Arguments are not checked.
 namespace cukiln::reference {
 
-nvfp4::GlobalScale compute_global_scale(const MatrixView& input);
+nvfp4::GlobalScale compute_global_scale(const MatrixView& input,
+                                        float divisor = nvfp4::kMaxDivisor);
 
 /// Writes packed data and block scales as `nvfp4::Quantize` does, padding included. Reads
 /// `*output.global_scale`.

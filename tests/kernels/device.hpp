@@ -81,6 +81,7 @@ inline Group cluster;
 inline std::vector<unsigned> arrivals;  // the cluster's round in which each thread arrived
 inline std::vector<std::uint64_t> exchanged;
 inline const std::function<void()>* body;
+inline bool trapped;  // the latest launch ended in a trap
 
 // Shared memory: the running thread block's is where the variables are, the others' are aside.
 inline std::vector<char> shared_memory;  // as long as the section: given by who has one
@@ -157,6 +158,7 @@ inline void launch(Index grid, unsigned thread_count, const std::function<void()
   gridDim = grid;
   body = &kernel;
   block_threads = thread_count;
+  trapped = false;
   for (unsigned index = 0; index < grid.x * grid.y; index += cluster_blocks) {
     start_cluster(cluster_blocks);
     running = 0;
@@ -167,6 +169,7 @@ inline void launch(Index grid, unsigned thread_count, const std::function<void()
         const Group* const group = threads[i].waits_for;
         if (threads[i].ended) continue;
         if (group == nullptr || group->round != threads[i].round) resume(i);
+        if (trapped) return;
         left += !threads[i].ended;
       }
     }
@@ -192,6 +195,11 @@ T among_lanes(T value, Use use) {
 }
 
 }  // namespace device
+
+inline void __trap() {
+  device::trapped = true;
+  swapcontext(&device::threads[device::running].context, &device::scheduler);
+}
 
 inline void __syncthreads() { device::wait(device::own_block()); }
 template <class T>

@@ -18,23 +18,35 @@ constexpr unsigned kThreads = 512;
 extern "C" {
 
 void run_amax(unsigned grid, float* global_scale, float* row_amax, const u16* input, u32 rows,
-              u32 columns, i64 row_stride, u32* workspace) {
+              u32 columns, i64 row_stride, u32* workspace, float divisor) {
   device::launch(grid, kThreads, [=] {
     if (row_amax == nullptr) {
-      amax_gsa(global_scale, input, rows, columns, row_stride, workspace);
+      amax_gsa(global_scale, input, rows, columns, row_stride, workspace, divisor);
     } else {
-      amax_gsa_by_row(global_scale, row_amax, input, rows, columns, row_stride, workspace);
+      amax_gsa_by_row(global_scale, row_amax, input, rows, columns, row_stride, workspace, divisor);
     }
   });
 }
 
 void run_swiglu_amax(unsigned grid, float* global_scale, const u16* input, u32 rows, u32 columns,
                      i64 row_stride, u32 layout, float limit, float alpha, float beta,
-                     u32* workspace) {
+                     u32* workspace, float divisor) {
   device::launch(grid, kThreads, [=] {
     swiglu_amax_gsa(global_scale, input, rows, columns, row_stride, layout, limit, alpha, beta,
-                    workspace);
+                    workspace, divisor);
   });
+}
+
+// The last of `grid` thread blocks alone, as if the words of the others had been reset. True if it
+// traps.
+bool run_amax_without_others(unsigned grid, float* global_scale, const u16* input, u32 columns,
+                             u32* workspace) {
+  device::launch(grid, kThreads, [=] {
+    if (blockIdx.x + 1 == grid) {
+      amax_gsa(global_scale, input, 1, columns, columns, workspace, 2688);
+    }
+  });
+  return device::trapped;
 }
 
 void run_quantize(unsigned grid, u8* data, u8* scales, const u16* input, const float* global_scale,

@@ -61,11 +61,11 @@ def e2m1_bits(values: np.ndarray) -> np.ndarray:
     return np.clip(values, -6, 6).astype(E2M1).view(np.uint8) & 15
 
 
-def global_scale(x: np.ndarray) -> tuple[F32, F32]:
+def global_scale(x: np.ndarray, divisor: F32 = F32(2688)) -> tuple[F32, F32]:
     amax = np.abs(x).max(initial=0) if not np.isnan(x).any() else F32("nan")
     if amax == 0 or np.isinf(amax):
         return F32(1), F32(1)
-    encode = F32(np.minimum(F32(2688) / amax, FLT_MAX))
+    encode = F32(np.minimum(divisor / amax, FLT_MAX))
     return encode, F32(1) / encode
 
 
@@ -243,18 +243,39 @@ class Quantizers(unittest.TestCase):
 
     def test_amax_gsa_and_its_rows(self):
         shapes = ((1, 16, 16, 1), (7, 48, 48, 3), (5, 1040, 1048, 2), (40, 2064, 2064, 4))
+        divisors = itertools.cycle((F32(2688), F32(1536), F32(448), F32(1)))
         for (rows, columns, stride, grid), by_row in itertools.product(shapes, (False, True)):
-            for name, x in matrices(rows, columns, self.random):
+            for (name, x), divisor in zip(matrices(rows, columns, self.random), divisors, strict=False):
                 x = exact(x)
                 scale, workspace = np.zeros(2, F32), np.zeros(grid, np.uint32)
                 row_amax = np.full(rows, -1, F32)
                 self.sm_90("amax", u32(grid), scale, row_amax if by_row else None, spread(x, stride),
-                           u32(rows), u32(columns), np.int64(stride), workspace)  # fmt: skip
-                what = (rows, columns, name, by_row)
-                np.testing.assert_array_equal(scale, np.array(global_scale(x), F32), str(what))
+                           u32(rows), u32(columns), np.int64(stride), workspace, divisor)  # fmt: skip
+                what = (rows, columns, name, by_row, divisor)
+                np.testing.assert_array_equal(scale, np.array(global_scale(x, divisor), F32), str(what))
                 self.assertFalse(workspace.any(), what)
                 if by_row:
                     np.testing.assert_array_equal(row_amax, np.abs(x).max(-1), str(what))
+
+    def test_decode_is_finite_for_every_divisor(self):
+        for amax, divisor in itertools.product((0x7F7F, 0x0001), (F32(1), F32(2688))):
+            scale = np.zeros(2, F32)
+            self.sm_90("amax", u32(1), scale, None, np.array([amax], np.uint16), u32(1), u32(1), np.int64(1),
+                       np.zeros(1, np.uint32), divisor)  # fmt: skip
+            self.assertTrue((np.isfinite(scale) & (scale > 0)).all(), (amax, divisor, scale))
+
+    def test_an_amax_that_never_comes_is_a_trap_and_no_hang(self):
+        without_others = self.sm_90.library.run_amax_without_others
+        without_others.restype = ctypes.c_bool
+        scale, x, workspace = np.zeros(2, F32), np.ones(64, np.uint16), np.zeros(2, np.uint32)
+        arguments = [ctypes.c_void_p(scale.ctypes.data), ctypes.c_void_p(x.ctypes.data), ctypes.c_uint32(64),
+                     ctypes.c_void_p(workspace.ctypes.data)]  # fmt: skip
+        self.assertTrue(without_others(2, *arguments))
+        self.assertEqual(list(scale), [0, 0])
+        self.assertFalse(without_others(1, *arguments))
+        workspace[0] = 0x40000001  # what another thread block writes for an amax of 2
+        self.assertFalse(without_others(2, *arguments))
+        self.assertEqual((scale[0], workspace[0]), (1344, 0))
 
     def test_deinterleave_quantises_gate_and_up_side_by_side(self):
         for rows, columns in ((1, 16), (129, 48), (5, 208), (130, 32), (64, 64)):
@@ -279,11 +300,12 @@ class Quantizers(unittest.TestCase):
             stride = np.int64(2 * columns + 8)
             laid = spread(lay(gate, up, layout), stride)
             clamped = [F32(value) for value in activation]
+            divisor = F32(2688 if layout == 0 else 1536)
             scale, workspace = np.zeros(2, F32), np.zeros(2, np.uint32)
             self.sm_90("swiglu_amax", u32(2), scale, laid, u32(rows), u32(columns), stride, u32(layout),
-                       *clamped, workspace)  # fmt: skip
+                       *clamped, workspace, divisor)  # fmt: skip
             # float against double: now and then another bf16, never more.
-            np.testing.assert_allclose(scale[0], global_scale(y)[0], rtol=0.004)
+            np.testing.assert_allclose(scale[0], global_scale(y, divisor)[0], rtol=0.004)
             packed, scales = quantize(y, *scale)
             data, given = np.full_like(packed, 0xA5), np.full_like(scales, 0xA5)
             self.sm_90("swiglu_quantize", u32(3), data, given, laid, scale, u32(rows), u32(columns), stride,

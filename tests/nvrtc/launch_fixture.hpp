@@ -23,7 +23,8 @@ T* address(std::uintptr_t value) {
 
 /// A loader for one device.
 struct LaunchFixture : LoaderFixture {
-  explicit LaunchFixture(int capability) : opened(open(options_for(capability))) {}
+  explicit LaunchFixture(int capability, int num_sms = 148)
+      : opened(open(options_for(capability, num_sms))) {}
   ~LaunchFixture() {
     using Pop = CUresult (*)(CUcontext*);
     CUcontext context = nullptr;
@@ -49,8 +50,9 @@ struct LaunchFixture : LoaderFixture {
   Opened opened;
 
  private:
-  LoaderOptions options_for(int capability) {
+  LoaderOptions options_for(int capability, int num_sms) {
     fake.set_capability(0, capability);
+    fake.set_num_sms(num_sms);
     fake.read_parameters(1);
     LoaderOptions options = loader_options();
     options.cuda_library = fake.path;

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the launchers of the quantisers do and refuse: kernels compiled by the real NVRTC, on a fake
 // driver that runs nothing.
+#include <cmath>
+#include <cstring>
 #include <string>
 
 #include <doctest/doctest.h>
@@ -72,6 +74,82 @@ TEST_CASE_FIXTURE(AmaxFixture,
         "an empty ComputeGlobalScale: make it with ComputeGlobalScale::create");
   CHECK(ComputeGlobalScale().workspace_bytes() == 0);
   CHECK(fake.launches() == before);
+}
+
+TEST_CASE_FIXTURE(AmaxFixture, "a global scale takes the divisors that NVFP4 can hold") {
+  const auto launched = [&](float divisor) {
+    return amax.launch(nullptr, scale, input(3, 1024), workspace, divisor);
+  };
+  const auto passed = [&] {  // the last parameter
+    const FakeLaunch last = fake.last_launch();
+    float value = 0;
+    std::memcpy(&value, last.arguments + last.argument_bytes - sizeof value, sizeof value);
+    return value;
+  };
+  REQUIRE(amax.launch(nullptr, scale, input(3, 1024), workspace));
+  CHECK(passed() == 2688);
+  for (const float divisor : {1.0f, 1536.0f, 2688.0f}) {
+    REQUIRE(launched(divisor));
+    CHECK(passed() == divisor);
+  }
+  const MutableVectorView row_amax(DataType::f32, address<void>(0x6000), 3);
+  REQUIRE(amax.launch_by_row(nullptr, scale, row_amax, input(3, 1024), workspace, 448));
+  CHECK(passed() == 448);
+  const auto swiglu = made<ComputeSwiGluGlobalScale>();
+  const auto launched_swiglu = [&](float divisor) {
+    return swiglu.launch(nullptr, scale, input(3, 1024), GateUpLayout::pairs, {}, workspace,
+                         divisor);
+  };
+  REQUIRE(launched_swiglu(1792));
+  CHECK(passed() == 1792);
+  REQUIRE(swiglu.launch(nullptr, scale, input(3, 1024), GateUpLayout::pairs, SwiGlu(), workspace));
+  CHECK(passed() == 2688);
+
+  const std::size_t before = fake.launches();
+  CHECK(refusal(launched(2689)) ==
+        "divisor is 2689; a number from 1 to 2688 is expected: the value that amax is scaled to, "
+        "at most the largest block scale, 448, times the largest element, 6");
+  for (const float divisor : {0.0f, -6.0f, 0.99f, std::nanf(""), HUGE_VALF}) {
+    CAPTURE(divisor);
+    CHECK(refusal(launched(divisor)).rfind("divisor is ", 0) == 0);
+    CHECK(refusal(launched_swiglu(divisor)).rfind("divisor is ", 0) == 0);
+    CHECK(refusal(amax.launch_by_row(nullptr, scale, row_amax, input(3, 1024), workspace, divisor))
+              .rfind("divisor is ", 0) == 0);
+  }
+  CHECK(fake.launches() == before);
+}
+
+TEST_CASE("grids follow from the SMs of the device") {
+  struct Device {
+    int num_sms;
+    unsigned amax_blocks;      // for [2304, 7168]: 1008, or two waves
+    unsigned quantise_blocks;  // of 2016 tiles
+  };
+  // Four tiles each in one wave of 592 blocks; three each in two of 456; four each in two of 312.
+  for (const Device device :
+       {Device{148, 1008, 504}, Device{114, 912, 672}, Device{78, 624, 504}}) {
+    CAPTURE(device.num_sms);
+    const testing::LaunchFixture fixture(90, device.num_sms);
+    const auto grid = [&] { return fixture.fake.last_launch().grid[0]; };
+    const std::size_t wave = kBlocksPerSm * static_cast<std::size_t>(device.num_sms);
+    GlobalScale* const scale = address<GlobalScale>(0x3000);
+    const Workspace workspace{address<void>(0x5000), 2 * wave * 4};
+    const MatrixView input(DataType::bf16, address<const std::uint16_t>(0x4000), 2304, 7168);
+
+    const auto amax = fixture.made<ComputeGlobalScale>();
+    CHECK(amax.workspace_bytes() == 2 * wave * 4);
+    REQUIRE(amax.launch(nullptr, scale, input, workspace));
+    CHECK(grid() == device.amax_blocks);
+    const auto swiglu = fixture.made<ComputeSwiGluGlobalScale>();
+    CHECK(swiglu.workspace_bytes() == wave * 4);
+    REQUIRE(swiglu.launch(nullptr, scale, input, GateUpLayout::halves, SwiGlu(), workspace));
+    CHECK(grid() == wave);
+    const auto quantize = fixture.made<Quantize>();
+    REQUIRE(quantize.launch(
+        nullptr, {address<std::uint8_t>(0x1000), address<std::uint8_t>(0x2000), scale, 2304, 7168},
+        input));
+    CHECK(grid() == device.quantise_blocks);
+  }
 }
 
 TEST_CASE_FIXTURE(QuantizeFixture, "a quantiser's grid follows from the device") {

@@ -179,6 +179,14 @@ def test_functions_of_shipped_modules_take_and_return_tensors(cuda, arguments):
     assert module.quantize_nvfp4_from_buffer.name == "quantize_nvfp4_from_buffer"
     assert cukiln.get_cuda_module(*arguments) is module
 
+    for given in (module.fused_amax_quantize_nvfp4(x), module.fused_amax_quantize_nvfp4(x, 2688.0)):
+        assert all(map(torch.equal, given, (codes, scales, gsa)))
+    *_, halved = module.fused_amax_quantize_nvfp4(x=x, divisor=1344.0)
+    assert halved.equal(gsa * torch.tensor([0.5, 2.0]))
+    assert "fused_amax_quantize_nvfp4" in dir(module) and len(module) == 2
+    with pytest.raises(AttributeError, match="has no kernel 'fused_amax_quantize'; it has: deint"):
+        module.fused_amax_quantize  # noqa: B018
+
 
 def test_every_operator_of_a_shipped_kernel_is_there():
     for kernel in cukiln._modules._OPERATORS:
@@ -198,6 +206,8 @@ def test_a_gpu_tensor_makes_the_operators_kernels_ready(cuda, monkeypatch):
     assert made == []
     amax(type("OnGpu", (), {"is_cuda": True})())
     assert made == ["ready"]
+    amax(x=type("OnGpu", (), {"is_cuda": True})())
+    assert made == ["ready", "ready"]
 
 
 def test_a_file_that_only_has_a_shipped_name_is_an_ordinary_kernel(cuda, tmp_path):

@@ -33,12 +33,12 @@ def bf16(values: np.ndarray) -> np.ndarray:
     return torch.from_numpy(np.ascontiguousarray(values, F32)).bfloat16().float().numpy()
 
 
-def global_scale(x: np.ndarray) -> np.ndarray:
+def global_scale(x: np.ndarray, divisor: float = 2688) -> np.ndarray:
     amax = F32(np.nan) if np.isnan(x).any() else np.abs(x).max(initial=0)
     if amax == 0 or np.isinf(amax):
         return np.array([1, 1], F32)
     with np.errstate(over="ignore"):
-        encode = np.minimum(F32(2688) / amax, FLT_MAX)
+        encode = np.minimum(F32(divisor) / amax, FLT_MAX)
     return np.array([encode, F32(1) / encode], F32)
 
 

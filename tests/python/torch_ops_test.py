@@ -61,6 +61,24 @@ def test_quantisers_give_the_bytes_of_the_definition(name, x):
         np.testing.assert_array_equal(given.numpy(), wanted)
 
 
+@pytest.mark.parametrize("divisor", [2688.0, 1536.0, 6.0, 1.0])
+def test_a_divisor_is_what_the_global_scale_maps_amax_to(divisor):
+    x = matrix(130, 96)
+    gsa = ops.amax_gsa(x, divisor)
+    np.testing.assert_array_equal(gsa.numpy(), global_scale(numbers(x), divisor))
+    torch.testing.assert_close(x.abs().max().float() * gsa[0], torch.tensor(divisor))
+    y = swiglu(numbers(x[:, :48]), numbers(x[:, 48:]), math.inf, 1.0, 0.0)
+    np.testing.assert_array_equal(
+        ops.swiglu_amax_gsa(x, math.inf, divisor=divisor).numpy(), global_scale(y, divisor)
+    )
+    codes, scales, own = ops.fused_amax_quantize_nvfp4(x, divisor)
+    assert own.equal(gsa)
+    for given, wanted in zip(
+        (codes, scales), laid_out(*quantize(numbers(x), gsa.numpy())), strict=True
+    ):
+        np.testing.assert_array_equal(given.numpy(), wanted)
+
+
 @pytest.mark.parametrize("shape", [(0, 32), (1, 16), (127, 48), (129, 64), (300, 208)])
 def test_quantisers_fill_scales_up_to_whole_atoms(shape):
     x = matrix(*shape)
@@ -227,6 +245,11 @@ X = matrix(4, 64)
         (lambda r, m: ops.linear_gemm(matrix(64, 64).t(), r, 48), "contiguous"),
         (lambda r, m: ops.linear_gemm(matrix(4, 72)[:, 1:65], r, 48), r"x.clone\(\)"),
         (lambda r, m: ops.amax_gsa(X.half()), "float16"),
+        (lambda r, m: ops.amax_gsa(X, 2688.1), "divisor is 2688.1; a number from 1 to 2688 is expec"),
+        (lambda r, m: ops.amax_gsa(X, math.nan), "divisor is nan"),
+        (lambda r, m: ops.swiglu_amax_gsa(X, 7.0, divisor=0.0), "divisor is 0"),
+        (lambda r, m: ops.fused_amax_quantize_nvfp4(X, math.inf), "divisor is inf"),
+        (lambda r, m: ops.fused_amax_quantize_nvfp4(matrix(2, 24)), "multiple of 16 columns"),
         (lambda r, m: ops.quantize_nvfp4(matrix(2, 24), 1.0), "multiple of 16 columns"),
         (lambda r, m: ops.quantize_nvfp4(matrix(2, 20), 1.0), "multiple of 16 columns"),
         (lambda r, m: ops.quantize_nvfp4(X, 0.0), "encode_scale is 0"),

@@ -36,12 +36,13 @@ def op_calls():
     return {
         "linear_gemm": lambda: (x, linear_runner(), 48),
         "moe_gemm": lambda: (x, *topk, moe_runner(*moe_weights()), 64),
-        "amax_gsa": lambda: (x,),
+        "amax_gsa": lambda: (x, 1536.0),
+        "fused_amax_quantize_nvfp4": lambda: (x, 1536.0),
         "quantize_nvfp4": lambda: (x, 3.5),
         "quantize_nvfp4_from_buffer": lambda: (x, gsa),
         "deinterleave_quantize_from_buffer": lambda: (x, gsa, True),
         "swiglu_quantize_from_buffer": lambda: (x, gsa, 7.0, 1.702, 1.0, True),
-        "swiglu_amax_gsa": lambda: (x, math.inf),
+        "swiglu_amax_gsa": lambda: (x, math.inf, 1.0, 0.0, False, 1536.0),
         "gemm": lambda: (*a.tensors(), *b.tensors(), matrix(1, 24)[0]),
         "quantize_weight_": lambda: (matrix(64, 96), *workspace(matrix(64, 96))),
         "linear_fwd": lambda: (

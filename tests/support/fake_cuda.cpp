@@ -118,6 +118,10 @@ FAKE_API void fake_cuda_set_capability(int device, int capability) {
                                last);
   settings.capabilities[device] = capability;
 }
+FAKE_API void fake_cuda_set_num_sms(int num_sms) {
+  const std::lock_guard lock(mutex);
+  settings.num_sms = num_sms;
+}
 FAKE_API void fake_cuda_set_version(int version) {
   const std::lock_guard lock(mutex);
   settings.version = version;

@@ -57,6 +57,7 @@ struct FakeCuda {
     resolve(most_at_once, "fake_cuda_most_at_once");
     resolve(set_devices, "fake_cuda_set_devices");
     resolve(set_capability, "fake_cuda_set_capability");
+    resolve(set_num_sms, "fake_cuda_set_num_sms");
     resolve(set_version, "fake_cuda_set_version");
     resolve(fail, "fake_cuda_fail");
     resolve(delay, "fake_cuda_delay");
@@ -88,6 +89,7 @@ struct FakeCuda {
   int (*most_at_once)(const char* function);    ///< calls that ran at the same time
   void (*set_devices)(int count);
   void (*set_capability)(int device, int capability);
+  void (*set_num_sms)(int num_sms);  ///< of every device; 148 unless set
   void (*set_version)(int version);
   void (*fail)(const char* function, CUresult result, int times);  ///< times -1: always
   void (*delay)(const char* function, int milliseconds);

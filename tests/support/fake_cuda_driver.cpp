@@ -166,7 +166,7 @@ FAKE_API CUresult cuDeviceGetAttribute(int* value, int attribute, CUdevice devic
     case kDeviceCapabilityMajor: *value = capability_of(device) / 10; return kCudaSuccess;
     case kDeviceCapabilityMinor: *value = capability_of(device) % 10; return kCudaSuccess;
     case kDeviceMaxSharedPerBlock: *value = 49152; return kCudaSuccess;
-    case kDeviceMultiprocessors: *value = kMultiprocessors; return kCudaSuccess;
+    case kDeviceMultiprocessors: *value = settings.num_sms; return kCudaSuccess;
     case kDeviceMaxSharedPerBlockOptin: *value = kSharedOptin; return kCudaSuccess;
     default: *value = 0; return kCudaInvalidValue;
   }

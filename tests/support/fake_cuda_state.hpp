@@ -42,7 +42,6 @@ namespace cukiln::testing::fake {
 inline constexpr int kMostDevices = 16;
 inline constexpr int kStaticShared = 1024;
 inline constexpr int kSharedOptin = 232448;
-inline constexpr int kMultiprocessors = 148;
 inline constexpr int kKeptLaunches = 16;
 
 struct Function {
@@ -58,6 +57,7 @@ struct Function {
 struct Settings {
   int devices = 1;
   std::vector<int> capabilities = {90};
+  int num_sms = 148;
   int version = 13000;
   std::optional<std::vector<std::string>> kernels;
   std::map<std::string, std::vector<std::size_t>, std::less<>> parameters;

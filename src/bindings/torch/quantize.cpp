@@ -57,20 +57,21 @@ nvfp4::MutableQuantizedMatrix Quantized::view(const Tensor& global_scale) const 
           global_scale.data<const nvfp4::GlobalScale>(), rows, columns};
 }
 
-void write_global_scale(const Tensor& global_scale, const Tensor& x, const MatrixView& matrix) {
+void write_global_scale(const Tensor& global_scale, const Tensor& x, const MatrixView& matrix,
+                        float divisor) {
   auto* const scale = global_scale.data<nvfp4::GlobalScale>();
   if (!x.is_cuda()) {
-    *scale = reference::compute_global_scale(matrix);
+    *scale = reference::compute_global_scale(matrix, divisor);
     return;
   }
   const CudaScope scope(host().require_cuda(), x.device());
   require(require(scope.launchers.global_scale)
-              .launch(scope.stream, scale, matrix, scope.zeroed_workspace()));
+              .launch(scope.stream, scale, matrix, scope.zeroed_workspace(), divisor));
 }
 
-Tensor new_global_scale(const Tensor& x, const MatrixView& matrix) {
+Tensor new_global_scale(const Tensor& x, const MatrixView& matrix, float divisor) {
   Tensor global_scale = empty_like(x, x.shim().float32, {2});
-  write_global_scale(global_scale, x, matrix);
+  write_global_scale(global_scale, x, matrix, divisor);
   return global_scale;
 }
 

@@ -33,8 +33,10 @@ struct Quantized {
 };
 
 /// Writes the global scale of `matrix`, which is x, as a tensor of two floats.
-void write_global_scale(const Tensor& global_scale, const Tensor& x, const MatrixView& matrix);
-Tensor new_global_scale(const Tensor& x, const MatrixView& matrix);
+void write_global_scale(const Tensor& global_scale, const Tensor& x, const MatrixView& matrix,
+                        float divisor = nvfp4::kMaxDivisor);
+Tensor new_global_scale(const Tensor& x, const MatrixView& matrix,
+                        float divisor = nvfp4::kMaxDivisor);
 
 /// Quantises `matrix`, which is x or a copy of it. All tensors are on one device.
 void write_quantized(const nvfp4::MutableQuantizedMatrix& output, const Tensor& x,

@@ -24,6 +24,16 @@ nvfp4::SwiGlu swiglu_of(double limit, double alpha, double beta) {
   return {static_cast<float>(limit), static_cast<float>(alpha), static_cast<float>(beta)};
 }
 
+float divisor_of(double divisor) {
+  if (!(divisor >= double{nvfp4::kMinDivisor} && divisor <= double{nvfp4::kMaxDivisor})) {
+    refuse(
+        "divisor is {}; a number from {} to {} is expected: the value that amax is scaled to, at "
+        "most the largest block scale, 448, times the largest element, 6",
+        divisor, nvfp4::kMinDivisor, nvfp4::kMaxDivisor);
+  }
+  return static_cast<float>(divisor);
+}
+
 /// Checks [rows, 2 * columns] of gate and up.
 MatrixView require_gate_up(const Tensor& x) {
   const MatrixView matrix = require_bf16_matrix(x, "x");
@@ -37,7 +47,22 @@ MatrixView require_gate_up(const Tensor& x) {
 void amax_gsa_op(StableValue* stack, std::uint64_t /*arguments*/, std::uint64_t /*results*/) {
   Arguments arguments(host().shim, stack);
   const Tensor x = arguments.tensor();
-  stack[0] = new_global_scale(x, require_bf16_matrix(x, "x")).release();
+  const float divisor = divisor_of(arguments.number());
+  stack[0] = new_global_scale(x, require_bf16_matrix(x, "x"), divisor).release();
+}
+
+/// amax_gsa and quantize_nvfp4_from_buffer, in this order.
+void fused_amax_quantize_nvfp4(StableValue* stack, std::uint64_t /*arguments*/,
+                               std::uint64_t /*results*/) {
+  Arguments arguments(host().shim, stack);
+  const Tensor x = arguments.tensor();
+  const float divisor = divisor_of(arguments.number());
+  const MatrixView matrix = require_quantizable(x, "x");
+  Tensor gsa = new_global_scale(x, matrix, divisor);
+  Quantized out = quantize(x, matrix, gsa);
+  stack[0] = out.data.release();
+  stack[1] = out.scales.release();
+  stack[2] = gsa.release();
 }
 
 void quantize_nvfp4(StableValue* stack, std::uint64_t /*arguments*/, std::uint64_t /*results*/) {
@@ -138,6 +163,7 @@ void swiglu_amax_gsa(StableValue* stack, std::uint64_t /*arguments*/, std::uint6
   const double alpha = arguments.number();
   const double beta = arguments.number();
   const nvfp4::GateUpLayout layout = layout_of(arguments.flag());
+  const float divisor = divisor_of(arguments.number());
   const nvfp4::SwiGlu activation = swiglu_of(limit, alpha, beta);
   const MatrixView matrix = require_gate_up(x);
   Tensor gsa = empty_like(x, x.shim().float32, {2});
@@ -145,13 +171,14 @@ void swiglu_amax_gsa(StableValue* stack, std::uint64_t /*arguments*/, std::uint6
   if (x.is_cuda()) {
     const CudaScope scope(host().require_cuda(), x.device());
     require(require(scope.launchers.swiglu_global_scale)
-                .launch(scope.stream, scale, matrix, layout, activation, scope.zeroed_workspace()));
+                .launch(scope.stream, scale, matrix, layout, activation, scope.zeroed_workspace(),
+                        divisor));
   } else {
     const std::int64_t columns = matrix.columns / 2;
     std::vector<std::uint16_t> values(static_cast<std::size_t>(matrix.rows * columns));
     const MutableMatrixView y(DataType::bf16, values.data(), matrix.rows, columns);
     reference::swiglu(y, matrix, layout, activation);
-    *scale = reference::compute_global_scale(y);
+    *scale = reference::compute_global_scale(y, divisor);
   }
   stack[0] = gsa.release();
 }
@@ -171,7 +198,10 @@ void gemm_op(StableValue* stack, std::uint64_t /*arguments*/, std::uint64_t /*re
 }
 
 constexpr Op kQuantizeOps[] = {
-    {"amax_gsa", "amax_gsa(Tensor x) -> Tensor", amax_gsa_op},
+    {"amax_gsa", "amax_gsa(Tensor x, float divisor=2688.0) -> Tensor", amax_gsa_op},
+    {"fused_amax_quantize_nvfp4",
+     "fused_amax_quantize_nvfp4(Tensor x, float divisor=2688.0) -> (Tensor, Tensor, Tensor)",
+     fused_amax_quantize_nvfp4},
     {"quantize_nvfp4", "quantize_nvfp4(Tensor x, float encode_scale) -> (Tensor, Tensor)",
      quantize_nvfp4},
     {"quantize_nvfp4_from_buffer",
@@ -187,7 +217,7 @@ constexpr Op kQuantizeOps[] = {
      swiglu_quantize_from_buffer},
     {"swiglu_amax_gsa",
      "swiglu_amax_gsa(Tensor x, float limit, float alpha=1.0, float beta=0.0, bool "
-     "interleaved=False) -> Tensor",
+     "interleaved=False, float divisor=2688.0) -> Tensor",
      swiglu_amax_gsa},
     {"gemm",
      "gemm(Tensor a_codes, Tensor a_scales, Tensor a_gsa, Tensor b_codes, Tensor b_scales, Tensor "

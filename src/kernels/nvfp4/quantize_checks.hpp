@@ -75,6 +75,16 @@ inline Result<void> check_swiglu(const SwiGlu& activation) noexcept {
   return {};
 }
 
+inline Result<void> check_divisor(float divisor) noexcept {
+  if (!(divisor >= kMinDivisor && divisor <= kMaxDivisor)) {
+    return kernels::refuse(
+        "divisor is {}; a number from {} to {} is expected: the value that amax is scaled to, at "
+        "most the largest block scale, 448, times the largest element, 6",
+        divisor, kMinDivisor, kMaxDivisor);
+  }
+  return {};
+}
+
 /// `needed` bytes, aligned.
 inline Result<void> check_workspace(const Workspace& workspace, std::size_t needed,
                                     std::size_t alignment) noexcept {

@@ -34,10 +34,18 @@ Result<void> ComputeSwiGluGlobalScale::launch(Stream stream, GlobalScale* scale,
                                               const MatrixView& input, GateUpLayout layout,
                                               const SwiGlu& activation,
                                               const Workspace& workspace) const noexcept {
+  return launch(stream, scale, input, layout, activation, workspace, kMaxDivisor);
+}
+
+Result<void> ComputeSwiGluGlobalScale::launch(Stream stream, GlobalScale* scale,
+                                              const MatrixView& input, GateUpLayout layout,
+                                              const SwiGlu& activation, const Workspace& workspace,
+                                              float divisor) const noexcept {
   CUKILN_CHECK(kernels::check_launch_device("ComputeSwiGluGlobalScale", device_));
   const std::int64_t columns = input.columns / 2;
   CUKILN_CHECK(check_gate_up(input));
   CUKILN_CHECK(check_swiglu(activation));
+  CUKILN_CHECK(check_divisor(divisor));
   CUKILN_CHECK(kernels::check_pointer("scale", scale, alignof(GlobalScale)));
   CUKILN_CHECK(check_workspace(workspace, workspace_bytes(), 4));
   const std::int64_t scale_blocks = input.rows * (columns / 16);
@@ -50,7 +58,7 @@ Result<void> ComputeSwiGluGlobalScale::launch(Stream stream, GlobalScale* scale,
       input.data_as<const std::uint16_t>(), static_cast<std::uint32_t>(input.rows),
       static_cast<std::uint32_t>(columns), input.row_stride, static_cast<std::uint32_t>(layout),
       activation.limit, activation.alpha, activation.beta,
-      static_cast<std::uint32_t*>(workspace.data));
+      static_cast<std::uint32_t*>(workspace.data), divisor);
 }
 
 }  // namespace cukiln::nvfp4

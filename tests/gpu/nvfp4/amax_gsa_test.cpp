@@ -90,6 +90,37 @@ TEST_CASE_FIXTURE(Fixture,
   }
 }
 
+TEST_CASE_FIXTURE(Fixture, "amax is mapped to the divisor") {
+  constexpr std::size_t kRows = 130;
+  const auto swiglu = create<nvfp4::ComputeSwiGluGlobalScale>();
+  const AmaxWorkspace swiglu_workspace(swiglu.workspace_bytes());
+  DeviceBuffer<float> row_amax(kRows);
+  for (const Kind kind : kKinds) {
+    CAPTURE(static_cast<int>(kind));
+    const auto host = random_bf16(kind, kRows * 96, random);
+    const DeviceBuffer<std::uint16_t> device(host);
+    const MatrixView input = bf16(device.data(), kRows, 96);
+    require_ok(swiglu.launch(stream, scale.data(), input, nvfp4::GateUpLayout::pairs, {},
+                             swiglu_workspace));
+    const nvfp4::GlobalScale of_swiglu = scale.download().front();
+    for (const float divisor : {2688.0f, 1536.0f, 6.0f, 1.0f}) {
+      CAPTURE(divisor);
+      const nvfp4::GlobalScale expected = global_scale_of_amax(amax_of(host), divisor);
+      require_ok(amax.launch(stream, scale.data(), input, workspace, divisor));
+      check_scale(scale, expected);
+      require_ok(amax.launch_by_row(stream, scale.data(), {DataType::f32, row_amax.data(), kRows},
+                                    input, workspace, divisor));
+      check_scale(scale, expected);
+      require_ok(swiglu.launch(stream, scale.data(), input, nvfp4::GateUpLayout::pairs, {},
+                               swiglu_workspace, divisor));
+      const nvfp4::GlobalScale given = scale.download().front();
+      if (of_swiglu.encode > 1e-30f && of_swiglu.encode < 1e30f && of_swiglu.encode != 1) {
+        CHECK(given.encode == doctest::Approx(of_swiglu.encode / 2688 * divisor).epsilon(1e-6));
+      }
+    }
+  }
+}
+
 TEST_CASE_FIXTURE(Fixture, "amax_gsa of nothing is one") {
   require_ok(amax.launch(stream, scale.data(), {DataType::bf16, nullptr, 0, 64}, workspace));
   check_scale(scale, {1, 1});

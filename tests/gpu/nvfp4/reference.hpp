@@ -62,11 +62,11 @@ inline std::uint8_t e2m1_of_float(float value) {
   return static_cast<std::uint8_t>(best | (std::signbit(value) ? 8 : 0));
 }
 
-inline nvfp4::GlobalScale global_scale_of_amax(float amax) {
+inline nvfp4::GlobalScale global_scale_of_amax(float amax, float divisor = 2688) {
   const float largest = std::numeric_limits<float>::max();
   if (std::isnan(amax)) return {amax, amax};
   if (amax == 0) return {};
-  const float encode = std::min(2688.0f / amax, largest);
+  const float encode = std::min(divisor / amax, largest);
   if (encode == 0) return {};
   return {encode, 1.0f / encode};
 }

@@ -43,6 +43,14 @@ extern "C" __global__ void shared(int* out, int n) {
   if (threadIdx.x == 0) *out = memory[n - 1];
 }
 """
+# Of two thread blocks only the last writes its amax.
+LOST = """
+#include "amax.cuh"
+extern "C" __global__ void lost(float* scale, unsigned* workspace) {
+  if (blockIdx.x + 1 == gridDim.x) cukiln::nvfp4::write_global_scale(scale, workspace, 0, 2688);
+}
+"""
+NVFP4 = REPOSITORY / "kernels_src" / "nvfp4"
 N = 1000
 
 
@@ -169,6 +177,27 @@ class Modules(unittest.TestCase):
         for one, other in zip(given, expected, strict=True):
             self.assertTrue(one.is_cuda)
             self.assertTrue(one.cpu().equal(other))
+        for divisor in (2688.0, 1536.0):
+            given = module.fused_amax_quantize_nvfp4(x.cuda(), divisor)
+            expected = module.fused_amax_quantize_nvfp4(x, divisor)
+            for one, other in zip(given, expected, strict=True):
+                self.assertTrue(one.is_cuda)
+                self.assertTrue(one.cpu().equal(other))
+
+    def test_an_amax_that_never_comes_is_a_trap_and_no_hang(self):
+        path = Path(self.folder.name, "lost.cu")
+        path.write_text(LOST)
+        script = (
+            "import torch, cukiln\n"
+            f"lost = cukiln.get_cuda_module('lost', [{str(path)!r}], extra_include_paths=[{str(NVFP4)!r}]).lost\n"
+            "lost[2, 512](torch.ones(2, device='cuda'), torch.zeros(2, dtype=torch.int32, device='cuda'))\n"
+            "torch.cuda.synchronize()\n"
+        )
+        done = subprocess.run(
+            [sys.executable, "-c", script], capture_output=True, text=True, timeout=300, check=False
+        )
+        self.assertNotEqual(done.returncode, 0)
+        self.assertIn("unspecified launch failure", done.stderr)
 
     def test_the_example_runs(self):
         command = [sys.executable, REPOSITORY / "examples" / "own_kernel.py"]

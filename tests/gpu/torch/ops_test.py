@@ -157,6 +157,7 @@ class Ops(unittest.TestCase):
             x = matrix(rows, columns, rows)
             gsa = ops.amax_gsa(x)
             self.assert_same(ops.amax_gsa(x.cuda()), gsa)
+            self.assert_same(ops.amax_gsa(x.cuda(), 1536.0), ops.amax_gsa(x, 1536.0))
             for op, arguments in (
                 (ops.quantize_nvfp4_from_buffer, (gsa,)),
                 (ops.quantize_nvfp4, (3.7,)),
@@ -285,7 +286,8 @@ class Ops(unittest.TestCase):
         calls = {
             ops.linear_gemm: (x, runner.runner_id, 48),
             ops.moe_gemm: (x, *on("cuda", *routing(5, 2, 4)), mixture.runner_id, 64),
-            ops.amax_gsa: (x,),
+            ops.amax_gsa: (x, 1536.0),
+            ops.fused_amax_quantize_nvfp4: (x,),
             ops.quantize_nvfp4: (x, 3.5),
             ops.quantize_nvfp4_from_buffer: (x, gsa),
             ops.deinterleave_quantize_from_buffer: (x, gsa, True),

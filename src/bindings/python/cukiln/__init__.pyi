@@ -348,9 +348,13 @@ class Loader:
 
 class CudaModule:
     def __init__(
-        self, name: str, kernels: dict[str, Any], reports: tuple[ModuleReport, ...]
+        self,
+        name: str,
+        kernels: dict[str, Any],
+        reports: tuple[ModuleReport, ...],
+        functions: dict[str, Any] | None = None,
     ) -> None: ...
-    # A Kernel; of a shipped module also callable on tensors.
+    # A Kernel; of a shipped module also callable on tensors, or a function of tensors.
     def __getattr__(self, name: str) -> Any: ...
     def __getitem__(self, name: str) -> Any: ...
     def __iter__(self) -> Iterator[str]: ...

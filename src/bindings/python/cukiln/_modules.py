@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 import operator
 import os
@@ -19,20 +20,26 @@ from ._spec import ModuleReport, ModuleSpec, PreloadReport, several
 
 
 class CudaModule:
-    """Kernels of one module: `module.saxpy[grid, block](…)`, `module["axpy<float>"]`."""
+    """Kernels of one module: `module.saxpy[grid, block](…)`, `module["axpy<float>"]`. Functions of
+    several launches, which some shipped modules have besides, are attributes alone."""
 
     def __init__(
-        self, name: str, kernels: dict[str, Any], reports: tuple[ModuleReport, ...]
+        self,
+        name: str,
+        kernels: dict[str, Any],
+        reports: tuple[ModuleReport, ...],
+        functions: dict[str, Any] | None = None,
     ) -> None:
         self.__name__ = name
         self._kernels = kernels
         self._reports = reports
+        self._functions = functions or {}
 
     def __getattr__(self, name: str) -> Any:
-        try:
-            return self.__dict__["_kernels"][name]
-        except KeyError:
-            raise AttributeError(self._unknown(name)) from None
+        for known in ("_kernels", "_functions"):
+            if name in self.__dict__.get(known, ()):
+                return self.__dict__[known][name]
+        raise AttributeError(self._unknown(name))
 
     def __getitem__(self, name: str) -> Any:
         try:
@@ -54,7 +61,7 @@ class CudaModule:
         return len(self._kernels)
 
     def __dir__(self) -> Iterable[str]:
-        return [*super().__dir__(), *self._kernels]
+        return [*super().__dir__(), *self._kernels, *self._functions]
 
     def __repr__(self) -> str:
         made = ", ".join(f"{report.target}: {report.outcome}" for report in self._reports)
@@ -68,8 +75,7 @@ class _ShippedKernel:
         self._kernel = kernel
 
     def __call__(self, *arguments: Any, **named: Any) -> Any:
-        on_gpu = any(getattr(value, "is_cuda", False) for value in arguments)
-        return _operator(self._kernel.name, on_gpu)(*arguments, **named)
+        return _call_operator(self._kernel.name, *arguments, **named)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._kernel, name)
@@ -103,10 +109,12 @@ class _NotLoaded:
         return f"<cukiln kernel {self.name!r}, not loaded>"
 
 
-# What a shipped kernel is as a PyTorch operator, where it has tensors to take and to return.
+# What a shipped kernel or function is as a PyTorch operator, where it has tensors to take and to
+# return.
 _OPERATORS = {
     "amax_gsa": "nvfp4.amax_gsa",
     "deinterleave_quantize_from_buffer": "nvfp4.deinterleave_quantize_from_buffer",
+    "fused_amax_quantize_nvfp4": "nvfp4.fused_amax_quantize_nvfp4",
     "quantize_nvfp4": "nvfp4.quantize_nvfp4",
     "quantize_nvfp4_from_buffer": "nvfp4.quantize_nvfp4_from_buffer",
     "sampler": "cukiln.sample",
@@ -116,11 +124,20 @@ _OPERATORS = {
 }
 
 
+# Functions of shipped modules that launch several kernels.
+_FUNCTIONS = {"fused_amax_quantize": ("fused_amax_quantize_nvfp4",)}
+
+
 def _operator(kernel: str, on_gpu: bool) -> Any:
     torch = importlib.import_module(".torch", __package__)  # registers them
     if on_gpu:
         torch.use_loader()  # what they launch on the GPU; does nothing from the second time on
     return operator.attrgetter(_OPERATORS[kernel])(sys.modules["torch"].ops)
+
+
+def _call_operator(name: str, *arguments: Any, **named: Any) -> Any:
+    on_gpu = any(getattr(value, "is_cuda", False) for value in (*arguments, *named.values()))
+    return _operator(name, on_gpu)(*arguments, **named)
 
 
 _Path = str | os.PathLike[str]
@@ -219,10 +236,17 @@ class _Loaded:
             else:
                 kernels[kernel] = Kernel(owner, owner._get(request, kernel))
         first = None if missing is not None else next(iter(kernels.values()), None)
+        functions: dict[str, Any] = {}
         if shipped:
             for kernel in kernels.keys() & _OPERATORS.keys():
                 kernels[kernel] = _ShippedKernel(kernels[kernel])
-        return _Loaded(CudaModule(name, kernels, reports), request, first)
+            stems = [Path(source).stem for source in sources] or [name]
+            functions = {
+                function: functools.partial(_call_operator, function)
+                for stem in stems
+                for function in _FUNCTIONS.get(stem, ())
+            }
+        return _Loaded(CudaModule(name, kernels, reports, functions), request, first)
 
 
 def _has_gpu(owner: Loader) -> bool:

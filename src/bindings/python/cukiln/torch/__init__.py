@@ -3,7 +3,8 @@
 
 Importing this registers them. Matrices are bfloat16 [rows, columns], rows contiguous; a quantised
 matrix is codes uint8 [rows, columns / 2], scales uint8 [rows to 128, columns / 16 to 4] as tensor
-cores read them, and gsa float32 [2], {encode, decode} = {2688 / amax, amax / 2688}.
+cores read them, and gsa float32 [2], {encode, decode} = {2688 / amax, amax / 2688}, or with another
+divisor than 2688.
 
     gsa = nvfp4.amax_gsa(w)
     codes, scales = nvfp4.quantize_nvfp4_from_buffer(w, gsa)

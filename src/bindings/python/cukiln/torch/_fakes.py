@@ -41,8 +41,13 @@ def _(
 
 
 @torch.library.register_fake("nvfp4::amax_gsa")
-def _(x: Tensor) -> Tensor:
+def _(x: Tensor, divisor: float = 2688.0) -> Tensor:
     return _gsa(x)
+
+
+@torch.library.register_fake("nvfp4::fused_amax_quantize_nvfp4")
+def _(x: Tensor, divisor: float = 2688.0) -> tuple[Tensor, Tensor, Tensor]:
+    return *_quantized(x, x.shape[0], x.shape[1]), _gsa(x)
 
 
 @torch.library.register_fake("nvfp4::quantize_nvfp4")
@@ -74,7 +79,12 @@ def _(
 
 @torch.library.register_fake("nvfp4::swiglu_amax_gsa")
 def _(
-    x: Tensor, limit: float, alpha: float = 1.0, beta: float = 0.0, interleaved: bool = False
+    x: Tensor,
+    limit: float,
+    alpha: float = 1.0,
+    beta: float = 0.0,
+    interleaved: bool = False,
+    divisor: float = 2688.0,
 ) -> Tensor:
     return _gsa(x)
 
