@@ -1,10 +1,15 @@
-// Dequantises NVFP4 to the fp16 operands of Hopper's tensor cores, exactly.
+// Dequantises NVFP4 to the operands of tensor cores that have no NVFP4, exactly: to fp16 where both matrices
+// are NVFP4 (W4A4), to bf16 where the tokens are bf16 (W4A16). `F16` and `Bf16` hold what differs.
 //
 // An E2M1 value times its block scale has at most six significant bits and is a multiple of 2^-10, so value
 // * scale * 2^-14 is exact in fp16, if need be as a subnormal, which tensor cores process at full speed.
 // The factor 2^-14 costs nothing: the three magnitude bits of E2M1, placed at fp16's lowest two exponent
 // bits and highest mantissa bit, are its value times 2^-14, the subnormal 0.5 included. Both operands carry
 // it; the epilogue multiplies by 2^28 together with the global scales.
+//
+// In bf16 the magnitude bits at the lowest two exponent bits and the highest mantissa bit are the value times
+// 2^-126, 0.5 a subnormal again. The scale carries 2^119, the largest power with which 448 is finite, so
+// weights carry 2^-7 and are normal numbers; the epilogue multiplies by 2^7.
 //
 // K is the reduction dimension, so any permutation of it is allowed that both operands share. Here, in each
 // group of 128: lane 4 * g + t of a warp holds elements 32 * t to 32 * t + 31 of its row g, which is one
@@ -72,6 +77,23 @@ __device__ __forceinline__ void e2m1x8_to_f16x2(u32 data, u32 (&pairs)[4]) {
   pairs[3] = odd & kHigh;
 }
 
+// As e2m1x8_to_f16x2, to bf16, times 2^-126. A nibble times 2^12 + 2^6 has its sign at bit 15 and its
+// magnitude at bits 6 to 8 of a half; the other copies of its bits do not overlap them and are masked away.
+__device__ __forceinline__ void e2m1x8_to_bf16x2(u32 data, u32 (&pairs)[4]) {
+  constexpr u32 kSignAndMagnitude = 0x81C081C0u;
+  const u32 high = data >> 8;
+  pairs[0] = ((data & 0x000F000Fu) * 0x1040u) & kSignAndMagnitude;
+  pairs[1] = ((high & 0x000F000Fu) * 0x1040u) & kSignAndMagnitude;
+  pairs[2] = ((data & 0x00F000F0u) * 0x0104u) & kSignAndMagnitude;
+  pairs[3] = ((high & 0x00F000F0u) * 0x0104u) & kSignAndMagnitude;
+}
+
+__device__ __forceinline__ u32 mul_bf16x2(u32 a, u32 b) {
+  u32 product;
+  asm("mul.rn.bf16x2 %0, %1, %2;" : "=r"(product) : "r"(a), "r"(b));
+  return product;
+}
+
 __device__ __forceinline__ u32 mul_f16x2(u32 a, u32 b) {
   u32 product;
   asm("mul.rn.f16x2 %0, %1, %2;" : "=r"(product) : "r"(a), "r"(b));
@@ -96,6 +118,22 @@ __device__ __forceinline__ u32 ue4m3x2_to_f16x2(u32 bytes) {
   u32 pair;
   asm("cvt.rn.f16x2.e4m3x2 %0, %1;" : "=r"(pair) : "h"(static_cast<u16>(bytes)));
   return pair;
+}
+
+// Converts two UE4M3 scale bytes, the low 16 bits, to bf16, times 2^119. 0x7F becomes NaN.
+__device__ __forceinline__ u32 ue4m3x2_to_bf16x2(u32 bytes) {
+  constexpr u32 kTwoTo119 = (127 + 119) << 7;
+  u32 low;
+  u32 high;
+  asm("{\n\t"
+      ".reg .b16 l, h;\n\t"
+      "mov.b32 {l, h}, %2;\n\t"
+      "cvt.f32.f16 %0, l;\n\t"
+      "cvt.f32.f16 %1, h;\n\t"
+      "}"
+      : "=r"(low), "=r"(high)
+      : "r"(ue4m3x2_to_f16x2(bytes)));
+  return mul_bf16x2(permute_bytes(low, high, 0x7632u), kTwoTo119 * 0x10001u);
 }
 
 // The lane's two block scales, each twice in a pair, from the word with its row's four scales of an atom.
@@ -125,6 +163,54 @@ __device__ __forceinline__ void mma_m16n8k16(float (&sum)[4], const u32 (&a)[4],
       : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
+
+// The operands of W4A4: fp16, with which weights and tokens carry a factor of 2^-14 each.
+struct F16 {
+  static constexpr float kWeightFactor = kTwoTo14;  // by which the epilogue multiplies for the weights
+
+  // Two block scales, the low 16 bits, for `dequantize`.
+  static __device__ __forceinline__ u32 scales(u32 bytes) { return ue4m3x2_to_f16x2(bytes); }
+
+  // Dequantises word w of the lane's four: eight values times their block scale, in the order of
+  // e2m1x8_to_f16x2.
+  static __device__ __forceinline__ void dequantize(u32 data, u32 scales, u32 w, u32 (&pairs)[4]) {
+    nvfp4::dequantize(data, scales, w, pairs);
+  }
+
+  // sum += A * B, m16n8k16.
+  static __device__ __forceinline__ void mma(float (&sum)[4], const u32 (&a)[4], u32 b0, u32 b1) {
+    mma_m16n8k16(sum, a, b0, b1);
+  }
+};
+
+// The operands of W4A16: bf16, with which weights carry a factor of 2^-7 and tokens none.
+struct Bf16 {
+  static constexpr float kWeightFactor = 128.0f;
+
+  static __device__ __forceinline__ u32 scales(u32 bytes) { return ue4m3x2_to_bf16x2(bytes); }
+
+  static __device__ __forceinline__ void dequantize(u32 data, u32 scales, u32 w, u32 (&pairs)[4]) {
+    e2m1x8_to_bf16x2(data, pairs);
+    const u32 scale = w < 2 ? broadcast_low(scales) : broadcast_high(scales);
+#pragma unroll
+    for (u32 j = 0; j < 4; ++j) pairs[j] = mul_bf16x2(pairs[j], scale);
+  }
+
+  static __device__ __forceinline__ void mma(float (&sum)[4], const u32 (&a)[4], u32 b0, u32 b1) {
+    asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
+        "{%8, %9}, {%0, %1, %2, %3};"
+        : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+  }
+
+  // Eight bf16 tokens, adjacent along K, as pairs in the order of e2m1x8_to_bf16x2.
+  static __device__ __forceinline__ void arrange(const uint4& eight, u32 (&pairs)[4]) {
+    pairs[0] = permute_bytes(eight.x, eight.z, 0x5410u);
+    pairs[1] = permute_bytes(eight.y, eight.w, 0x5410u);
+    pairs[2] = permute_bytes(eight.x, eight.z, 0x7632u);
+    pairs[3] = permute_bytes(eight.y, eight.w, 0x7632u);
+  }
+};
 
 // Dequantises one of the 16 chunks of a row's group of 128 columns, in the lanes' order: the pairs with k < 8
 // or with k >= 8 of one MMA, zeros from `columns_left` columns on. `data`: packed data of the group.
