@@ -65,7 +65,7 @@ typedef struct cukiln_torch_moe {
   const void* down_scales;
   const float* down_decode;     ///< [experts]
   const float* hidden_gsa;      ///< of every input; NULL: each input's own amax decides
-  const float* activation_gsa;  ///< of SwiGLU's results, between the two GEMMs
+  const float* activation_gsa;  ///< of SwiGLU's results; NULL: W4A16, both stay in bf16
   const int32_t* expert_map;    ///< [global_experts] to local experts, or NULL
   int interleaved;              ///< 1: gate and up rows alternate, gate first; 0: a half each
   float limit;                  ///< of SwiGLU, > 0; infinity: none

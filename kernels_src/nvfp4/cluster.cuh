@@ -1,9 +1,12 @@
-// Clusters beside machine.cuh: their size, and loads from distributed shared memory (DSMEM).
+// Clusters beside machine.cuh: their size, and loads from distributed shared memory (DSMEM). A header that
+// CUKILN_MACHINE names has these functions too.
 //
 // Source: NVIDIA PTX ISA, mapa.
 #pragma once
 
 #include "machine.cuh"
+
+#ifndef CUKILN_MACHINE
 
 namespace cukiln {
 
@@ -29,3 +32,5 @@ __device__ __forceinline__ float4 load_dsmem(u32 address, u32 rank) {
 }
 
 }  // namespace cukiln
+
+#endif

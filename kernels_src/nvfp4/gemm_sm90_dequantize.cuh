@@ -144,6 +144,10 @@ __device__ __forceinline__ void lane_scales(u32 word, u32 selector, u32 (&scales
   scales[1] = ue4m3x2_to_f16x2(bytes >> 16);
 }
 
+// The shift that brings a lane's two scale bytes to the low 16 bits of its row's word. As
+// lane_scale_selector.
+__device__ __forceinline__ u32 lane_scale_shift(u32 t) { return (t & 1) * 16; }
+
 // Lanes with an even t use the atom's blocks 0 and 1, the others 2 and 3.
 __device__ __forceinline__ u32 lane_scale_selector(u32 t) { return (t & 1) ? 0x3322u : 0x1100u; }
 

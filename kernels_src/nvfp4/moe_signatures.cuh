@@ -67,6 +67,36 @@ using MoeDown = void(
     u32 width,
     u32 splits);                      // of K
 
+using MoeW4a16Up = void(
+    bf16* y,                     // out
+    const MoeTile* tiles,
+    const u32* tile_count,
+    const u32* slots,
+    const bf16* hidden,          // [tokens, columns]
+    const u8* weight_data,       // [experts, 2 * width, columns]
+    const u8* weight_scales,
+    const float* weight_decode,  // [experts]
+    u32 topk,
+    u32 columns,                 // of hidden
+    u32 width,
+    u32 layout,                  // 0 halves, 1 pairs
+    float limit,                 // > 0, inf for none
+    float alpha,
+    float beta);
+
+using MoeW4a16Down = void(
+    float* partial,              // out, [splits, slot_count, columns]
+    const MoeTile* tiles,
+    const u32* tile_count,
+    const bf16* y,
+    const u8* weight_data,       // [experts, columns, width]
+    const u8* weight_scales,
+    const float* weight_decode,  // [experts]
+    u32 slot_count,              // tokens * topk
+    u32 columns,                 // of the output
+    u32 width,
+    u32 splits);                 // of K
+
 using MoeCombine = void(
     bf16* output,               // out, [tokens, columns]
     const float* partial,       // [splits, tokens * topk, columns]

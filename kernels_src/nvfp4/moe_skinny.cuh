@@ -5,12 +5,12 @@
 // each of its four warps takes 32 rows. Every thread loads the data and scales that it will use itself, by
 // cp.async into its own slots of a ring in shared memory, kStages - 1 groups of 128 of K ahead, so no
 // barrier is between the loads and the MMAs. Weights are mma.sync's 16-row operand, dequantised in
-// registers; tokens are its 8 columns, dequantised once in shared memory in the lanes' order. Latency is
-// hidden by many small thread blocks on each SM.
+// registers; tokens are its 8 columns, in shared memory in the lanes' order, NVFP4 ones dequantised once.
+// Latency is hidden by many small thread blocks on each SM.
 #pragma once
 
-#include "async_copy.cuh"
 #include "gemm_sm90_dequantize.cuh"
+#include "machine.cuh"
 
 namespace cukiln {
 namespace nvfp4 {
@@ -41,15 +41,94 @@ struct WeightRows {
   u32 limit;
 };
 
-// Tokens: packed data, and linear block scales, one byte for 16 columns.
-struct TokenMatrix {
-  const u8* data;
-  const u8* scales;
+// Tokens in NVFP4: packed data, and linear block scales, one byte for 16 columns.
+struct Nvfp4Tokens {
+  using Operands = F16;
+
+  struct Matrix {
+    const u8* data;
+    const u8* scales;
+    const float* global_scale;
+  };
+
+  // From a sum to the product of the tokens and the weights.
+  struct Alpha {
+    float token_scale;
+    float weight_scale;
+
+    __device__ __forceinline__ Alpha(const Matrix& tokens, float weight_decode)
+        : token_scale(tokens.global_scale[kDecode] * kTwoTo14),
+          weight_scale(weight_decode * Operands::kWeightFactor) {}
+    __device__ __forceinline__ float operator()(float sum) const {
+      return mul_rn(mul_rn(sum, token_scale), weight_scale);
+    }
+  };
+
+  // A lane's 32 elements of a group, in registers.
+  struct LaneTokens {
+    uint4 data = {0, 0, 0, 0};
+    u32 scale_bytes = 0;
+
+    // `block`: the first of the two blocks of 16.
+    __device__ __forceinline__ void load(const Matrix& from, u64 block) {
+      data = *reinterpret_cast<const uint4*>(from.data + block * 8);
+      scale_bytes = *reinterpret_cast<const u16*>(from.scales + block);
+    }
+
+    __device__ __forceinline__ void store(uint4* to_lane) const {
+      const u32 scales = Operands::scales(scale_bytes);
+#pragma unroll
+      for (u32 w = 0; w < 4; ++w) {
+        u32 pairs[4];
+        Operands::dequantize(word_of(data, w), scales, w, pairs);
+        to_lane[w * 32] = {pairs[0], pairs[1], pairs[2], pairs[3]};
+      }
+    }
+  };
+};
+
+// Tokens in bf16, multiplied as they are.
+struct Bf16Tokens {
+  using Operands = Bf16;
+
+  struct Matrix {
+    const bf16* values;
+  };
+
+  struct Alpha {
+    float weight_scale;
+
+    __device__ __forceinline__ Alpha(const Matrix&, float weight_decode)
+        : weight_scale(weight_decode * Operands::kWeightFactor) {}
+    __device__ __forceinline__ float operator()(float sum) const { return mul_rn(sum, weight_scale); }
+  };
+
+  struct LaneTokens {
+    uint4 values[4] = {};
+
+    __device__ __forceinline__ void load(const Matrix& from, u64 block) {
+      const uint4* const first = reinterpret_cast<const uint4*>(from.values + block * kBlockColumns);
+#pragma unroll
+      for (u32 w = 0; w < 4; ++w) values[w] = first[w];
+    }
+
+    __device__ __forceinline__ void store(uint4* to_lane) const {
+#pragma unroll
+      for (u32 w = 0; w < 4; ++w) {
+        u32 pairs[4];
+        Operands::arrange(values[w], pairs);
+        to_lane[w * 32] = {pairs[0], pairs[1], pairs[2], pairs[3]};
+      }
+    }
+  };
 };
 
 // kStages: slots of the ring. kPanel: groups of 128 of K whose tokens are in shared memory at a time.
-template <u32 kTokens, u32 kStages, u32 kPanel>
+template <class Tokens, u32 kTokens, u32 kStages, u32 kPanel>
 struct SkinnyGemm {
+  using TokenFormat = Tokens;
+  using Operands = typename Tokens::Operands;
+  using TokenMatrix = typename Tokens::Matrix;
   static constexpr u32 kWarps = 4;
   static constexpr u32 kThreads = 32 * kWarps;
   static constexpr u32 kTokenTiles = kTokens / 8;
@@ -63,8 +142,8 @@ struct SkinnyGemm {
   static_assert(kItems * kWarps == kPanel * kTokenTiles, "and all warps stage equally many");
   static_assert(kTokens * kPitch * 4 <= kSharedBytes, "the sums fit where tokens and weights were");
 
-  // Computes sums[token * kPitch + row] in `shared` over groups [begin, end) of K, times 2^-28 and without
-  // the global scales. Ends with a barrier. `row_of(i)` is the row in `tokens` of token i of the tile.
+  // Computes sums[token * kPitch + row] in `shared` over groups [begin, end) of K, without what Tokens::Alpha
+  // multiplies by. Ends with a barrier. `row_of(i)` is the row in `tokens` of token i of the tile.
   template <class RowOf>
   static __device__ __forceinline__ void run(uint4* shared, const WeightRows& rows,
                                              const TokenMatrix& tokens, u32 count, RowOf row_of,
@@ -167,8 +246,8 @@ struct SkinnyGemm {
     }
   };
 
-  // Loads a panel's tokens into registers, a warp those of one token tile, and dequantises them into shared
-  // memory. Tokens beyond `count` keep old values: a column of the result depends on its own token only.
+  // Loads a panel's tokens into registers, a warp those of one token tile, and stores them as operands in
+  // shared memory. Tokens beyond `count` keep old values: a column of the result depends on its own token only.
   struct TokenStager {
     const TokenMatrix& tokens;
     u32 columns;
@@ -177,8 +256,7 @@ struct SkinnyGemm {
     u32 warp;
     bool has_token;
     u64 first_block;  // of the token, in blocks of 16 columns
-    uint4 data[kItems];
-    u32 scale_bytes[kItems];
+    typename Tokens::LaneTokens lane_tokens[kItems];
 
     template <class RowOf>
     __device__ __forceinline__ TokenStager(const TokenMatrix& of, u32 count, RowOf row_of, u32 k,
@@ -193,12 +271,9 @@ struct SkinnyGemm {
 #pragma unroll
       for (u32 i = 0; i < kItems; ++i) {
         const u32 group = panel + (warp + i * kWarps) / kTokenTiles;
-        data[i] = {0, 0, 0, 0};
-        scale_bytes[i] = 0;
+        lane_tokens[i] = {};
         if (has_token && group < end && group * kGroupK + t * kLaneK < columns) {
-          const u64 block = first_block + group * (kGroupK / 16);
-          data[i] = *reinterpret_cast<const uint4*>(tokens.data + block * 8);
-          scale_bytes[i] = *reinterpret_cast<const u16*>(tokens.scales + block);
+          lane_tokens[i].load(tokens, first_block + group * (kGroupK / 16));
         }
       }
     }
@@ -207,17 +282,7 @@ struct SkinnyGemm {
 #pragma unroll
       for (u32 i = 0; i < kItems; ++i) {
         if (!has_token) continue;
-        u32 scales[2];
-        lane_scales(scale_bytes[i], 0x1100u, scales);
-        uint4* const to_lane = shared + (warp + i * kWarps) * 4 * 32 + (threadIdx.x & 31);
-#pragma unroll
-        for (u32 w = 0; w < 4; ++w) {
-          u32 pairs[4];
-          e2m1x8_to_f16x2(word_of(data[i], w), pairs);
-#pragma unroll
-          for (u32 j = 0; j < 4; ++j) pairs[j] = mul_f16x2(pairs[j], scales[w / 2]);
-          to_lane[w * 32] = {pairs[0], pairs[1], pairs[2], pairs[3]};
-        }
+        lane_tokens[i].store(shared + (warp + i * kWarps) * 4 * 32 + (threadIdx.x & 31));
       }
     }
   };
@@ -226,14 +291,14 @@ struct SkinnyGemm {
   static __device__ __forceinline__ void run_mma(Sums& sum, const uint4* tokens, const uint4* weights,
                                                  u32 used_tiles) {
     const u32 lane = threadIdx.x & 31;
-    const u32 selector = lane_scale_selector(lane & 3);
+    const u32 scale_shift = lane_scale_shift(lane & 3);
     const uint4* const lane_tokens = tokens + lane;
     const uint4 words = weights[4 * kThreads];
-    u32 scales[4][2];
+    u32 scales[4];
     uint4 data[4];
 #pragma unroll
     for (u32 i = 0; i < 4; ++i) {
-      lane_scales(word_of(words, i), selector, scales[i]);
+      scales[i] = Operands::scales(word_of(words, i) >> scale_shift);
       data[i] = weights[i * kThreads];
     }
 #pragma unroll
@@ -242,11 +307,9 @@ struct SkinnyGemm {
 #pragma unroll
       for (u32 i = 0; i < 4; ++i) {
         u32 pairs[4];
-        e2m1x8_to_f16x2(word_of(data[i], w), pairs);
+        Operands::dequantize(word_of(data[i], w), scales[i], w, pairs);
 #pragma unroll
-        for (u32 j = 0; j < 4; ++j) {
-          operand[i / 2][j / 2][j % 2 * 2 + i % 2] = mul_f16x2(pairs[j], scales[i][w / 2]);
-        }
+        for (u32 j = 0; j < 4; ++j) operand[i / 2][j / 2][j % 2 * 2 + i % 2] = pairs[j];
       }
 #pragma unroll
       for (u32 tile = 0; tile < kTokenTiles; ++tile) {
@@ -254,8 +317,8 @@ struct SkinnyGemm {
         const uint4 token = lane_tokens[(tile * 4 + w) * 32];
 #pragma unroll
         for (u32 half = 0; half < 2; ++half) {
-          mma_m16n8k16(sum[half][tile], operand[half][0], token.x, token.y);
-          mma_m16n8k16(sum[half][tile], operand[half][1], token.z, token.w);
+          Operands::mma(sum[half][tile], operand[half][0], token.x, token.y);
+          Operands::mma(sum[half][tile], operand[half][1], token.z, token.w);
         }
       }
     }

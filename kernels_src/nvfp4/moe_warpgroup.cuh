@@ -1,8 +1,8 @@
 // The grouped GEMM of a mixture of experts with wgmma, for tiles of many tokens (sm_90a).
 //
 // Persistent and warp-specialised, as gemm_sm90_prefill.cuh: a thread block computes tiles of tokens by 128
-// rows of an expert's weights. A producer thread fills a ring of stages of 128 of K: tokens as fp16, K
-// permuted and swizzled; the weights as two boxes of 64 rows, packed data and scales. Two consumer
+// rows of an expert's weights. A producer thread fills a ring of stages of 128 of K: tokens as fp16 or bf16,
+// K permuted and swizzled; the weights as two boxes of 64 rows, packed data and scales. Two consumer
 // warpgroups dequantise 64 rows each into wgmma's register operand, one batch ahead of the tensor cores,
 // and multiply by the tokens in shared memory.
 #pragma once
@@ -20,7 +20,7 @@ struct WeightBoxes {
   u32 atom_row[2];      // 0 or 64: where they begin in that atom
 };
 
-template <u32 kTokens, u32 kStages>
+template <class Operands, u32 kTokens, u32 kStages>
 struct WarpgroupGemm {
   static constexpr u32 kThreads = 384;
   static constexpr u32 kConsumerThreads = 256;
@@ -87,7 +87,7 @@ struct WarpgroupGemm {
                                           const WeightBoxes& weights) {
     const u32 lane = threadIdx.x & 31;
     const u32 t = lane & 3;
-    const u32 selector = lane_scale_selector(t);
+    const u32 scale_shift = lane_scale_shift(t);
     u32 data_offset[2], scale_offset[2];
 #pragma unroll
     for (u32 i = 0; i < 2; ++i) {
@@ -104,13 +104,14 @@ struct WarpgroupGemm {
     for (u32 group = 0; group < groups; ++group) {
       const u32 from = base + pipe.index * kStageBytes;
       mbarrier_wait(full + 8 * pipe.index, pipe.phase);
+      const u64 tokens = wgmma_descriptor(from);  // addresses are in units of 16 bytes
       uint4 data[2];
-      u32 scales[2][2];
+      u32 scales[2];
       const bool inside = group * kGroupK + t * kLaneK < columns;  // padding scales may be NaN
 #pragma unroll
       for (u32 i = 0; i < 2; ++i) {
         data[i] = load_shared(from + data_offset[i]);
-        lane_scales(inside ? load_shared_word(from + scale_offset[i]) : 0, selector, scales[i]);
+        scales[i] = Operands::scales(inside ? load_shared_word(from + scale_offset[i]) >> scale_shift : 0);
       }
 #pragma unroll
       for (u32 w = 0; w < 4; ++w) {
@@ -118,17 +119,15 @@ struct WarpgroupGemm {
 #pragma unroll
         for (u32 i = 0; i < 2; ++i) {
           u32 pairs[4];
-          e2m1x8_to_f16x2(word_of(data[i], w), pairs);
+          Operands::dequantize(word_of(data[i], w), scales[i], w, pairs);
 #pragma unroll
-          for (u32 j = 0; j < 4; ++j) {
-            batch[j / 2][j % 2 * 2 + i] = mul_f16x2(pairs[j], scales[i][w / 2]);
-          }
+          for (u32 j = 0; j < 4; ++j) batch[j / 2][j % 2 * 2 + i] = pairs[j];
         }
         wgmma_fence();
 #pragma unroll
         for (u32 half = 0; half < 2; ++half) {
-          Wgmma<kColumns>::run(
-              sum, batch[half], wgmma_descriptor(from + w / 2 * kTokenBoxBytes + (w % 2 * 2 + half) * 32));
+          Wgmma<kColumns, Operands>::run(
+              sum, batch[half], tokens + (w / 2 * kTokenBoxBytes + (w % 2 * 2 + half) * 32) / 16);
         }
         wgmma_commit();
         wgmma_wait<1>();  // the previous batch is complete, its registers may be overwritten

@@ -15,6 +15,7 @@
 //   Limits: columns a multiple of 8. Launch: block (256, 1, 1), grid (tokens, ceil(columns / 2048), 1).
 //
 // Alignment: 16 bytes for output, partial and gemm_output.
+#include "dependent_launch.cuh"
 #include "moe_signatures.cuh"
 #include "nvfp4_numerics.cuh"
 
@@ -37,6 +38,8 @@ extern "C" __global__ void __launch_bounds__(cukiln::nvfp4::kCombineThreads)
                 const int* positions, cukiln::u32 topk, cukiln::u32 columns, cukiln::u32 splits) {
   using namespace cukiln;
   using namespace cukiln::nvfp4;
+  griddepcontrol_wait();
+  griddepcontrol_launch_dependents();
   const u32 token = blockIdx.x;
   const u32 column = (blockIdx.y * kCombineThreads + threadIdx.x) * 4;
   if (column >= columns) return;
@@ -70,6 +73,8 @@ extern "C" __global__ void __launch_bounds__(cukiln::nvfp4::kCombineThreads)
                      const int* rows, cukiln::u32 topk, cukiln::u32 columns) {
   using namespace cukiln;
   using namespace cukiln::nvfp4;
+  griddepcontrol_wait();
+  griddepcontrol_launch_dependents();
   const u32 token = blockIdx.x;
   const u32 column = (blockIdx.y * kCombineThreads + threadIdx.x) * 8;
   if (column >= columns) return;

@@ -25,16 +25,7 @@
 // NaN: a NaN scale, of a token or of a row of weights, makes what depends on it NaN.
 // Determinism: the order of sums depends on shapes and splits only.
 // Source: vLLM, fused MoE, for the steps; NVIDIA PTX ISA, mma and cp.async.
-#include "async_copy.cuh"
-#include "cluster.cuh"
-#include "moe_signatures.cuh"
-#include "moe_skinny.cuh"
-#include "moe_tiles.cuh"
-#include "swiglu.cuh"
-
-#ifndef CUKILN_MOE_TOKENS
-#define CUKILN_MOE_TOKENS 8
-#endif
+#include "moe_few_tokens.cuh"
 
 namespace cukiln {
 namespace nvfp4 {
@@ -45,53 +36,22 @@ struct MoeGemm;
 // SkinnyGemm<tokens, slots of the ring, groups of K in a panel>, and occupancies of moe_up and moe_down,
 // which needs fewer registers. The fastest on an H200.
 template <>
-struct MoeGemm<8> : SkinnyGemm<8, 3, 8> {
-  static constexpr u32 kUpBlocksPerSm = 5;
-  static constexpr u32 kDownBlocksPerSm = 5;
-};
-template <>
-struct MoeGemm<16> : SkinnyGemm<16, 3, 4> {
+struct MoeGemm<8> : SkinnyGemm<Nvfp4Tokens, 8, 3, 8> {
   static constexpr u32 kUpBlocksPerSm = 4;
   static constexpr u32 kDownBlocksPerSm = 4;
 };
 template <>
-struct MoeGemm<32> : SkinnyGemm<32, 2, 2> {
+struct MoeGemm<16> : SkinnyGemm<Nvfp4Tokens, 16, 3, 4> {
+  static constexpr u32 kUpBlocksPerSm = 4;
+  static constexpr u32 kDownBlocksPerSm = 4;
+};
+template <>
+struct MoeGemm<32> : SkinnyGemm<Nvfp4Tokens, 32, 2, 2> {
   static constexpr u32 kUpBlocksPerSm = 3;
   static constexpr u32 kDownBlocksPerSm = 4;
 };
 
 using Gemm = MoeGemm<CUKILN_MOE_TOKENS>;
-
-// Gate and up of four columns of one token.
-struct GateUpColumns {
-  float gate[4];
-  float up[4];
-};
-
-// Adds the sums of all splits for the lane's four columns of a token. `sums`: address of the token's sums in
-// this CTA; those of the other CTAs of the cluster are at the same address.
-__device__ __forceinline__ GateUpColumns add_splits(u32 sums, u32 lane, u32 splits, bool in_pairs) {
-  const u32 low_at = sums + (in_pairs ? lane % 16 * 32 : lane * 16);
-  const u32 high_at = in_pairs ? low_at + 16 : low_at;
-  float first[4] = {};   // kHalves: gate; kPairs: gate and up of the first two columns
-  float second[4] = {};  // kHalves: up; kPairs: gate and up of the last two
-  for (u32 s = 0; s < splits; ++s) {
-    const float4 low = load_dsmem(low_at, 2 * s + (in_pairs ? lane / 16 : 0));
-    const float4 high = load_dsmem(high_at, 2 * s + (in_pairs ? lane / 16 : 1));
-    first[0] += low.x;
-    first[1] += low.y;
-    first[2] += low.z;
-    first[3] += low.w;
-    second[0] += high.x;
-    second[1] += high.y;
-    second[2] += high.z;
-    second[3] += high.w;
-  }
-  return {{first[0], in_pairs ? first[2] : first[1], in_pairs ? second[0] : first[2],
-           in_pairs ? second[2] : first[3]},
-          {in_pairs ? first[1] : second[0], in_pairs ? first[3] : second[1],
-           in_pairs ? second[1] : second[2], second[3]}};
-}
 
 // Quantises a block of 16 values, of which four consecutive lanes have four each. Returns its scale byte and
 // writes the lane's data.
@@ -124,56 +84,23 @@ extern "C" __global__ void __launch_bounds__(cukiln::nvfp4::Gemm::kThreads,
   using namespace cukiln;
   using namespace cukiln::nvfp4;
   __shared__ uint4 shared[Gemm::kSharedBytes / 16];
+  griddepcontrol_wait();
+  griddepcontrol_launch_dependents();
   const MoeTile tile = tiles[blockIdx.y];
   if (blockIdx.y >= *tile_count) return;
-  const float token_scale = token_global_scale[kDecode] * kTwoTo14;
-  const float weight_scale = weight_decode[tile.expert] * kTwoTo14;
   const float scale_factor = block_scale_factor(global_scale[kEncode]);
   const float decode = global_scale[kDecode];
-
-  // In a cluster blocks 2 * s and 2 * s + 1 compute split s of K, each for half of the 256 rows that make
-  // 128 columns of the result: gate and up (kHalves), or the first and the last 64 pairs of rows (kPairs).
-  const u32 rank = block_rank_in_cluster();
-  const u32 splits = cluster_size() / 2;
-  const u32 half = rank & 1;
-  const u32 split = rank / 2;
-  const u32 first_column = blockIdx.x / (2 * splits) * 128;
-  const u32 groups = (columns + kGroupK - 1) / kGroupK;
-  const bool in_pairs = layout == kPairs;
-  const WeightRows rows{
-      weight_data + static_cast<u64>(tile.expert) * width * columns,
-      weight_scales + tile.expert * padded_scale_bytes(2 * width, columns),
-      in_pairs ? 2 * first_column + 128 * half : half * width + first_column,
-      in_pairs ? 2 * width : (half + 1) * width};
-  Gemm::run(shared, rows, {token_data, token_scales}, tile.count,
-            [&](u32 i) { return slots[tile.first + i] / topk; }, columns, groups * split / splits,
-            groups * (split + 1) / splits);
-  cluster_sync();
-
-  // A warp computes 128 columns of one token, a lane four of them; four lanes share a block of 16.
-  const SwiGlu activate = SwiGlu::of(limit, alpha, beta);
-  const u32 lane = threadIdx.x & 31;
-  const u32 column = first_column + lane * 4;
-  constexpr u32 kWarps = Gemm::kThreads / 32;
-  for (u32 token = threadIdx.x / 32 * 2 * splits + rank; token < tile.count;
-       token += kWarps * 2 * splits) {
-    const GateUpColumns sums = add_splits(shared_address(shared) + token * Gemm::kPitch * 4, lane, splits,
-                                          in_pairs);
-    float value[4];
-#pragma unroll
-    for (u32 i = 0; i < 4; ++i) {
-      value[i] = activate(mul_rn(mul_rn(sums.gate[i], token_scale), weight_scale),
-                          mul_rn(mul_rn(sums.up[i], token_scale), weight_scale));
-    }
-    u16 four;
-    const u32 scale_byte = quantize_block_of_lanes(value, scale_factor, decode, &four);
-    if (column < width) {
-      const u64 at = static_cast<u64>(tile.first + token) * width + column;
-      *reinterpret_cast<u16*>(data + at / 2) = four;
-      if (lane % 4 == 0) scales[at / 16] = static_cast<u8>(scale_byte);
-    }
-  }
-  cluster_sync();  // no CTA exits while others read its shared memory
+  moe_up_tile<Gemm>(shared, tile,
+                    {slots, {token_data, token_scales, token_global_scale}, weight_data, weight_scales,
+                     weight_decode, topk, columns, width, layout, limit, alpha, beta},
+                    [&](u32 position, u32 column, const float (&value)[4]) {
+                      u16 four;
+                      const u32 scale_byte = quantize_block_of_lanes(value, scale_factor, decode, &four);
+                      if (column >= width) return;
+                      const u64 at = static_cast<u64>(position) * width + column;
+                      *reinterpret_cast<u16*>(data + at / 2) = four;
+                      if (threadIdx.x % 4 == 0) scales[at / 16] = static_cast<u8>(scale_byte);
+                    });
 }
 static_assert(cukiln::kIsSame<decltype(moe_up), cukiln::signatures::MoeUp>);
 
@@ -187,33 +114,12 @@ extern "C" __global__ void __launch_bounds__(cukiln::nvfp4::Gemm::kThreads,
   using namespace cukiln;
   using namespace cukiln::nvfp4;
   __shared__ uint4 shared[Gemm::kSharedBytes / 16];
-  const float* const sums = reinterpret_cast<const float*>(shared);
+  griddepcontrol_wait();
+  griddepcontrol_launch_dependents();
   const MoeTile tile = tiles[blockIdx.y];
   if (blockIdx.y >= *tile_count) return;
-  const float token_scale = token_global_scale[kDecode] * kTwoTo14;
-  const float weight_scale = weight_decode[tile.expert] * kTwoTo14;
-
-  const u32 split = blockIdx.x % splits;
-  const u32 first_row = blockIdx.x / splits * 128;
-  const u32 groups = (width + kGroupK - 1) / kGroupK;
-  const WeightRows rows{weight_data + static_cast<u64>(tile.expert) * columns * (width / 2),
-                        weight_scales + tile.expert * padded_scale_bytes(columns, width), first_row,
-                        columns};
-  Gemm::run(shared, rows, {token_data, token_scales}, tile.count,
-            [&](u32 i) { return tile.first + i; }, width, groups * split / splits,
-            groups * (split + 1) / splits);
-
-  float* const to = partial + (static_cast<u64>(split) * slot_count + tile.first) * columns;
-  for (u32 i = threadIdx.x; i < tile.count * 32; i += Gemm::kThreads) {
-    const u32 token = i / 32;
-    const u32 row = first_row + i % 32 * 4;
-    if (row >= columns) continue;
-    float4 value = *reinterpret_cast<const float4*>(sums + token * Gemm::kPitch + i % 32 * 4);
-    value.x = mul_rn(mul_rn(value.x, token_scale), weight_scale);
-    value.y = mul_rn(mul_rn(value.y, token_scale), weight_scale);
-    value.z = mul_rn(mul_rn(value.z, token_scale), weight_scale);
-    value.w = mul_rn(mul_rn(value.w, token_scale), weight_scale);
-    *reinterpret_cast<float4*>(to + static_cast<u64>(token) * columns + row) = value;
-  }
+  moe_down_tile<Gemm>(shared, tile,
+                      {partial, {token_data, token_scales, token_global_scale}, weight_data,
+                       weight_scales, weight_decode, slot_count, columns, width, splits});
 }
 static_assert(cukiln::kIsSame<decltype(moe_down), cukiln::signatures::MoeDown>);

@@ -19,6 +19,7 @@
 //
 // With other targets the module has moe_expand alone.
 // Alignment, NaN, determinism, source: as nvfp4_moe_gemm.cu; NVIDIA PTX ISA, wgmma and cp.async.bulk.
+#include "dependent_launch.cuh"
 #include "gemm_sm90_dequantize.cuh"
 #include "machine.cuh"
 #include "moe_prefill_signatures.cuh"
@@ -34,6 +35,8 @@ extern "C" __global__ void __launch_bounds__(256)
                cukiln::u32 columns) {
   using namespace cukiln;
   using namespace cukiln::nvfp4;
+  griddepcontrol_wait();
+  griddepcontrol_launch_dependents();
   const u32 groups = (columns + kGroupK - 1) / kGroupK;
   const u64 items = static_cast<u64>(*row_count) * groups * 16;
   for (u64 item = static_cast<u64>(blockIdx.x) * blockDim.x + threadIdx.x; item < items;
@@ -52,230 +55,79 @@ static_assert(cukiln::kIsSame<decltype(moe_expand), cukiln::signatures::MoeExpan
 
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 
-#include "moe_warpgroup.cuh"
-#include "swiglu.cuh"
+#include "moe_many_tokens.cuh"
 
 namespace cukiln {
 namespace nvfp4 {
 
-struct UpArguments {
+// From a sum to the product of tokens and weights, both fp16 operands.
+struct Nvfp4Alpha {
+  float token_scale;
+  float weight_scale;
+
+  __device__ __forceinline__ float operator()(float sum) const {
+    return mul_rn(mul_rn(sum, token_scale), weight_scale);
+  }
+};
+
+// y in NVFP4.
+struct Nvfp4Output {
+  using Operands = F16;
   u8* data;
   u8* scales;
-  const MoeTile* tiles;
-  const u32* tile_count;
   const float* token_global_scale;
-  const u8* weight_scales;
-  const float* weight_decode;
   const float* global_scale;
-  u32 columns;
-  u32 width;
-  u32 layout;
-  float limit;
-  float alpha;
-  float beta;
-};
 
-template <u32 kTokens, u32 kStages>
-struct UpGemm : WarpgroupGemm<kTokens, kStages> {
-  using Base = WarpgroupGemm<kTokens, kStages>;
-  static constexpr u32 kResultPitch = 64 * 2 + 16;  // bytes of a token's 64 bf16 results
-  static constexpr u32 kResults = Base::kRingBytes;
-  static constexpr u32 kBarriers = kResults + kTokens * kResultPitch;
-  static constexpr u32 kSharedBytes = 1024 + kBarriers + 16 * kStages;
-
-  static __device__ __forceinline__ WeightBoxes boxes_of(const UpArguments& a, const MoeTile& tile,
-                                                         u32 first_column, u32 k_atoms) {
-    const bool in_pairs = a.layout == kPairs;
-    const u32 row[2] = {in_pairs ? 2 * first_column : first_column,
-                        in_pairs ? 2 * first_column + 64 : a.width + first_column};
-    const u8* const scales = a.weight_scales + tile.expert * padded_scale_bytes(2 * a.width, a.columns);
-    WeightBoxes boxes;
-#pragma unroll
-    for (u32 i = 0; i < 2; ++i) {
-      boxes.row[i] = tile.expert * 2 * a.width + row[i];
-      boxes.scales[i] = scales + static_cast<u64>(row[i] / kAtomRows) * k_atoms * kAtomBytes;
-      boxes.atom_row[i] = row[i] % kAtomRows;
-    }
-    return boxes;
+  __device__ __forceinline__ Nvfp4Alpha alpha(float weight_decode) const {
+    return {token_global_scale[kDecode] * kTwoTo14, weight_decode * Operands::kWeightFactor};
   }
 
-  // Computes, quantises and stores the SwiGLU of a tile. A thread has the gate and the up row of its
-  // column.
-  template <u32 kColumns>
-  __device__ __forceinline__ void compute_tile(const UpArguments& a, const MoeTile& tile, u32 first_column,
-                                               const WeightBoxes& weights, const SwiGlu& activate) {
-    const u32 lane = threadIdx.x & 31;
-    const u32 g = lane >> 2;
-    const u32 t = lane & 3;
-    const u32 thread = threadIdx.x - 128;
-    const u32 column = thread / 32 * 8 + g;
-    const bool in_pairs = a.layout == kPairs;
-    const u32 rows[2] = {in_pairs ? 2 * column : column, in_pairs ? 2 * column + 1 : 64 + column};
-    const float token_scale = a.token_global_scale[kDecode] * kTwoTo14;
-    const float weight_scale = a.weight_decode[tile.expert] * kTwoTo14;
-    float sum[kColumns / 2];
-    Base::template consume<kColumns>(sum, rows, weights);
-
-    const u32 results = Base::base + kResults;
-    asm volatile("bar.sync 1, 256;" ::: "memory");  // the previous tile's results have been read
-#pragma unroll
-    for (u32 j = 0; j < kColumns / 8; ++j) {
-#pragma unroll
-      for (u32 i = 0; i < 2; ++i) {
-        const float y = activate(mul_rn(mul_rn(sum[4 * j + i], token_scale), weight_scale),
-                                 mul_rn(mul_rn(sum[4 * j + 2 + i], token_scale), weight_scale));
-        asm volatile(
-            "{\n\t"
-            ".reg .b16 rounded;\n\t"
-            "cvt.rn.bf16.f32 rounded, %1;\n\t"
-            "st.shared.b16 [%0], rounded;\n\t"
-            "}" ::"r"(results + (8 * j + 2 * t + i) * kResultPitch + column * 2),
-            "f"(y)
-            : "memory");
-      }
-    }
-    asm volatile("bar.sync 1, 256;" ::: "memory");
-    const float scale_factor = block_scale_factor(a.global_scale[kEncode]);
-    const float decode = a.global_scale[kDecode];
-    for (u32 i = thread; i < tile.count * 4; i += Base::kConsumerThreads) {
-      const u32 from = results + i / 4 * kResultPitch + i % 4 * 32;
-      const uint4 low = load_shared(from);
-      const uint4 high = load_shared(from + 16);
-      const u32 pairs[8] = {low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w};
-      uint2 packed;
-      const u32 scale_byte = quantize_block(pairs, scale_factor, decode, &packed);
-      const u64 at = static_cast<u64>(tile.first + i / 4) * a.width + first_column + i % 4 * 16;
-      *reinterpret_cast<uint2*>(a.data + at / 2) = packed;
-      a.scales[at / 16] = static_cast<u8>(scale_byte);
-    }
-  }
-
-  __device__ __forceinline__ void run(const UpArguments& a, const TensorMap* token_map,
-                                      const TensorMap* weight_map) {
-    extern __shared__ uint4 shared[];
-    const u32 ring = (shared_address(shared) + 1023) & ~1023u;
-    Base::init(ring, ring + kBarriers, a.columns);
-    const u32 column_tiles = a.width / 64;
-    const u32 work = *a.tile_count * column_tiles;
-    if (threadIdx.x < 128) {  // the producer warpgroup
-      warpgroup_reg_dealloc<40>();
-      if (threadIdx.x != 0) return;
-      prefetch_tensormap(token_map);
-      prefetch_tensormap(weight_map);
-      for (u32 i = blockIdx.x; i < work; i += gridDim.x) {
-        const MoeTile tile = a.tiles[i / column_tiles];
-        Base::produce(token_map, weight_map, tile.first,
-                      boxes_of(a, tile, i % column_tiles * 64, Base::k_atoms));
-      }
-      return;
-    }
-    warpgroup_reg_alloc<232>();
-    const SwiGlu activate = SwiGlu::of(a.limit, a.alpha, a.beta);
-    for (u32 i = blockIdx.x; i < work; i += gridDim.x) {
-      const MoeTile tile = a.tiles[i / column_tiles];
-      const u32 first_column = i % column_tiles * 64;
-      const WeightBoxes weights = boxes_of(a, tile, first_column, Base::k_atoms);
-      if (tile.count <= kTokens / 2) {  // half of the MMA's columns suffice
-        compute_tile<kTokens / 2>(a, tile, first_column, weights, activate);
-      } else {
-        compute_tile<kTokens>(a, tile, first_column, weights, activate);
-      }
-    }
+  // Stores 16 columns of a position: quarter `quarter` of its 64 results in shared memory.
+  __device__ __forceinline__ void store(u32 results, u32 position, u32 quarter, u32 first_column,
+                                        u32 width) const {
+    const uint4 low = load_shared(results + quarter * 32);
+    const uint4 high = load_shared(results + quarter * 32 + 16);
+    const u32 pairs[8] = {low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w};
+    uint2 packed;
+    const u32 scale_byte = quantize_block(pairs, block_scale_factor(global_scale[kEncode]),
+                                          global_scale[kDecode], &packed);
+    const u64 at = static_cast<u64>(position) * width + first_column + quarter * 16;
+    *reinterpret_cast<uint2*>(data + at / 2) = packed;
+    scales[at / 16] = static_cast<u8>(scale_byte);
   }
 };
 
-struct DownArguments {
+// Partial sums in float.
+struct PartialOutput {
+  using Operands = F16;
+  static constexpr u32 kResultPitch = 0;  // nothing is staged in shared memory
   float* partial;
-  const MoeTile* tiles;
-  const u32* tile_count;
   const float* token_global_scale;
-  const u8* weight_scales;
-  const float* weight_decode;
-  u32 columns;
-  u32 width;
-};
 
-template <u32 kTokens, u32 kStages>
-struct DownGemm : WarpgroupGemm<kTokens, kStages> {
-  using Base = WarpgroupGemm<kTokens, kStages>;
-  static constexpr u32 kBarriers = Base::kRingBytes;
-  static constexpr u32 kSharedBytes = 1024 + kBarriers + 16 * kStages;
-
-  static __device__ __forceinline__ WeightBoxes boxes_of(const DownArguments& a,
-                                                         const MoeTile& tile, u32 first_row,
-                                                         u32 k_atoms) {
-    const u32 row = tile.expert * a.columns + first_row;
-    const u8* const scales = a.weight_scales + tile.expert * padded_scale_bytes(a.columns, a.width) +
-                             static_cast<u64>(first_row / kAtomRows) * k_atoms * kAtomBytes;
-    return {{row, row + 64}, {scales, scales}, {0, 64}};
+  __device__ __forceinline__ Nvfp4Alpha alpha(float weight_decode) const {
+    return {token_global_scale[kDecode] * kTwoTo14, weight_decode * Operands::kWeightFactor};
   }
 
   template <u32 kColumns>
-  __device__ __forceinline__ void compute_tile(const DownArguments& a, const MoeTile& tile, u32 first_row,
-                                               const WeightBoxes& weights) {
-    const u32 lane = threadIdx.x & 31;
-    const u32 row = (threadIdx.x - 128) / 32 * 16 + (lane >> 2);
-    const u32 rows[2] = {row, row + 8};
-    const float token_scale = a.token_global_scale[kDecode] * kTwoTo14;
-    const float weight_scale = a.weight_decode[tile.expert] * kTwoTo14;
-    float sum[kColumns / 2];
-    Base::template consume<kColumns>(sum, rows, weights);
-    float* const to = a.partial + static_cast<u64>(tile.first) * a.columns + first_row;
+  __device__ __forceinline__ void store(const float (&sum)[kColumns / 2], const Nvfp4Alpha& scaled,
+                                        u32, const u32 (&rows)[2], const MoeTile& tile, u32 first_row,
+                                        u32 columns) const {
+    float* const to = partial + static_cast<u64>(tile.first) * columns + first_row;
 #pragma unroll
     for (u32 j = 0; j < kColumns / 2; ++j) {
-      const u32 token = j / 4 * 8 + (lane & 3) * 2 + j % 2;
+      const u32 token = j / 4 * 8 + (threadIdx.x & 3) * 2 + j % 2;
       const u32 at = rows[j / 2 % 2];
-      if (token < tile.count && first_row + at < a.columns) {
-        to[static_cast<u64>(token) * a.columns + at] =
-            mul_rn(mul_rn(sum[j], token_scale), weight_scale);
-      }
-    }
-  }
-
-  __device__ __forceinline__ void run(const DownArguments& a, const TensorMap* token_map,
-                                      const TensorMap* weight_map) {
-    extern __shared__ uint4 shared[];
-    const u32 ring = (shared_address(shared) + 1023) & ~1023u;
-    Base::init(ring, ring + kBarriers, a.width);
-    const u32 row_tiles = (a.columns + 127) / 128;
-    const u32 work = *a.tile_count * row_tiles;
-    if (threadIdx.x < 128) {  // the producer warpgroup
-      warpgroup_reg_dealloc<40>();
-      if (threadIdx.x != 0) return;
-      prefetch_tensormap(token_map);
-      prefetch_tensormap(weight_map);
-      for (u32 i = blockIdx.x; i < work; i += gridDim.x) {
-        const MoeTile tile = a.tiles[i / row_tiles];
-        Base::produce(token_map, weight_map, tile.first,
-                      boxes_of(a, tile, i % row_tiles * 128, Base::k_atoms));
-      }
-      return;
-    }
-    warpgroup_reg_alloc<232>();
-    for (u32 i = blockIdx.x; i < work; i += gridDim.x) {
-      const MoeTile tile = a.tiles[i / row_tiles];
-      const u32 first_row = i % row_tiles * 128;
-      const WeightBoxes weights = boxes_of(a, tile, first_row, Base::k_atoms);
-      if (tile.count <= kTokens / 2) {  // half of the MMA's columns suffice
-        compute_tile<kTokens / 2>(a, tile, first_row, weights);
-      } else {
-        compute_tile<kTokens>(a, tile, first_row, weights);
+      if (token < tile.count && first_row + at < columns) {
+        to[static_cast<u64>(token) * columns + at] = scaled(sum[j]);
       }
     }
   }
 };
 
-}  // namespace nvfp4
-}  // namespace cukiln
-
-namespace cukiln {
-namespace nvfp4 {
-
 // As many stages as fit in shared memory.
-constexpr u32 kMoeTokens = CUKILN_MOE_TOKENS;
 constexpr u32 kMoeStages = kMoeTokens == 128 ? 4 : 7;
-using MoeUp = UpGemm<kMoeTokens, kMoeStages>;
-using MoeDown = DownGemm<kMoeTokens, kMoeStages>;
+using MoeUp = UpGemm<Nvfp4Output, kMoeTokens, kMoeStages, 1>;
+using MoeDown = DownGemm<PartialOutput, kMoeTokens, kMoeStages, 1>;
 static_assert(MoeUp::kSharedBytes <= 196720 && MoeDown::kSharedBytes <= 196720,
               "the launcher allocates this for each of these kernels");
 
@@ -290,9 +142,9 @@ extern "C" __global__ void __launch_bounds__(cukiln::nvfp4::MoeUp::kThreads, 1)
                    const cukiln::u8* weight_scales, const float* weight_decode, const float* global_scale,
                    cukiln::u32 columns, cukiln::u32 width, cukiln::u32 layout, float limit,
                    float alpha, float beta) {
-  cukiln::nvfp4::MoeUp().run({data, scales, tiles, tile_count, token_global_scale, weight_scales,
-                              weight_decode, global_scale, columns, width, layout, limit, alpha, beta},
-                             &token_map, &weight_map);
+  cukiln::nvfp4::MoeUp().run(
+      {tiles, tile_count, weight_scales, weight_decode, columns, width, layout, limit, alpha, beta},
+      {data, scales, token_global_scale, global_scale}, &token_map, &weight_map);
 }
 static_assert(cukiln::kIsSame<decltype(moe_prefill_up), cukiln::signatures::MoePrefillUp>);
 
@@ -304,7 +156,7 @@ extern "C" __global__ void __launch_bounds__(cukiln::nvfp4::MoeDown::kThreads, 1
                      const cukiln::u8* weight_scales, const float* weight_decode,
                      cukiln::u32 columns, cukiln::u32 width) {
   cukiln::nvfp4::MoeDown().run(
-      {partial, tiles, tile_count, token_global_scale, weight_scales, weight_decode, columns, width},
+      {tiles, tile_count, weight_scales, weight_decode, columns, width}, {partial, token_global_scale},
       &token_map, &weight_map);
 }
 static_assert(cukiln::kIsSame<decltype(moe_prefill_down), cukiln::signatures::MoePrefillDown>);

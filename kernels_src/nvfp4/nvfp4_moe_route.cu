@@ -15,6 +15,7 @@
 //
 // Alignment: 16 bytes, except ids, weights and scales.
 // Source: vLLM, moe_align_block_size, for the tiles.
+#include "dependent_launch.cuh"
 #include "moe_signatures.cuh"
 #include "moe_tiles.cuh"
 #include "quantize_tiles.cuh"
@@ -201,6 +202,8 @@ extern "C" __global__ void __launch_bounds__(cukiln::nvfp4::kRouteThreads, 4)
               cukiln::u32 experts, cukiln::u32 tile_tokens) {
   using namespace cukiln;
   using namespace cukiln::nvfp4;
+  griddepcontrol_wait();
+  griddepcontrol_launch_dependents();
   if (blockIdx.x == 0) {
     const Routing routing{topk_ids, expert_map, tokens * topk, global_experts, experts};
     route(tiles, tile_count, slots, positions, routing, tile_tokens);

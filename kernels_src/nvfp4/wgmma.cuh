@@ -1,4 +1,4 @@
-// PTX wrappers of wgmma: fp16 operands, A in registers, B in shared memory, float sums.
+// PTX wrappers of wgmma: fp16 or bf16 operands, A in registers, B in shared memory, float sums.
 //
 // Source: NVIDIA PTX ISA, wgmma.
 #pragma once
@@ -24,74 +24,73 @@ __device__ __forceinline__ u64 wgmma_descriptor(u32 address) {
   return static_cast<u64>((address >> 4) & 0x3FFF) | (1ull << 16) | (64ull << 32) | (1ull << 62);
 }
 
+struct F16;
+struct Bf16;
+
+// sum += A * B: A 64 by 16 of K in registers, B 16 by kTokens at a descriptor. Operands: F16 or Bf16.
+template <u32 kTokens, class Operands = F16>
+struct Wgmma;
+
 #define CUKILN_F8(i)                                                                       \
   "+f"(sum[i]), "+f"(sum[i + 1]), "+f"(sum[i + 2]), "+f"(sum[i + 3]), "+f"(sum[i + 4]),    \
       "+f"(sum[i + 5]), "+f"(sum[i + 6]), "+f"(sum[i + 7])
 #define CUKILN_F32(i) CUKILN_F8(i), CUKILN_F8(i + 8), CUKILN_F8(i + 16), CUKILN_F8(i + 24)
+#define CUKILN_SUMS_16 \
+  "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15"
+#define CUKILN_SUMS_24 \
+  CUKILN_SUMS_16 ", " \
+  "%16, %17, %18, %19, %20, %21, %22, %23"
+#define CUKILN_SUMS_32 \
+  CUKILN_SUMS_24 ", " \
+  "%24, %25, %26, %27, %28, %29, %30, %31"
+#define CUKILN_SUMS_48 \
+  CUKILN_SUMS_32 ", " \
+  "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47"
+#define CUKILN_SUMS_64 \
+  CUKILN_SUMS_48 ", " \
+  "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
+#define CUKILN_SUMS_128 \
+  CUKILN_SUMS_64 ", " \
+  "%64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, %80, " \
+  "%81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95, %96, %97, " \
+  "%98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111, %112, " \
+  "%113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127"
 
-// sum += A * B: A 64 by 16 of K in registers, B 16 by kTokens at a descriptor.
-template <u32 kTokens>
-struct Wgmma;
+// kTypes: of A and B. kSumNames, kOperandNames: of the asm operands. Last: the sums as asm operands.
+#define CUKILN_WGMMA(kTokens, Operands, kTypes, kSumNames, kOperandNames, ...)                       \
+  template <>                                                                                        \
+  struct Wgmma<kTokens, Operands> {                                                                  \
+    static __device__ __forceinline__ void run(float (&sum)[kTokens / 2], const u32 (&a)[4], u64 b) { \
+      asm volatile("wgmma.mma_async.sync.aligned.m64n" #kTokens "k16.f32." kTypes " {" kSumNames      \
+                   "}, " kOperandNames ", 1, 1, 1, 0;"                                               \
+                   : __VA_ARGS__                                                                     \
+                   : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));                            \
+    }                                                                                                \
+  };
+#define CUKILN_WGMMA_TYPES(Operands, kTypes)                                                         \
+  CUKILN_WGMMA(32, Operands, kTypes, CUKILN_SUMS_16, "{%16, %17, %18, %19}, %20", CUKILN_F8(0),      \
+               CUKILN_F8(8))                                                                         \
+  CUKILN_WGMMA(48, Operands, kTypes, CUKILN_SUMS_24, "{%24, %25, %26, %27}, %28", CUKILN_F8(0),      \
+               CUKILN_F8(8), CUKILN_F8(16))                                                          \
+  CUKILN_WGMMA(64, Operands, kTypes, CUKILN_SUMS_32, "{%32, %33, %34, %35}, %36", CUKILN_F32(0))     \
+  CUKILN_WGMMA(96, Operands, kTypes, CUKILN_SUMS_48, "{%48, %49, %50, %51}, %52", CUKILN_F32(0),     \
+               CUKILN_F8(32), CUKILN_F8(40))                                                         \
+  CUKILN_WGMMA(128, Operands, kTypes, CUKILN_SUMS_64, "{%64, %65, %66, %67}, %68", CUKILN_F32(0),    \
+               CUKILN_F32(32))                                                                       \
+  CUKILN_WGMMA(256, Operands, kTypes, CUKILN_SUMS_128, "{%128, %129, %130, %131}, %132",             \
+               CUKILN_F32(0), CUKILN_F32(32), CUKILN_F32(64), CUKILN_F32(96))
 
-template <>
-struct Wgmma<32> {
-  static __device__ __forceinline__ void run(float (&sum)[16], const u32 (&a)[4], u64 b) {
-    asm volatile(
-        "wgmma.mma_async.sync.aligned.m64n32k16.f32.f16.f16 "
-        "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15}, "
-        "{%16, %17, %18, %19}, %20, 1, 1, 1, 0;"
-        : CUKILN_F8(0), CUKILN_F8(8)
-        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
-  }
-};
+CUKILN_WGMMA_TYPES(F16, "f16.f16")
+CUKILN_WGMMA_TYPES(Bf16, "bf16.bf16")
 
-template <>
-struct Wgmma<64> {
-  static __device__ __forceinline__ void run(float (&sum)[32], const u32 (&a)[4], u64 b) {
-    asm volatile(
-        "wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 "
-        "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
-        "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, "
-        "{%32, %33, %34, %35}, %36, 1, 1, 1, 0;"
-        : CUKILN_F32(0)
-        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
-  }
-};
-
-template <>
-struct Wgmma<128> {
-  static __device__ __forceinline__ void run(float (&sum)[64], const u32 (&a)[4], u64 b) {
-    asm volatile(
-        "wgmma.mma_async.sync.aligned.m64n128k16.f32.f16.f16 "
-        "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
-        "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "
-        "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "
-        "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63}, "
-        "{%64, %65, %66, %67}, %68, 1, 1, 1, 0;"
-        : CUKILN_F32(0), CUKILN_F32(32)
-        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
-  }
-};
-
-template <>
-struct Wgmma<256> {
-  static __device__ __forceinline__ void run(float (&sum)[128], const u32 (&a)[4], u64 b) {
-    asm volatile(
-        "wgmma.mma_async.sync.aligned.m64n256k16.f32.f16.f16 "
-        "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
-        "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "
-        "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "
-        "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63, "
-        "%64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, "
-        "%80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95, "
-        "%96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, "
-        "%111, %112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, "
-        "%125, %126, %127}, {%128, %129, %130, %131}, %132, 1, 1, 1, 0;"
-        : CUKILN_F32(0), CUKILN_F32(32), CUKILN_F32(64), CUKILN_F32(96)
-        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
-  }
-};
-
+#undef CUKILN_WGMMA_TYPES
+#undef CUKILN_WGMMA
+#undef CUKILN_SUMS_128
+#undef CUKILN_SUMS_64
+#undef CUKILN_SUMS_48
+#undef CUKILN_SUMS_32
+#undef CUKILN_SUMS_24
+#undef CUKILN_SUMS_16
 #undef CUKILN_F32
 #undef CUKILN_F8
 

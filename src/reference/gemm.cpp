@@ -65,6 +65,23 @@ double four_times_dot(const Rows& a, std::int64_t i, const Rows& b, std::int64_t
   return sum;
 }
 
+/// Twice the dot product of bf16 tokens and a row, which has twice the elements; without the global
+/// scale.
+double twice_dot(const std::uint16_t* tokens, const Rows& b, std::int64_t j) noexcept {
+  const std::int16_t* const right = b.twice.data() + j * b.columns;
+  const std::int64_t blocks = b.columns / kBlock;
+  const float* const scales = b.scales.data() + j * blocks;
+  double sum = 0;
+  for (std::int64_t block = 0; block < blocks; ++block) {
+    double dot = 0;
+    for (std::int64_t c = 0; c < kBlock; ++c) {
+      dot += double{float_of_bf16(tokens[block * kBlock + c])} * right[block * kBlock + c];
+    }
+    sum += dot * double{scales[block]};
+  }
+  return sum;
+}
+
 std::uint16_t rounded(double value) noexcept { return bf16_of_float(static_cast<float>(value)); }
 
 /// A matrix that is quantised here.
@@ -113,13 +130,13 @@ class Expert {
         down_decode_(layer.down.decode[expert]),
         rounds_gemms_(rounds_gemms) {}
 
-  /// SwiGLU(x · upᵀ), bf16 [slots, width].
-  std::vector<std::uint16_t> activations(const Rows& tokens, double decode,
-                                         const std::vector<std::int64_t>& slots,
+  /// SwiGLU(x · upᵀ), bf16 [slots, width]. dot(token, row, j): the dot product of a token and a row
+  /// of weights, without the expert's decode scale.
+  template <class Dot>
+  std::vector<std::uint16_t> activations(const Dot& dot, const std::vector<std::int64_t>& slots,
                                          std::int64_t topk) const {
     const std::int64_t width = layer_.down.columns;
     const bool halves = layer_.layout == nvfp4::GateUpLayout::halves;
-    const double alpha = 0.25 * decode * double{up_decode_};
     std::vector<std::uint16_t> y(slots.size() * size_of(width));
     Rows pair(2, layer_.up.columns);
     for (std::int64_t column = 0; column < width; ++column) {
@@ -127,8 +144,8 @@ class Expert {
       pair.read(1, up_, halves ? width + column : 2 * column + 1);
       for (std::size_t row = 0; row < slots.size(); ++row) {
         const std::int64_t token = slots[row] / topk;
-        const double gate = intermediate(alpha * four_times_dot(tokens, token, pair, 0));
-        const double up = intermediate(alpha * four_times_dot(tokens, token, pair, 1));
+        const double gate = first_result(dot(token, pair, 0));
+        const double up = first_result(dot(token, pair, 1));
         y[row * size_of(width) + size_of(column)] = swiglu(gate, up, layer_.activation);
       }
     }
@@ -138,24 +155,43 @@ class Expert {
   /// y · downᵀ into the rows of `slots` of [slots of all experts, hidden].
   void add_results(float* results, const std::vector<std::int64_t>& slots,
                    const std::vector<std::uint16_t>& y) const {
-    const std::int64_t hidden = layer_.down.rows;
     const std::int64_t width = layer_.down.columns;
+    if (layer_.activation_scale == nullptr) {
+      add_dots(results, slots, [&](std::int64_t row, const Rows& right) {
+        return 0.5 * twice_dot(y.data() + row * width, right, 0);
+      });
+      return;
+    }
     const OwnedMatrix quantized(
         {DataType::bf16, y.data(), static_cast<std::int64_t>(slots.size()), width},
         *layer_.activation_scale);
     const Rows activations = all_rows(quantized.view);
-    const double alpha = 0.25 * double{layer_.activation_scale->decode} * double{down_decode_};
-    Rows right(1, width);
+    const double decode = 0.25 * double{layer_.activation_scale->decode};
+    add_dots(results, slots, [&](std::int64_t row, const Rows& right) {
+      return decode * four_times_dot(activations, row, right, 0);
+    });
+  }
+
+ private:
+  template <class Dot>
+  void add_dots(float* results, const std::vector<std::int64_t>& slots, const Dot& dot) const {
+    const std::int64_t hidden = layer_.down.rows;
+    Rows right(1, layer_.down.columns);
     for (std::int64_t column = 0; column < hidden; ++column) {
       right.read(0, down_, column);
       for (std::size_t row = 0; row < slots.size(); ++row) {
-        results[slots[row] * hidden + column] = static_cast<float>(intermediate(
-            alpha * four_times_dot(activations, static_cast<std::int64_t>(row), right, 0)));
+        results[slots[row] * hidden + column] = static_cast<float>(
+            intermediate(double{down_decode_} * dot(static_cast<std::int64_t>(row), right)));
       }
     }
   }
 
- private:
+  /// Of the first GEMM, which W4A16 never rounds.
+  double first_result(double dot) const noexcept {
+    const double value = double{up_decode_} * dot;
+    return layer_.activation_scale == nullptr ? value : intermediate(value);
+  }
+
   static nvfp4::QuantizedMatrix of(const nvfp4::MoeWeights& weights, std::int64_t expert) noexcept {
     return {weights.data + size_of(expert) * nvfp4::data_bytes(weights.rows, weights.columns),
             weights.scales + size_of(expert) * nvfp4::scales_bytes(weights.rows, weights.columns),
@@ -197,8 +233,16 @@ void moe_gemm(const MutableMatrixView& output, const nvfp4::MoeInput& input,
   const std::int64_t tokens = input.hidden.rows;
   const std::int64_t hidden = input.hidden.columns;
   const std::int64_t topk = input.topk_ids.columns;
-  const OwnedMatrix quantized(input.hidden, *input.hidden_scale);
+  const bool w4a16 = layer.activation_scale == nullptr;
+  const auto* const tokens_bf16 = input.hidden.data_as<const std::uint16_t>();
+  const nvfp4::GlobalScale scale = w4a16 ? nvfp4::GlobalScale{} : *input.hidden_scale;
+  const OwnedMatrix quantized(w4a16 ? MatrixView(DataType::bf16, nullptr, 0, hidden) : input.hidden,
+                              scale);
   const Rows token_rows = all_rows(quantized.view);
+  const auto dot = [&](std::int64_t token, const Rows& row, std::int64_t j) {
+    return w4a16 ? 0.5 * twice_dot(tokens_bf16 + token * hidden, row, j)
+                 : 0.25 * double{scale.decode} * four_times_dot(token_rows, token, row, j);
+  };
 
   const auto slots = slots_by_expert(input, layer);
   std::vector<float> results(size_of(tokens * topk * hidden));
@@ -208,9 +252,7 @@ void moe_gemm(const MutableMatrixView& output, const nvfp4::MoeInput& input,
       continue;
     }
     const Expert expert(layer, static_cast<std::int64_t>(e), rounds_gemms);
-    expert.add_results(
-        results.data(), slots[e],
-        expert.activations(token_rows, double{input.hidden_scale->decode}, slots[e], topk));
+    expert.add_results(results.data(), slots[e], expert.activations(dot, slots[e], topk));
     for (const std::int64_t slot : slots[e]) {
       valid[size_of(slot)] = true;
     }

@@ -17,7 +17,7 @@ void gemm(const MutableMatrixView& output, const nvfp4::QuantizedMatrix& a,
           const nvfp4::QuantizedMatrix& b, const VectorView& bias = {});
 
 /// `rounds_gemms`: the results of both GEMMs are rounded to bf16 before they are used, as MoeGemm
-/// does with many tokens on sm_100a.
+/// does with many tokens on sm_100a. W4A16 (a layer without activation_scale): those of the second.
 void moe_gemm(const MutableMatrixView& output, const nvfp4::MoeInput& input,
               const nvfp4::MoeLayer& layer, bool rounds_gemms = false);
 

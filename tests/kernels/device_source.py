@@ -6,6 +6,8 @@
     asm volatile("prefetch.global.L2 [%0];" ::"l"(from) : "memory");
     ptx::prefetch_global_L2(from);
 
+An instruction of STATEMENTS is a call with all of its operands, of which the function writes some.
+
 The rest of the source stays as it is: device.hpp gives it what it takes from the CUDA language.
 """
 
@@ -13,6 +15,9 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+
+
+STATEMENTS = re.compile(r"mma\.sync\.|cp\.async\.")
 
 
 def translate(text: str) -> str:
@@ -65,18 +70,35 @@ def calls(operands: str) -> str:
         instruction = instruction.strip(" {}\n") if "," not in instruction else instruction.strip()
         if not instruction:
             continue
+        if instruction.startswith("{.reg"):
+            instruction = instruction[1:]
         name, _, rest = instruction.partition(" ")
         if name == ".reg":
             kind, names = rest.split(" ", 1)
             lines.append(f"{'float' if kind == '.f32' else 'std::uint32_t'} {names};")
+            continue
+        if halves := re.fullmatch(r"mov\.b32 \{(\w+), (\w+)\}, (\S+)", instruction):
+            low, high, pair = halves.groups()
+            lines.append(with_operands(f"{low} = {pair} & 0xFFFF; {high} = {pair} >> 16;", values))
+            continue
+        if halves := re.fullmatch(r"mov\.b32 (\S+), \{(\w+), (\w+)\}", instruction):
+            pair, low, high = halves.groups()
+            lines.append(with_operands(f"{pair} = {low} | {high} << 16;", values))
             continue
         target, *given = [part.strip() for part in rest.replace("{", "").replace("}", "").split(",")]
         if target.startswith("["):  # an address, and nothing is written
             target, given = "", [target[1:-1], *given]
         given = [part[1:-1] if part.startswith("[") else part for part in given]
         given = [re.sub(r"^0f([0-9A-F]{8})$", r"ptx::f32(0x\1u)", part) for part in given]
-        line = f"ptx::{name.replace('.', '_')}({', '.join(given)});"
+        if target and STATEMENTS.match(name):
+            target, given = "", [target, *given]
+        function = re.sub(r"::(?=\d)", "_", name.replace(".", "_"))
+        line = f"ptx::{function}({', '.join(given)});"
         if target:
             line = f"{target} = {line}"
-        lines.append(re.sub(r"%(\d)", lambda number: f"({values[int(number[1])]})", line))
+        lines.append(with_operands(line, values))
     return "{ " + " ".join(lines) + " }"
+
+
+def with_operands(line: str, values: list[str]) -> str:
+    return re.sub(r"%(\d+)", lambda number: f"({values[int(number[1])]})", line)

@@ -55,6 +55,23 @@ struct Fixture : testing::LaunchFixture {
     return result.error().message();
   }
 
+  // One after the other, as the launch that many launches ago had them.
+  template <class... Parts>
+  void check_arguments(std::size_t newest_first, const char* kernel, const Parts&... parts) const {
+    CAPTURE(kernel);
+    FakeLaunch launched{};
+    REQUIRE(fake.launch(newest_first, &launched));
+    CHECK(launched.kernel == std::string(kernel));
+    std::size_t at = 0;
+    const auto check = [&](const auto& part) {
+      CAPTURE(at);
+      CHECK(std::memcmp(launched.arguments + at, &part, sizeof part) == 0);
+      at += sizeof part;
+    };
+    (check(parts), ...);
+    CHECK(launched.argument_bytes == at);
+  }
+
   MoeGemm moe = made<MoeGemm>();
   MoeShape shape{3, 2, 4, 64, 96};
   const std::uint16_t* hidden = address<std::uint16_t>(0x1000);
@@ -104,27 +121,91 @@ TEST_CASE_FIXTURE(Fixture, "many tokens use sm_90a's warpgroup MMA on rows in fp
   CHECK_FALSE(fake.launch(6, &launched));
 }
 
+TEST_CASE_FIXTURE(Fixture,
+                  "a layer without a scale of activations is W4A16: bf16 between its launches") {
+  layer.activation_scale = nullptr;
+  input.hidden_scale = nullptr;
+  layer.expert_map.data = address<std::int32_t>(0xE000);
+  shape = {3, 2, 4, 64, 96, 4, true};
+  REQUIRE(launch());
+  const MoePlan plan = moe_plan(shape, MoeKernels::warpgroups, 132);
+  const auto in = [&](std::size_t offset) { return address<std::uint8_t>(0xD000 + offset); };
+  check_arguments(3, "moe_route", in(plan.tiles), in(plan.tile_count), in(plan.slot_of_position),
+                  in(plan.position_of_slot), in(plan.token_data), in(plan.token_scales), hidden,
+                  static_cast<const float*>(nullptr), topk_ids, layer.expert_map.data, 3u, 2u, 64u,
+                  4u, 4u, 8u);
+  check_arguments(2, "moe_w4a16_up", in(plan.activation_data), in(plan.tiles), in(plan.tile_count),
+                  in(plan.slot_of_position), hidden, layer.up.data, layer.up.scales,
+                  layer.up.decode, 2u, 64u, 96u, 0u, layer.activation.limit, layer.activation.alpha,
+                  layer.activation.beta);
+  check_arguments(1, "moe_w4a16_down", in(plan.partial), in(plan.tiles), in(plan.tile_count),
+                  in(plan.activation_data), layer.down.data, layer.down.scales, layer.down.decode,
+                  6u, 64u, 96u, 1u);
+  check_arguments(0, "moe_combine", output, in(plan.partial), topk_weights,
+                  in(plan.position_of_slot), 2u, 64u, 1u);
+  FakeLaunch launched{};
+  REQUIRE(fake.launch(3, &launched));
+  CHECK(launched.grid[0] == 1);  // nothing is quantised
+  CHECK_FALSE(fake.launch(4, &launched));
+  CHECK(moe.workspace_bytes(shape) == plan.bytes);
+  CHECK(plan.activation_data + 6 * 96 * 2 <= plan.partial);
+  CHECK(plan.partial + 6 * 64 * 4 <= plan.bytes);
+}
+
+TEST_CASE_FIXTURE(Fixture, "W4A16 of many tokens gathers rows and has no partial sums in float") {
+  layer.activation_scale = nullptr;
+  input.hidden_scale = nullptr;
+  shape = {256, 2, 4, 96, 64, 4, true};
+  REQUIRE(launch());
+  const MoePlan plan = moe_plan(shape, MoeKernels::warpgroups, 132);
+  const auto in = [&](std::size_t offset) { return address<std::uint8_t>(0xD000 + offset); };
+  FakeLaunch launched{};
+  const char* const names[] = {"moe_combine_rows", "moe_w4a16_prefill_down", "moe_w4a16_prefill_up",
+                               "moe_w4a16_gather", "moe_route"};
+  for (std::size_t i = 0; i < 5; ++i) {
+    REQUIRE(fake.launch(i, &launched));
+    CHECK(launched.kernel == std::string(names[i]));
+  }
+  CHECK_FALSE(fake.launch(5, &launched));
+  check_arguments(3, "moe_w4a16_gather", in(plan.expanded), hidden, in(plan.slot_of_position),
+                  in(plan.tile_count + 4), 2u, 96u);
+  check_arguments(0, "moe_combine_rows", output, in(plan.gemm_output), topk_weights,
+                  in(plan.position_of_slot), 2u, 96u);
+  for (const std::size_t newest_first : {1, 2}) {
+    REQUIRE(fake.launch(newest_first, &launched));
+    const bool is_up = newest_first == 2;
+    const MoeWeights& weights = is_up ? layer.up : layer.down;
+    const auto check = [&](std::size_t at, const auto& part) {
+      CAPTURE(at);
+      CHECK(std::memcmp(launched.arguments + at, &part, sizeof part) == 0);
+    };
+    check(0, in(is_up ? plan.activation_data : plan.gemm_output));
+    check(8, in(plan.tiles));
+    check(16, in(plan.tile_count));
+    check(24,
+          in(is_up ? plan.expanded : plan.activation_data));  // a tensor map begins with its data
+    check(24 + sizeof(TensorMap), weights.data);
+    constexpr std::size_t kAfterMaps = 24 + 2 * sizeof(TensorMap);
+    check(kAfterMaps, weights.scales);
+    check(kAfterMaps + 8, weights.decode);
+    check(kAfterMaps + 16, 96u);
+    check(kAfterMaps + 20, 64u);
+  }
+  CHECK(moe.workspace_bytes(shape) == plan.bytes);
+  CHECK(plan.expanded - plan.activation_data >= 512 * 128 * 2);  // whole groups of 128 columns
+  CHECK(plan.partial - plan.expanded >= 512 * 128 * 2);
+  CHECK(plan.bytes - plan.gemm_output >= 512 * 96 * 2);
+}
+
+TEST_CASE_FIXTURE(Fixture, "W4A4 needs the scale of hidden states") {
+  input.hidden_scale = nullptr;
+  CHECK(refusal() == "input.hidden_scale is null; a device pointer is expected");
+}
+
 namespace {
 
 struct BlackwellFixture : Fixture {
   BlackwellFixture() : Fixture(100) {}
-
-  // One after the other, as the launch that many launches ago had them.
-  template <class... Parts>
-  void check_arguments(std::size_t newest_first, const char* kernel, const Parts&... parts) const {
-    CAPTURE(kernel);
-    FakeLaunch launched{};
-    REQUIRE(fake.launch(newest_first, &launched));
-    CHECK(launched.kernel == std::string(kernel));
-    std::size_t at = 0;
-    const auto check = [&](const auto& part) {
-      CAPTURE(at);
-      CHECK(std::memcmp(launched.arguments + at, &part, sizeof part) == 0);
-      at += sizeof part;
-    };
-    (check(parts), ...);
-    CHECK(launched.argument_bytes == at);
-  }
 };
 
 }  // namespace
@@ -207,6 +288,20 @@ TEST_CASE_FIXTURE(BlackwellFixture,
     REQUIRE(fake.launch(1, &launched));
     CHECK(launched.kernel == std::string("moe_down"));
   }
+}
+
+TEST_CASE_FIXTURE(BlackwellFixture, "W4A16 uses the kernels that every device has") {
+  layer.activation_scale = nullptr;
+  shape = {300, 2, 4, 256, 128, 4, true};
+  REQUIRE(launch());
+  FakeLaunch launched{};
+  const char* const names[] = {"moe_combine", "moe_w4a16_down", "moe_w4a16_up", "moe_route"};
+  for (std::size_t i = 0; i < 4; ++i) {
+    REQUIRE(fake.launch(i, &launched));
+    CHECK(launched.kernel == std::string(names[i]));
+  }
+  CHECK_FALSE(fake.launch(4, &launched));
+  CHECK(moe.workspace_bytes(shape) == moe_plan(shape, MoeKernels::grouped, 148).bytes);
 }
 
 TEST_CASE_FIXTURE(Fixture, "nvfp4_moe_gemm refuses unsupported shapes with the supported ones") {

@@ -152,7 +152,9 @@ def test_rows_may_have_gaps():
 
 
 def expected_moe(x, topk_weights, topk_ids, up, down, activation_gsa, interleaved, swiglu_of):
-    quantised = Quantized(numbers(x)).numbers()
+    """`activation_gsa`: None for W4A16."""
+    w4a16 = activation_gsa is None
+    tokens = numbers(x) if w4a16 else Quantized(numbers(x)).numbers()
     width = down[0].codes.shape[1]
     out = np.zeros((len(x), x.shape[1]))
     for token, (ids, weights) in enumerate(
@@ -161,19 +163,19 @@ def expected_moe(x, topk_weights, topk_ids, up, down, activation_gsa, interleave
         for expert, weight in zip(ids, weights, strict=True):
             if not 0 <= expert < len(up):
                 continue
-            h = quantised[token] @ up[expert].numbers().T
+            h = tokens[token] @ up[expert].numbers().T
             gate, linear = (h[0::2], h[1::2]) if interleaved else (h[:width], h[width:])
             y = swiglu(gate[None], linear[None], *swiglu_of)
-            out[token] += (
-                weight * (Quantized(y, activation_gsa).numbers() @ down[expert].numbers().T)[0]
-            )
+            y = y if w4a16 else Quantized(y, activation_gsa).numbers()
+            out[token] += weight * (y @ down[expert].numbers().T)[0]
     return out
 
 
 @pytest.mark.parametrize("interleaved", [False, True])
-def test_moe_gemm_is_the_mixture_of_its_experts(interleaved):
+@pytest.mark.parametrize("w4a16", [False, True])
+def test_moe_gemm_is_the_mixture_of_its_experts(interleaved, w4a16):
     up, down = moe_weights()
-    activation_gsa = torch.tensor([64.0, 1 / 64])
+    activation_gsa = None if w4a16 else torch.tensor([64.0, 1 / 64])
     runner = moe_runner(
         up,
         down,
@@ -191,14 +193,27 @@ def test_moe_gemm_is_the_mixture_of_its_experts(interleaved):
     topk_ids[4] = torch.tensor([-1, 3])  # no expert: zeros
     topk_ids[5, 1] = 1 << 20
     y = ops.moe_gemm(x, topk_weights, topk_ids, runner.runner_id, 64)
+    gsa = None if w4a16 else activation_gsa.numpy()
     expected = expected_moe(
-        x, topk_weights, topk_ids, up, down, activation_gsa.numpy(), interleaved, (7.0, 1.702, 1.0)
+        x, topk_weights, topk_ids, up, down, gsa, interleaved, (7.0, 1.702, 1.0)
     )
     assert not y[4].any()
     # Gate and up are summed in another order than NumPy's: next to a tie, y may round otherwise.
     np.testing.assert_allclose(numbers(y), expected, rtol=2e-2, atol=2e-2 * np.abs(expected).max())
     exact = numbers(y) == bf16(expected.astype(np.float32))
     assert exact.mean() > 0.95
+
+
+def test_w4a16_keeps_very_small_values_between_the_products():
+    up, down = moe_weights()
+    x = matrix(3, 64, 5) * 2**-20
+    ids, ones = torch.tensor([[0], [1], [2]], dtype=torch.int32), torch.ones(3, 1)
+    runner = moe_runner(up, down, activation_gsa=None)
+    given = numbers(ops.moe_gemm(x, ones, ids, runner.runner_id, 64))
+    plain = (math.inf, 1.0, 0.0)
+    expected = expected_moe(x, ones, ids, up, down, None, False, plain)
+    assert 0 < np.abs(expected).max() < 1e-9
+    np.testing.assert_allclose(given, expected, rtol=2e-2, atol=2e-2 * np.abs(expected).max())
 
 
 def test_an_expert_map_names_the_experts_that_are_here():

@@ -178,7 +178,6 @@ Result<void> create_moe(const cukiln_torch_moe* given, std::int64_t* id) {
   CUKILN_CHECK(check_given("down_codes", weights.down_codes));
   CUKILN_CHECK(check_given("down_scales", weights.down_scales));
   CUKILN_CHECK(check_given("down_decode", weights.down_decode));
-  CUKILN_CHECK(check_given("activation_gsa", weights.activation_gsa));
   CUKILN_TRY(const Cuda* const cuda, backend(*here, weights.device));
   if (cuda != nullptr) {
     CUKILN_TRY(const DeviceLaunchers* const launchers, cuda->on(weights.device));

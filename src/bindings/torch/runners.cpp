@@ -150,8 +150,10 @@ std::size_t MoeRunner::most_scratch(const DeviceLaunchers& launchers,
 }
 
 void MoeRunner::run(nvfp4::MoeInput input, const MutableMatrixView& output) const {
+  const bool w4a16 = layer_.activation_scale == nullptr;
   if (cuda_ == nullptr) {
-    const nvfp4::GlobalScale scale = input_scale_on_cpu(input.hidden, weights_.hidden_gsa);
+    const nvfp4::GlobalScale scale =
+        w4a16 ? nvfp4::GlobalScale{} : input_scale_on_cpu(input.hidden, weights_.hidden_gsa);
     input.hidden_scale = &scale;
     reference::moe_gemm(output, input, layer_);
     return;
@@ -162,7 +164,9 @@ void MoeRunner::run(nvfp4::MoeInput input, const MutableMatrixView& output) cons
       moe.workspace_bytes(layer_.shape(input.hidden.rows, input.topk_ids.columns));
   const Tensor memory = scratch(host().shim, device_, kScratchGlobalScale + bytes);
   auto* const start = memory.data<std::byte>();
-  input.hidden_scale = input_scale(scope, input.hidden, weights_.hidden_gsa, start);
+  if (!w4a16) {
+    input.hidden_scale = input_scale(scope, input.hidden, weights_.hidden_gsa, start);
+  }
   require(moe.launch(scope.stream, output, input, layer_, {start + kScratchGlobalScale, bytes}));
 }
 

@@ -45,12 +45,14 @@ template <class Run>
 Result<void> run_moe_route(const MoePlan& plan, const MoeCall& call, std::uint32_t num_sms,
                            Run&& run) noexcept {
   const MoeShape& shape = call.shape;
-  const MoeGrid grid{1 + std::min(ceil_div(shape.tokens * (shape.hidden / 16), 256), 8 * num_sms)};
+  const std::int64_t blocks = shape.w4a16 ? 0 : shape.tokens * (shape.hidden / 16);
+  const MoeGrid grid{1 + std::min(ceil_div(blocks, 256), 8 * num_sms)};
   return run(
       grid, call.at<MoeTile>(plan.tiles), call.at<std::uint32_t>(plan.tile_count),
       call.at<std::uint32_t>(plan.slot_of_position), call.at<std::int32_t>(plan.position_of_slot),
       call.at<std::uint8_t>(plan.token_data), call.at<std::uint8_t>(plan.token_scales),
-      call.input.hidden.data_as<const std::uint16_t>(), &call.input.hidden_scale->encode,
+      call.input.hidden.data_as<const std::uint16_t>(),
+      shape.w4a16 ? nullptr : &call.input.hidden_scale->encode,
       call.input.topk_ids.data_as<const std::int32_t>(),
       call.layer.expert_map.data_as<const std::int32_t>(), static_cast<std::uint32_t>(shape.tokens),
       static_cast<std::uint32_t>(shape.topk), static_cast<std::uint32_t>(shape.hidden),

@@ -35,17 +35,17 @@ struct MoePlan {
   std::size_t position_of_slot;
   std::size_t token_data;
   std::size_t token_scales;
-  std::size_t activation_data;
+  std::size_t activation_data;  ///< bf16 with W4A16, which has no scales
   std::size_t activation_scales;
-  std::size_t expanded;  ///< fp16 tokens, then activations; by warpgroups only
-  std::size_t partial;   ///< not if grouped
-  // Of grouped GEMMs only. Rows: 128 for each of max_tiles.
+  std::size_t expanded;  ///< fp16 tokens, then activations, or bf16 tokens; by warpgroups only
+  std::size_t partial;   ///< not if grouped, nor by warpgroups with W4A16
+  // Of grouped GEMMs only, but for gemm_output. Rows: 128 for each of max_tiles.
   std::size_t row_experts;
   std::size_t up_global_scales;
   std::size_t down_global_scales;
   std::size_t row_data;
   std::size_t row_scales;
-  std::size_t gemm_output;  ///< of the first GEMM, then of the second
+  std::size_t gemm_output;  ///< of the first GEMM, then of the second; W4A16: by warpgroups
   std::size_t bytes;
 };
 
@@ -82,28 +82,35 @@ inline void lay_out_workspace(MoePlan& plan, const MoeShape& shape) noexcept {
   };
   const std::int64_t slots = plan.slots;
   const bool grouped = plan.kernels == MoeKernels::grouped;
+  const bool warpgroups = plan.kernels == MoeKernels::warpgroups;
+  const auto whole_groups = [](std::int64_t columns) { return ceil_div(columns, 128) * 128; };
   const std::int64_t rows = grouped ? plan.max_tiles * kMoeGroupRows : 0;
   const std::int64_t activations = grouped ? rows : slots;
   const std::int64_t max_columns = std::max(shape.hidden, shape.width);
+  const std::int64_t quantised_tokens = shape.w4a16 ? 0 : shape.tokens;
   plan.bytes = 0;
   plan.tile_count = reserve(8);
   plan.tiles = reserve(std::int64_t{plan.max_tiles} * 16);
   plan.slot_of_position = reserve(slots * 4);
   plan.position_of_slot = reserve(slots * 4);
-  plan.token_data = reserve(shape.tokens * (shape.hidden / 2));
-  plan.token_scales = reserve(shape.tokens * (shape.hidden / 16));
-  plan.activation_data = reserve(activations * (shape.width / 2));
-  plan.activation_scales = reserve(activations * (shape.width / 16));
-  plan.expanded = reserve(plan.kernels == MoeKernels::warpgroups  //
-                              ? slots * ceil_div(max_columns, 128) * 128 * 2
-                              : 0);
-  plan.partial = reserve(grouped ? 0 : plan.down_splits * slots * shape.hidden * 4);
+  plan.token_data = reserve(quantised_tokens * (shape.hidden / 2));
+  plan.token_scales = reserve(quantised_tokens * (shape.hidden / 16));
+  plan.activation_data = reserve(!shape.w4a16 ? activations * (shape.width / 2)
+                                 : warpgroups ? slots * whole_groups(shape.width) * 2
+                                              : slots * shape.width * 2);
+  plan.activation_scales = reserve(shape.w4a16 ? 0 : activations * (shape.width / 16));
+  plan.expanded =
+      reserve(warpgroups ? slots * whole_groups(shape.w4a16 ? shape.hidden : max_columns) * 2 : 0);
+  plan.partial = reserve(
+      grouped || (warpgroups && shape.w4a16) ? 0 : plan.down_splits * slots * shape.hidden * 4);
   plan.row_experts = reserve(rows / kMoeGroupRows * 4);
   plan.up_global_scales = reserve(grouped ? shape.experts * 8 : 0);
   plan.down_global_scales = reserve(grouped ? shape.experts * 8 : 0);
   plan.row_data = reserve(rows * (shape.hidden / 2));
   plan.row_scales = reserve(rows * (shape.hidden / 16));
-  plan.gemm_output = reserve(rows * std::max(2 * shape.width, shape.hidden) * 2);
+  plan.gemm_output =
+      reserve(warpgroups && shape.w4a16 ? slots * shape.hidden * 2
+                                        : rows * std::max(2 * shape.width, shape.hidden) * 2);
 }
 
 /// `shape` is one that `launch` accepts, with global_experts filled in. `for_many`: the device's
@@ -116,8 +123,8 @@ inline MoePlan moe_plan(const MoeShape& shape, MoeKernels for_many,
   plan.slots = static_cast<std::uint32_t>(slots);
 
   const std::int64_t tokens_per_expert = slots / shape.global_experts;
-  const bool has_whole_tiles =
-      shape.width % 64 == 0 && (for_many != MoeKernels::grouped || shape.hidden % 128 == 0);
+  const bool has_whole_tiles = shape.width % 64 == 0 && (for_many != MoeKernels::grouped ||
+                                                         (shape.hidden % 128 == 0 && !shape.w4a16));
   plan.kernels =
       has_whole_tiles && tokens_per_expert > kMoeSkinnyTokens ? for_many : MoeKernels::skinny;
   plan.tile_tokens = moe_tile_tokens(plan.kernels, tokens_per_expert);

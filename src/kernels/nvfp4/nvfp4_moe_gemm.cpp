@@ -22,6 +22,11 @@ using Up = kernels::KernelSignature<signatures::MoeUp>;
 using Down = kernels::KernelSignature<signatures::MoeDown>;
 using WarpgroupUp = kernels::KernelSignature<signatures::MoePrefillUp>;
 using WarpgroupDown = kernels::KernelSignature<signatures::MoePrefillDown>;
+using W4a16Gather = kernels::KernelSignature<signatures::MoeW4a16Gather>;
+using W4a16Up = kernels::KernelSignature<signatures::MoeW4a16Up>;
+using W4a16Down = kernels::KernelSignature<signatures::MoeW4a16Down>;
+using W4a16WarpgroupUp = kernels::KernelSignature<signatures::MoeW4a16PrefillUp>;
+using W4a16WarpgroupDown = kernels::KernelSignature<signatures::MoeW4a16PrefillDown>;
 using Combine = kernels::KernelSignature<signatures::MoeCombine>;
 using Gather = kernels::KernelSignature<signatures::MoeGather>;
 using Activate = kernels::KernelSignature<signatures::MoeActivate>;
@@ -33,21 +38,31 @@ constexpr std::uint32_t kSimpleThreads = 256;  // of kernels that copy, sort or 
 constexpr std::uint32_t kActivateThreads = 512;
 constexpr std::uint32_t kSkinnyThreads = 128;
 constexpr std::uint32_t kWarpgroupThreads = 384;
-constexpr std::uint32_t kWarpgroupShared = 196720;
 
 struct TileModule {
   const char* module;
   const char* up;
   const char* down;
+  std::uint32_t shared_bytes = 0;   ///< dynamic shared memory of both
+  std::uint32_t blocks_per_sm = 1;  ///< of persistent kernels
 };
-/// In the order of 8, 16, 32, 64 and 128 tokens; the last two need warpgroup MMA.
-constexpr TileModule kModules[] = {
-    {"nvfp4_moe_gemm", "moe_up", "moe_down"},
-    {"nvfp4_moe_gemm_16", "moe_up", "moe_down"},
-    {"nvfp4_moe_gemm_32", "moe_up", "moe_down"},
-    {"nvfp4_moe_prefill_64", "moe_prefill_up", "moe_prefill_down"},
-    {"nvfp4_moe_prefill", "moe_prefill_up", "moe_prefill_down"},
-};
+/// In the order of 8, 16, 32, 64 and 128 tokens; the last two need warpgroup MMA. W4A4, W4A16.
+constexpr std::size_t kMoeTileSizes = 5;
+constexpr TileModule kModules[2][kMoeTileSizes] = {
+    {
+        {"nvfp4_moe_gemm", "moe_up", "moe_down"},
+        {"nvfp4_moe_gemm_16", "moe_up", "moe_down"},
+        {"nvfp4_moe_gemm_32", "moe_up", "moe_down"},
+        {"nvfp4_moe_prefill_64", "moe_prefill_up", "moe_prefill_down", 196720},
+        {"nvfp4_moe_prefill", "moe_prefill_up", "moe_prefill_down", 196720},
+    },
+    {
+        {"nvfp4_moe_w4a16", "moe_w4a16_up", "moe_w4a16_down"},
+        {"nvfp4_moe_w4a16_16", "moe_w4a16_up", "moe_w4a16_down"},
+        {"nvfp4_moe_w4a16_32", "moe_w4a16_up", "moe_w4a16_down"},
+        {"nvfp4_moe_w4a16_prefill_64", "moe_w4a16_prefill_up", "moe_w4a16_prefill_down", 98352, 2},
+        {"nvfp4_moe_w4a16_prefill", "moe_w4a16_prefill_up", "moe_w4a16_prefill_down", 207936},
+    }};
 constexpr std::size_t kFirstWarpgroupModule = 3;
 
 std::size_t module_index(const MoePlan& plan) noexcept {
@@ -113,8 +128,10 @@ Result<void> check_weights(const char* name, const MoeWeights& weights, std::int
 Result<void> check_layer(const MoeLayer& layer, const MoeShape& shape) noexcept {
   CUKILN_CHECK(check_weights("layer.up", layer.up, shape.experts, 2 * shape.width, shape.hidden));
   CUKILN_CHECK(check_weights("layer.down", layer.down, shape.experts, shape.hidden, shape.width));
-  CUKILN_CHECK(kernels::check_pointer("layer", "activation_scale", layer.activation_scale,
-                                      alignof(GlobalScale)));
+  if (!shape.w4a16) {
+    CUKILN_CHECK(kernels::check_pointer("layer", "activation_scale", layer.activation_scale,
+                                        alignof(GlobalScale)));
+  }
   return kernels::check_optional_vector("layer.expert_map", layer.expert_map, DataType::i32,
                                         shape.global_experts, 4);
 }
@@ -126,15 +143,17 @@ Result<void> check_moe_input(const MutableMatrixView& output, const MoeInput& in
       kernels::check_dense_matrix("output", output, DataType::bf16, tokens, shape.hidden, 16));
   CUKILN_CHECK(kernels::check_dense_matrix("input.hidden", input.hidden, DataType::bf16, tokens,
                                            shape.hidden, 16));
-  CUKILN_CHECK(
-      kernels::check_pointer("input", "hidden_scale", input.hidden_scale, alignof(GlobalScale)));
+  if (!shape.w4a16) {
+    CUKILN_CHECK(
+        kernels::check_pointer("input", "hidden_scale", input.hidden_scale, alignof(GlobalScale)));
+  }
   CUKILN_CHECK(kernels::check_dense_matrix("input.topk_ids", input.topk_ids, DataType::i32, tokens,
                                            shape.topk, 4));
   return kernels::check_dense_matrix("input.topk_weights", input.topk_weights, DataType::f32,
                                      tokens, shape.topk, 4);
 }
 
-/// fp16 [slots, columns], as moe_expand writes it, in tiles of `tokens`.
+/// fp16 [slots, columns], as moe_expand writes it, or bf16, in tiles of `tokens`.
 TensorBox token_box(const void* expanded, std::uint32_t slots, std::int64_t columns,
                     std::uint32_t tokens) noexcept {
   TensorBox box;
@@ -168,6 +187,30 @@ LaunchConfig simple_config(const MoeGrid& grid, std::uint32_t threads) noexcept 
   return config;
 }
 
+/// The same for kernels that wait for what they read.
+LaunchConfig early_config(const MoeGrid& grid) noexcept {
+  LaunchConfig config = simple_config(grid, kSimpleThreads);
+  config.programmatic_launch = true;
+  return config;
+}
+
+LaunchConfig skinny_up_config(const MoePlan& plan, const MoeShape& shape) noexcept {
+  LaunchConfig config;
+  config.block.x = kSkinnyThreads;
+  config.cluster = {2 * plan.up_splits, 1, 1};
+  config.grid = {ceil_div(shape.width, 128) * 2 * plan.up_splits, plan.max_tiles, 1};
+  config.programmatic_launch = true;  // the kernels wait for what they read
+  return config;
+}
+
+LaunchConfig skinny_down_config(const MoePlan& plan, const MoeShape& shape) noexcept {
+  LaunchConfig config;
+  config.block.x = kSkinnyThreads;
+  config.grid = {ceil_div(shape.hidden, 128) * plan.down_splits, plan.max_tiles, 1};
+  config.programmatic_launch = true;
+  return config;
+}
+
 /// The kernels of nvfp4_moe_gemm.cu.
 Result<void> launch_skinny(const MoePlan& plan, const MoeCall& call, const Kernel& up_kernel,
                            const Kernel& down_kernel) noexcept {
@@ -179,24 +222,42 @@ Result<void> launch_skinny(const MoePlan& plan, const MoeCall& call, const Kerne
   auto* const activation_scales = call.at<std::uint8_t>(plan.activation_scales);
   const auto hidden = static_cast<std::uint32_t>(shape.hidden);
   const auto width = static_cast<std::uint32_t>(shape.width);
-  LaunchConfig config;
-  config.block.x = kSkinnyThreads;
-  config.cluster = {2 * plan.up_splits, 1, 1};
-  config.grid = {ceil_div(shape.width, 128) * 2 * plan.up_splits, plan.max_tiles, 1};
-  CUKILN_CHECK(
-      Up::launch(up_kernel, call.stream, config, activation_data, activation_scales, tiles,
-                 tile_count, call.at<std::uint32_t>(plan.slot_of_position),
-                 call.at<std::uint8_t>(plan.token_data), call.at<std::uint8_t>(plan.token_scales),
-                 &call.input.hidden_scale->encode, layer.up.data, layer.up.scales, layer.up.decode,
-                 &layer.activation_scale->encode, static_cast<std::uint32_t>(shape.topk), hidden,
-                 width, static_cast<std::uint32_t>(layer.layout), layer.activation.limit,
-                 layer.activation.alpha, layer.activation.beta));
-  config.cluster = {0, 0, 0};
-  config.grid = {ceil_div(shape.hidden, 128) * plan.down_splits, plan.max_tiles, 1};
-  return Down::launch(down_kernel, call.stream, config, call.at<float>(plan.partial), tiles,
-                      tile_count, activation_data, activation_scales,
-                      &layer.activation_scale->encode, layer.down.data, layer.down.scales,
-                      layer.down.decode, plan.slots, hidden, width, plan.down_splits);
+  CUKILN_CHECK(Up::launch(
+      up_kernel, call.stream, skinny_up_config(plan, shape), activation_data, activation_scales,
+      tiles, tile_count, call.at<std::uint32_t>(plan.slot_of_position),
+      call.at<std::uint8_t>(plan.token_data), call.at<std::uint8_t>(plan.token_scales),
+      &call.input.hidden_scale->encode, layer.up.data, layer.up.scales, layer.up.decode,
+      &layer.activation_scale->encode, static_cast<std::uint32_t>(shape.topk), hidden, width,
+      static_cast<std::uint32_t>(layer.layout), layer.activation.limit, layer.activation.alpha,
+      layer.activation.beta));
+  return Down::launch(down_kernel, call.stream, skinny_down_config(plan, shape),
+                      call.at<float>(plan.partial), tiles, tile_count, activation_data,
+                      activation_scales, &layer.activation_scale->encode, layer.down.data,
+                      layer.down.scales, layer.down.decode, plan.slots, hidden, width,
+                      plan.down_splits);
+}
+
+/// The kernels of nvfp4_moe_w4a16.cu.
+Result<void> launch_w4a16_skinny(const MoePlan& plan, const MoeCall& call, const Kernel& up_kernel,
+                                 const Kernel& down_kernel) noexcept {
+  const MoeShape& shape = call.shape;
+  const MoeLayer& layer = call.layer;
+  auto* const tiles = call.at<MoeTile>(plan.tiles);
+  auto* const tile_count = call.at<std::uint32_t>(plan.tile_count);
+  auto* const activations = call.at<std::uint16_t>(plan.activation_data);
+  const auto hidden = static_cast<std::uint32_t>(shape.hidden);
+  const auto width = static_cast<std::uint32_t>(shape.width);
+  CUKILN_CHECK(W4a16Up::launch(up_kernel, call.stream, skinny_up_config(plan, shape), activations,
+                               tiles, tile_count, call.at<std::uint32_t>(plan.slot_of_position),
+                               call.input.hidden.data_as<const std::uint16_t>(), layer.up.data,
+                               layer.up.scales, layer.up.decode,
+                               static_cast<std::uint32_t>(shape.topk), hidden, width,
+                               static_cast<std::uint32_t>(layer.layout), layer.activation.limit,
+                               layer.activation.alpha, layer.activation.beta));
+  return W4a16Down::launch(down_kernel, call.stream, skinny_down_config(plan, shape),
+                           call.at<float>(plan.partial), tiles, tile_count, activations,
+                           layer.down.data, layer.down.scales, layer.down.decode, plan.slots,
+                           hidden, width, plan.down_splits);
 }
 
 /// The kernels of nvfp4_moe_prefill.cu, for one launch.
@@ -212,16 +273,15 @@ class WarpgroupSteps {
         std::min(ceil_div(std::int64_t{plan_.slots} * ceil_div(columns, 128) * 16, kSimpleThreads),
                  16 * num_sms_)};
     const std::uint32_t* const position_count = tile_count() + 1;
-    return Expand::launch(kernel, call_.stream, simple_config(grid, kSimpleThreads), expanded(),
-                          data, scales, slots, position_count,
-                          static_cast<std::uint32_t>(call_.shape.topk),
+    return Expand::launch(kernel, call_.stream, early_config(grid), expanded(), data, scales, slots,
+                          position_count, static_cast<std::uint32_t>(call_.shape.topk),
                           static_cast<std::uint32_t>(columns));
   }
 
   Result<void> up(const Kernel& kernel) const noexcept {
     const MoeShape& shape = call_.shape;
     const MoeLayer& layer = call_.layer;
-    CUKILN_TRY(const TensorMap tokens, token_map(kernel, shape.hidden));
+    CUKILN_TRY(const TensorMap tokens, token_map(kernel, expanded(), shape.hidden));
     CUKILN_TRY(const TensorMap weights, tensor_map(kernel, weight_box(layer.up)));
     return WarpgroupUp::launch(
         kernel, call_.stream, persistent(ceil_div(shape.width, 64)), activation_data(),
@@ -235,13 +295,51 @@ class WarpgroupSteps {
   Result<void> down(const Kernel& kernel) const noexcept {
     const MoeShape& shape = call_.shape;
     const MoeLayer& layer = call_.layer;
-    CUKILN_TRY(const TensorMap activations, token_map(kernel, shape.width));
+    CUKILN_TRY(const TensorMap activations, token_map(kernel, expanded(), shape.width));
     CUKILN_TRY(const TensorMap weights, tensor_map(kernel, weight_box(layer.down)));
     return WarpgroupDown::launch(kernel, call_.stream, persistent(ceil_div(shape.hidden, 128)),
                                  call_.at<float>(plan_.partial), tiles(), tile_count(), activations,
                                  &layer.activation_scale->encode, weights, layer.down.scales,
                                  layer.down.decode, static_cast<std::uint32_t>(shape.hidden),
                                  static_cast<std::uint32_t>(shape.width));
+  }
+
+  /// Tokens to rows in the order of positions. W4A16, as the two below.
+  Result<void> gather(const Kernel& kernel) const noexcept {
+    const std::int64_t hidden = call_.shape.hidden;
+    const MoeGrid grid{
+        std::min(ceil_div(std::int64_t{plan_.slots} * ceil_div(hidden, 128) * 16, kSimpleThreads),
+                 16 * num_sms_)};
+    return W4a16Gather::launch(
+        kernel, call_.stream, early_config(grid), call_.at<std::uint16_t>(plan_.expanded),
+        call_.input.hidden.data_as<const std::uint16_t>(),
+        call_.at<std::uint32_t>(plan_.slot_of_position), tile_count() + 1,
+        static_cast<std::uint32_t>(call_.shape.topk), static_cast<std::uint32_t>(hidden));
+  }
+
+  Result<void> w4a16_up(const Kernel& kernel) const noexcept {
+    const MoeShape& shape = call_.shape;
+    const MoeLayer& layer = call_.layer;
+    CUKILN_TRY(const TensorMap tokens, token_map(kernel, expanded(), shape.hidden));
+    CUKILN_TRY(const TensorMap weights, tensor_map(kernel, weight_box(layer.up)));
+    return W4a16WarpgroupUp::launch(
+        kernel, call_.stream, persistent(ceil_div(shape.width, 64)),
+        call_.at<std::uint16_t>(plan_.activation_data), tiles(), tile_count(), tokens, weights,
+        layer.up.scales, layer.up.decode, static_cast<std::uint32_t>(shape.hidden),
+        static_cast<std::uint32_t>(shape.width), static_cast<std::uint32_t>(layer.layout),
+        layer.activation.limit, layer.activation.alpha, layer.activation.beta);
+  }
+
+  Result<void> w4a16_down(const Kernel& kernel) const noexcept {
+    const MoeShape& shape = call_.shape;
+    const MoeLayer& layer = call_.layer;
+    CUKILN_TRY(const TensorMap activations, token_map(kernel, activation_data(), shape.width));
+    CUKILN_TRY(const TensorMap weights, tensor_map(kernel, weight_box(layer.down)));
+    return W4a16WarpgroupDown::launch(kernel, call_.stream, persistent(ceil_div(shape.hidden, 128)),
+                                      call_.at<std::uint16_t>(plan_.gemm_output), tiles(),
+                                      tile_count(), activations, weights, layer.down.scales,
+                                      layer.down.decode, static_cast<std::uint32_t>(shape.hidden),
+                                      static_cast<std::uint32_t>(shape.width));
   }
 
   std::uint8_t* activation_data() const noexcept {
@@ -256,17 +354,21 @@ class WarpgroupSteps {
   std::uint32_t* tile_count() const noexcept { return call_.at<std::uint32_t>(plan_.tile_count); }
   std::uint32_t* expanded() const noexcept { return call_.at<std::uint32_t>(plan_.expanded); }
 
-  Result<TensorMap> token_map(const Kernel& kernel, std::int64_t columns) const noexcept {
-    return tensor_map(kernel, token_box(expanded(), plan_.slots, columns, plan_.tile_tokens));
+  Result<TensorMap> token_map(const Kernel& kernel, const void* rows,
+                              std::int64_t columns) const noexcept {
+    return tensor_map(kernel, token_box(rows, plan_.slots, columns, plan_.tile_tokens));
   }
 
-  /// A thread block for each SM, or for each tile where there are fewer.
+  /// As many thread blocks as fit on the SMs, or one for each tile where there are fewer.
   LaunchConfig persistent(std::uint32_t row_tiles) const noexcept {
+    const TileModule& module = kModules[call_.shape.w4a16 ? 1 : 0][module_index(plan_)];
     LaunchConfig config;
     config.block.x = kWarpgroupThreads;
-    config.shared_bytes = kWarpgroupShared;
-    config.grid.x = static_cast<std::uint32_t>(
-        std::min<std::uint64_t>(num_sms_, std::uint64_t{plan_.max_tiles} * row_tiles));
+    config.shared_bytes = module.shared_bytes;
+    config.programmatic_launch = true;
+    config.grid.x =
+        static_cast<std::uint32_t>(std::min(std::uint64_t{num_sms_} * module.blocks_per_sm,
+                                            std::uint64_t{plan_.max_tiles} * row_tiles));
     return config;
   }
 
@@ -286,6 +388,15 @@ Result<void> launch_warpgroups(const MoePlan& plan, const MoeCall& call, std::ui
   CUKILN_CHECK(steps.expand(expand_kernel, steps.activation_data(), steps.activation_scales(),
                             nullptr, call.shape.width));
   return steps.down(down_kernel);
+}
+
+Result<void> launch_w4a16_warpgroups(const MoePlan& plan, const MoeCall& call,
+                                     std::uint32_t num_sms, const Kernel& gather_kernel,
+                                     const Kernel& up_kernel, const Kernel& down_kernel) noexcept {
+  const WarpgroupSteps steps(plan, call, num_sms);
+  CUKILN_CHECK(steps.gather(gather_kernel));
+  CUKILN_CHECK(steps.w4a16_up(up_kernel));
+  return steps.w4a16_down(down_kernel);
 }
 
 /// The steps of run_moe_grouped, on a device.
@@ -316,6 +427,26 @@ struct GroupedSteps {
   }
 };
 
+/// Loads the kernels of all tiles of one format.
+template <class SkinnyUp, class SkinnyDown, class ManyUp, class ManyDown>
+Result<void> load_tiles(const DeviceKernels& kernels, const TileModule (&modules)[kMoeTileSizes],
+                        Kernel* up, Kernel* down) noexcept {
+  for (std::size_t i = 0; i < kFirstWarpgroupModule; ++i) {
+    CUKILN_TRY(up[i], kernels.get<SkinnyUp>(modules[i].module, modules[i].up));
+    CUKILN_TRY(down[i], kernels.get<SkinnyDown>(modules[i].module, modules[i].down));
+  }
+  if (kernels.info().capability != kWarpgroupCapability) {
+    return {};
+  }
+  for (std::size_t i = kFirstWarpgroupModule; i < kMoeTileSizes; ++i) {
+    CUKILN_TRY(up[i], kernels.get<ManyUp>(modules[i].module, modules[i].up));
+    CUKILN_TRY(down[i], kernels.get<ManyDown>(modules[i].module, modules[i].down));
+    CUKILN_CHECK(up[i].reserve_shared(modules[i].shared_bytes));
+    CUKILN_CHECK(down[i].reserve_shared(modules[i].shared_bytes));
+  }
+  return {};
+}
+
 MoeKernels kernels_for_many(const Kernel& expand, const Kernel& gather) noexcept {
   return expand ? MoeKernels::warpgroups : gather ? MoeKernels::grouped : MoeKernels::skinny;
 }
@@ -329,25 +460,21 @@ Result<MoeGemm> MoeGemm::create(KernelLoader& loader, int device) {
     MoeGemm made;
     CUKILN_TRY(made.route_, kernels.get<Route>("nvfp4_moe_route", "moe_route"));
     CUKILN_TRY(made.combine_, kernels.get<Combine>("nvfp4_moe_combine", "moe_combine"));
-    for (std::size_t i = 0; i < kFirstWarpgroupModule; ++i) {
-      CUKILN_TRY(made.up_[i], kernels.get<Up>(kModules[i].module, kModules[i].up));
-      CUKILN_TRY(made.down_[i], kernels.get<Down>(kModules[i].module, kModules[i].down));
-    }
+    CUKILN_TRY(made.combine_rows_,
+               kernels.get<CombineRows>("nvfp4_moe_combine", "moe_combine_rows"));
+    CUKILN_CHECK((load_tiles<Up, Down, WarpgroupUp, WarpgroupDown>(kernels, kModules[0],
+                                                                   made.up_[0], made.down_[0])));
+    CUKILN_CHECK((load_tiles<W4a16Up, W4a16Down, W4a16WarpgroupUp, W4a16WarpgroupDown>(
+        kernels, kModules[1], made.up_[1], made.down_[1])));
     if (kernels.info().capability == kWarpgroupCapability) {
       CUKILN_TRY(made.expand_, kernels.get<Expand>("nvfp4_moe_prefill", "moe_expand"));
-      for (std::size_t i = kFirstWarpgroupModule; i < kTileSizes; ++i) {
-        CUKILN_TRY(made.up_[i], kernels.get<WarpgroupUp>(kModules[i].module, kModules[i].up));
-        CUKILN_TRY(made.down_[i], kernels.get<WarpgroupDown>(kModules[i].module, kModules[i].down));
-        CUKILN_CHECK(made.up_[i].reserve_shared(kWarpgroupShared));
-        CUKILN_CHECK(made.down_[i].reserve_shared(kWarpgroupShared));
-      }
+      CUKILN_TRY(made.w4a16_gather_,
+                 kernels.get<W4a16Gather>("nvfp4_moe_w4a16_prefill", "moe_w4a16_gather"));
     }
     if (GroupedGemm::runs_on(kernels.info().capability)) {
       CUKILN_TRY(made.grouped_, GroupedGemm::create(loader, device));
       CUKILN_TRY(made.gather_, kernels.get<Gather>("nvfp4_moe_grouped", "moe_gather"));
       CUKILN_TRY(made.activate_, kernels.get<Activate>("nvfp4_moe_grouped", "moe_activate"));
-      CUKILN_TRY(made.combine_rows_,
-                 kernels.get<CombineRows>("nvfp4_moe_combine", "moe_combine_rows"));
     }
     made.device_ = kernels.device();
     return made;
@@ -385,24 +512,34 @@ Result<void> MoeGemm::launch(Stream stream, const MutableMatrixView& output, con
                      layer,  static_cast<std::uint8_t*>(workspace.data)};
   CUKILN_CHECK(
       run_moe_route(plan, call, device_.num_sms, [&](const MoeGrid& grid, auto... args) noexcept {
-        return Route::launch(route_, stream, simple_config(grid, kSimpleThreads), args...);
+        return Route::launch(route_, stream, early_config(grid), args...);
       }));
   if (plan.kernels == MoeKernels::grouped) {
     return run_moe_grouped(plan, call, device_.num_sms,
                            GroupedSteps{stream, gather_, activate_, combine_rows_, grouped_});
   }
-  const Kernel& up_kernel = up_[module_index(plan)];
-  const Kernel& down_kernel = down_[module_index(plan)];
+  const Kernel& up_kernel = up_[shape.w4a16 ? 1 : 0][module_index(plan)];
+  const Kernel& down_kernel = down_[shape.w4a16 ? 1 : 0][module_index(plan)];
+  const auto hidden = static_cast<std::uint32_t>(shape.hidden);
+  const auto topk = static_cast<std::uint32_t>(shape.topk);
+  const auto tokens = static_cast<std::uint32_t>(shape.tokens);
+  const auto* const topk_weights = input.topk_weights.data_as<const float>();
+  auto* const positions = call.at<std::int32_t>(plan.position_of_slot);
+  if (shape.w4a16 && plan.kernels == MoeKernels::warpgroups) {
+    CUKILN_CHECK(launch_w4a16_warpgroups(plan, call, device_.num_sms, w4a16_gather_, up_kernel,
+                                         down_kernel));
+    return CombineRows::launch(combine_rows_, stream,
+                               early_config({tokens, ceil_div(hidden, 8 * kSimpleThreads)}),
+                               call.output, call.at<std::uint16_t>(plan.gemm_output), topk_weights,
+                               positions, topk, hidden);
+  }
   CUKILN_CHECK(plan.kernels == MoeKernels::warpgroups
                    ? launch_warpgroups(plan, call, device_.num_sms, expand_, up_kernel, down_kernel)
-                   : launch_skinny(plan, call, up_kernel, down_kernel));
-  const auto hidden = static_cast<std::uint32_t>(shape.hidden);
-  const MoeGrid grid{static_cast<std::uint32_t>(shape.tokens),
-                     ceil_div(hidden, 4 * kSimpleThreads)};
-  return Combine::launch(combine_, stream, simple_config(grid, kSimpleThreads), call.output,
-                         call.at<float>(plan.partial), input.topk_weights.data_as<const float>(),
-                         call.at<std::int32_t>(plan.position_of_slot),
-                         static_cast<std::uint32_t>(shape.topk), hidden, plan.down_splits);
+               : shape.w4a16 ? launch_w4a16_skinny(plan, call, up_kernel, down_kernel)
+                             : launch_skinny(plan, call, up_kernel, down_kernel));
+  return Combine::launch(
+      combine_, stream, early_config({tokens, ceil_div(hidden, 4 * kSimpleThreads)}), call.output,
+      call.at<float>(plan.partial), topk_weights, positions, topk, hidden, plan.down_splits);
 }
 
 }  // namespace cukiln::nvfp4

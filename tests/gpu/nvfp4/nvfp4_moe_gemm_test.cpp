@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <array>
 #include <cmath>
+#include <cstdlib>
 #include <random>
 
 #include <doctest/doctest.h>
@@ -16,6 +19,8 @@ namespace {
 
 using Case = MoeCase;
 using Problem = MoeProblem;
+
+constexpr nvfp4::SwiGlu kGptOss{7, 1.702f, 1};
 
 struct Run : MoeBuffers {
   Run(const nvfp4::MoeGemm& with, const Problem& of, unsigned char garbage = 0xA5)
@@ -40,41 +45,55 @@ struct Fixture {
     require_ok(run.launch(stream));
     problem.check(run.result());
   }
+
+  void check_many_shapes(bool w4a16) {
+    const auto halves = nvfp4::GateUpLayout::halves;
+    const auto pairs = nvfp4::GateUpLayout::pairs;
+    // tokens, topk, experts, hidden, width: every tile size, and K split by 2 and by 4 in both
+    // GEMMs. Widths with and without whole atoms, K with and without whole groups.
+    for (Case of :
+         {Case{{1, 1, 1, 32, 32}}, Case{{1, 2, 4, 64, 32}, pairs, kGptOss},
+          Case{{3, 2, 8, 128, 128}, halves, {10, 1, 0}}, Case{{5, 4, 16, 224, 96}, pairs, kGptOss},
+          Case{{9, 8, 300, 512, 64}}, Case{{33, 4, 1024, 64, 32}},
+          Case{{70, 2, 5, 288, 160}, halves, {2, 1, 0}}, Case{{40, 3, 6, 160, 384}, pairs},
+          Case{{16, 1, 1, 1056, 288}, pairs, {0.5f, 1.702f, 0}}, Case{{90, 2, 3, 96, 192}},
+          Case{{128, 2, 8, 320, 128}}, Case{{130, 2, 8, 1056, 192}, pairs, kGptOss},
+          Case{{200, 2, 4, 416, 64}, pairs}, Case{{150, 4, 7, 128, 320}, halves, {2, 1, 0}},
+          Case{{2, 1, 3, 1088, 1056}}, Case{{1, 2, 4, 2080, 2080}, pairs}}) {
+      of.shape.w4a16 = w4a16;
+      CAPTURE(of.shape.tokens);
+      CAPTURE(of.shape.topk);
+      CAPTURE(of.shape.experts);
+      CAPTURE(of.shape.hidden);
+      CAPTURE(of.shape.width);
+      Problem problem(of, random);
+      check(problem);
+    }
+  }
 };
 
-constexpr nvfp4::SwiGlu kGptOss{7, 1.702f, 1};
+/// A case with both formats of tokens.
+std::array<Case, 2> w4a4_and_w4a16(const Case& of) {
+  std::array<Case, 2> both{of, of};
+  both[1].shape.w4a16 = true;
+  return both;
+}
 
 }  // namespace
 
 TEST_CASE_FIXTURE(Fixture, "nvfp4_moe_gemm equals float64 on many shapes") {
-  const auto halves = nvfp4::GateUpLayout::halves;
-  const auto pairs = nvfp4::GateUpLayout::pairs;
-  // tokens, topk, experts, hidden, width: every tile size, and K split by 2 and by 4 in both
-  // GEMMs. Widths with and without whole atoms, K with and without whole groups.
-  for (const Case& of :
-       {Case{{1, 1, 1, 32, 32}}, Case{{1, 2, 4, 64, 32}, pairs, kGptOss},
-        Case{{3, 2, 8, 128, 128}, halves, {10, 1, 0}}, Case{{5, 4, 16, 224, 96}, pairs, kGptOss},
-        Case{{9, 8, 300, 512, 64}}, Case{{33, 4, 1024, 64, 32}},
-        Case{{70, 2, 5, 288, 160}, halves, {2, 1, 0}}, Case{{40, 3, 6, 160, 384}, pairs},
-        Case{{16, 1, 1, 1056, 288}, pairs, {0.5f, 1.702f, 0}}, Case{{90, 2, 3, 96, 192}},
-        Case{{128, 2, 8, 320, 128}}, Case{{130, 2, 8, 1056, 192}, pairs, kGptOss},
-        Case{{200, 2, 4, 416, 64}, pairs}, Case{{150, 4, 7, 128, 320}, halves, {2, 1, 0}},
-        Case{{2, 1, 3, 1088, 1056}}, Case{{1, 2, 4, 2080, 2080}, pairs}}) {
-    CAPTURE(of.shape.tokens);
-    CAPTURE(of.shape.topk);
-    CAPTURE(of.shape.experts);
-    CAPTURE(of.shape.hidden);
-    CAPTURE(of.shape.width);
-    Problem problem(of, random);
-    check(problem);
-  }
+  check_many_shapes(false);
 }
+
+TEST_CASE_FIXTURE(Fixture, "W4A16 equals float64 on many shapes") { check_many_shapes(true); }
 
 TEST_CASE_FIXTURE(Fixture, "experts may have no token, and one of them all") {
   for (const std::int64_t width : {96, 128}) {
-    Problem problem({{175, 2, 6, 128, width}}, random);
-    problem.ids.assign(problem.ids.size(), 4);
-    check(problem);
+    for (const Case& of : w4a4_and_w4a16({{175, 2, 6, 128, width}})) {
+      Problem problem(of, random);
+      problem.ids.assign(problem.ids.size(), 4);
+      check(problem);
+    }
   }
 }
 
@@ -103,9 +122,23 @@ TEST_CASE_FIXTURE(Fixture, "ids outside of the experts are skipped, and a token 
   CHECK(none.result() == std::vector<std::uint16_t>(problem.hidden.size(), 0));
 }
 
+// A scale that is not there cannot make them zeros.
+TEST_CASE_FIXTURE(Fixture, "W4A16 keeps values between the GEMMs that are very small") {
+  for (const std::int64_t tokens : {3, 40, 300}) {
+    Problem problem({{tokens, 2, 4, 128, 128, 0, true}}, random);
+    for (std::uint16_t& value : problem.hidden) {
+      value = bf16_of_float(float_of_bf16(value) * 0x1p-20f);
+    }
+    check(problem);
+    CHECK(std::any_of(problem.magnitude.begin(), problem.magnitude.end(),
+                      [](double size) { return size > 0 && size < 1e-10; }));
+  }
+}
+
 TEST_CASE_FIXTURE(Fixture, "expert_map chooses the experts that are here") {
-  for (const std::int64_t tokens : {4, 100, 300}) {
-    Problem problem({{tokens, 4, 3, 128, tokens == 100 ? 96 : 64, 16}}, random);
+  for (const std::int64_t tokens : {4, 100, 300, -100, -300}) {  // negative: W4A16
+    const std::int64_t count = std::abs(tokens);
+    Problem problem({{count, 4, 3, 128, count == 100 ? 96 : 64, 16, tokens < 0}}, random);
     problem.map.assign(16, -1);
     problem.map[5] = 2;
     problem.map[0] = 0;
@@ -144,8 +177,8 @@ TEST_CASE_FIXTURE(Fixture, "two ranks of experts make together what one makes al
 }
 
 TEST_CASE_FIXTURE(Fixture, "a NaN makes its token NaN and no other") {
-  for (const std::int64_t tokens : {9, 90}) {
-    Problem problem({{tokens, 2, 2, 128, 64}}, random);
+  for (const std::int64_t tokens : {9, 90, -9, -90}) {  // negative: W4A16
+    Problem problem({{std::abs(tokens), 2, 2, 128, 64, 0, tokens < 0}}, random);
     problem.solve();
     Run clean(moe, problem);
     require_ok(clean.launch(stream));
@@ -158,8 +191,11 @@ TEST_CASE_FIXTURE(Fixture, "a NaN makes its token NaN and no other") {
 }
 
 TEST_CASE_FIXTURE(Fixture, "the same inputs give the same bytes, whatever the workspace holds") {
-  for (const Case& of : {Case{{1, 8, 16, 2048, 1024}}, Case{{20, 4, 8, 256, 192}},
-                         Case{{90, 4, 8, 256, 192}}, Case{{900, 4, 8, 256, 192}}}) {
+  for (const Case& of :
+       {Case{{1, 8, 16, 2048, 1024}}, Case{{20, 4, 8, 256, 192}}, Case{{90, 4, 8, 256, 192}},
+        Case{{900, 4, 8, 256, 192}}, Case{{1, 8, 16, 2048, 1024, 0, true}},
+        Case{{20, 4, 8, 256, 192, 0, true}}, Case{{90, 4, 8, 256, 192, 0, true}},
+        Case{{900, 4, 8, 256, 192, 0, true}}}) {
     Problem problem(of, random);
     problem.activation_scale = global_scale_of_amax(100);
     Run run(moe, problem);
@@ -178,8 +214,8 @@ TEST_CASE_FIXTURE(Fixture, "the same inputs give the same bytes, whatever the wo
 }
 
 TEST_CASE_FIXTURE(Fixture, "a captured nvfp4_moe_gemm routes anew at every replay") {
-  for (const std::int64_t tokens : {7, 97}) {
-    Problem problem({{tokens, 3, 5, 160, 64}}, random);
+  for (const std::int64_t tokens : {7, 97, -7, -97}) {  // negative: W4A16
+    Problem problem({{std::abs(tokens), 3, 5, 160, 64, 0, tokens < 0}}, random);
     problem.activation_scale = global_scale_of_amax(20);
     Run run(moe, problem);
     TestGraph graph(stream, [&] { require_ok(run.launch(stream)); });

@@ -55,7 +55,8 @@ def moe(
         return on(device, codes, scales, gsa[:, 1].contiguous())
 
     scale = torch.tensor([64.0, 1 / 64]).to(device)
-    return ct.MoeRunner(*stacked(up), *stacked(down), activation_gsa=scale, limit=10.0, **options)
+    options = {"activation_gsa": scale, "limit": 10.0} | options
+    return ct.MoeRunner(*stacked(up), *stacked(down), **options)
 
 
 def routing(tokens: int, topk: int, experts: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -204,6 +205,7 @@ class Ops(unittest.TestCase):
             (8, {}),
             (8, {"interleaved": True, "alpha": 1.702, "beta": 1.0}),
             (10, {"expert_map": expert_map, "hidden_gsa": scale}),
+            (10, {"expert_map": expert_map, "activation_gsa": None, "limit": math.inf}),
         ):
             runners = [
                 moe(device, **{

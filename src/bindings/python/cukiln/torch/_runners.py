@@ -179,7 +179,8 @@ class MoeRunner(Runner):
     up_codes uint8 [experts, 2 · width, hidden / 2], down_codes uint8 [experts, hidden, width / 2];
     scales uint8 [experts, …] as the quantisers lay out each expert's; decode float32 [experts], the
     decode scale of each. activation_gsa float32 [2] scales what lies between the products;
-    hidden_gsa float32 [2] every input, and without it each input's own amax does. expert_map int32
+    hidden_gsa float32 [2] every input, and without it each input's own amax does. Without
+    activation_gsa (W4A16) neither is quantised: both stay in bf16. expert_map int32
     maps ids to local experts, -1 to none. SwiGLU: gate = min(gate, limit), up clamped to ±limit,
     gate · sigmoid(alpha · gate) · (up + beta).
     """
@@ -193,7 +194,7 @@ class MoeRunner(Runner):
         down_scales: torch.Tensor,
         down_decode: torch.Tensor,
         *,
-        activation_gsa: torch.Tensor,
+        activation_gsa: torch.Tensor | None = None,
         hidden_gsa: torch.Tensor | None = None,
         expert_map: torch.Tensor | None = None,
         interleaved: bool = False,

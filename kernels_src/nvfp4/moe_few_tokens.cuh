@@ -1,0 +1,153 @@
+// The steps of a mixture of experts for few tokens an expert, by tiles of tokens (moe_tiles.cuh): what the
+// kernels of nvfp4_moe_gemm.cu and nvfp4_moe_w4a16.cu have in common.
+#pragma once
+
+#include "cluster.cuh"
+#include "dependent_launch.cuh"
+#include "moe_signatures.cuh"
+#include "moe_skinny.cuh"
+#include "moe_tiles.cuh"
+#include "swiglu.cuh"
+
+#ifndef CUKILN_MOE_TOKENS
+#define CUKILN_MOE_TOKENS 8
+#endif
+
+namespace cukiln {
+namespace nvfp4 {
+
+// Gate and up of four columns of one token.
+struct GateUpColumns {
+  float gate[4];
+  float up[4];
+};
+
+// Adds the sums of all splits for the lane's four columns of a token. `sums`: address of the token's sums in
+// this CTA; those of the other CTAs of the cluster are at the same address.
+__device__ __forceinline__ GateUpColumns add_splits(u32 sums, u32 lane, u32 splits, bool in_pairs) {
+  const u32 low_at = sums + (in_pairs ? lane % 16 * 32 : lane * 16);
+  const u32 high_at = in_pairs ? low_at + 16 : low_at;
+  float first[4] = {};   // kHalves: gate; kPairs: gate and up of the first two columns
+  float second[4] = {};  // kHalves: up; kPairs: gate and up of the last two
+  for (u32 s = 0; s < splits; ++s) {
+    const float4 low = load_dsmem(low_at, 2 * s + (in_pairs ? lane / 16 : 0));
+    const float4 high = load_dsmem(high_at, 2 * s + (in_pairs ? lane / 16 : 1));
+    first[0] += low.x;
+    first[1] += low.y;
+    first[2] += low.z;
+    first[3] += low.w;
+    second[0] += high.x;
+    second[1] += high.y;
+    second[2] += high.z;
+    second[3] += high.w;
+  }
+  return {{first[0], in_pairs ? first[2] : first[1], in_pairs ? second[0] : first[2],
+           in_pairs ? second[2] : first[3]},
+          {in_pairs ? first[1] : second[0], in_pairs ? first[3] : second[1],
+           in_pairs ? second[1] : second[2], second[3]}};
+}
+
+template <class Gemm>
+struct UpProblem {
+  const u32* slots;
+  typename Gemm::TokenMatrix tokens;
+  const u8* weight_data;
+  const u8* weight_scales;
+  const float* weight_decode;
+  u32 topk;
+  u32 columns;
+  u32 width;
+  u32 layout;
+  float limit;
+  float alpha;
+  float beta;
+};
+
+// Computes SwiGLU for 128 columns of a tile. store(position, column, value) stores four columns of one
+// token; four consecutive lanes have a block of 16. `shared`: Gemm::kSharedBytes.
+template <class Gemm, class Store>
+__device__ __forceinline__ void moe_up_tile(uint4* shared, const MoeTile& tile, const UpProblem<Gemm>& p,
+                                            const Store& store) {
+  const typename Gemm::TokenFormat::Alpha scaled(p.tokens, p.weight_decode[tile.expert]);
+
+  // In a cluster blocks 2 * s and 2 * s + 1 compute split s of K, each for half of the 256 rows that make
+  // 128 columns of the result: gate and up (kHalves), or the first and the last 64 pairs of rows (kPairs).
+  const u32 rank = block_rank_in_cluster();
+  const u32 splits = cluster_size() / 2;
+  const u32 half = rank & 1;
+  const u32 split = rank / 2;
+  const u32 first_column = blockIdx.x / (2 * splits) * 128;
+  const u32 groups = (p.columns + kGroupK - 1) / kGroupK;
+  const bool in_pairs = p.layout == kPairs;
+  const WeightRows rows{
+      p.weight_data + static_cast<u64>(tile.expert) * p.width * p.columns,
+      p.weight_scales + tile.expert * padded_scale_bytes(2 * p.width, p.columns),
+      in_pairs ? 2 * first_column + 128 * half : half * p.width + first_column,
+      in_pairs ? 2 * p.width : (half + 1) * p.width};
+  Gemm::run(shared, rows, p.tokens, tile.count,
+            [&](u32 i) { return p.slots[tile.first + i] / p.topk; }, p.columns, groups * split / splits,
+            groups * (split + 1) / splits);
+  cluster_sync();
+
+  // A warp computes 128 columns of one token, a lane four of them; four lanes share a block of 16.
+  const SwiGlu activate = SwiGlu::of(p.limit, p.alpha, p.beta);
+  const u32 lane = threadIdx.x & 31;
+  const u32 column = first_column + lane * 4;
+  constexpr u32 kWarps = Gemm::kThreads / 32;
+  for (u32 token = threadIdx.x / 32 * 2 * splits + rank; token < tile.count;
+       token += kWarps * 2 * splits) {
+    const GateUpColumns sums = add_splits(shared_address(shared) + token * Gemm::kPitch * 4, lane, splits,
+                                          in_pairs);
+    float value[4];
+#pragma unroll
+    for (u32 i = 0; i < 4; ++i) value[i] = activate(scaled(sums.gate[i]), scaled(sums.up[i]));
+    store(tile.first + token, column, value);
+  }
+  cluster_sync();  // no CTA exits while others read its shared memory
+}
+
+template <class Gemm>
+struct DownProblem {
+  float* partial;
+  typename Gemm::TokenMatrix tokens;
+  const u8* weight_data;
+  const u8* weight_scales;
+  const float* weight_decode;
+  u32 slot_count;
+  u32 columns;
+  u32 width;
+  u32 splits;
+};
+
+// Computes 128 columns of a tile's results for one split of K. `shared`: Gemm::kSharedBytes.
+template <class Gemm>
+__device__ __forceinline__ void moe_down_tile(uint4* shared, const MoeTile& tile,
+                                              const DownProblem<Gemm>& p) {
+  const float* const sums = reinterpret_cast<const float*>(shared);
+  const typename Gemm::TokenFormat::Alpha scaled(p.tokens, p.weight_decode[tile.expert]);
+
+  const u32 split = blockIdx.x % p.splits;
+  const u32 first_row = blockIdx.x / p.splits * 128;
+  const u32 groups = (p.width + kGroupK - 1) / kGroupK;
+  const WeightRows rows{p.weight_data + static_cast<u64>(tile.expert) * p.columns * (p.width / 2),
+                        p.weight_scales + tile.expert * padded_scale_bytes(p.columns, p.width), first_row,
+                        p.columns};
+  Gemm::run(shared, rows, p.tokens, tile.count, [&](u32 i) { return tile.first + i; }, p.width,
+            groups * split / p.splits, groups * (split + 1) / p.splits);
+
+  float* const to = p.partial + (static_cast<u64>(split) * p.slot_count + tile.first) * p.columns;
+  for (u32 i = threadIdx.x; i < tile.count * 32; i += Gemm::kThreads) {
+    const u32 token = i / 32;
+    const u32 row = first_row + i % 32 * 4;
+    if (row >= p.columns) continue;
+    float4 value = *reinterpret_cast<const float4*>(sums + token * Gemm::kPitch + i % 32 * 4);
+    value.x = scaled(value.x);
+    value.y = scaled(value.y);
+    value.z = scaled(value.z);
+    value.w = scaled(value.w);
+    *reinterpret_cast<float4*>(to + static_cast<u64>(token) * p.columns + row) = value;
+  }
+}
+
+}  // namespace nvfp4
+}  // namespace cukiln

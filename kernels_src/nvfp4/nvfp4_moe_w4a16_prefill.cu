@@ -1,0 +1,199 @@
+// The two GEMMs of a mixture of experts with tokens in bf16 (W4A16) for many tokens an expert, on sm_90a: what
+// moe_w4a16_up and moe_w4a16_down of nvfp4_moe_w4a16.cu compute, with larger tiles and wgmma.
+//
+// moe_w4a16_gather
+//   What: copies rows of hidden: row p is token slots[p] / topk, K permuted to the MMA's lanes and zero-padded
+//     to a multiple of 128.
+//   Shapes: output bf16 [rows, columns rounded up to 128]; rows from *row_count on are not written.
+//   Launch: block (256, 1, 1), any grid.
+//
+// moe_w4a16_prefill_up, moe_w4a16_prefill_down
+//   What: as moe_w4a16_up, with y in the order of moe_w4a16_gather's output, and as moe_w4a16_down, with one
+//     split and results rounded to bf16; for tiles of T = CUKILN_MOE_TOKENS = 64 or 128.
+//   Shapes: token_map: tensor map of moe_w4a16_gather's output or of y, bf16 {columns rounded up to 128,
+//     slots}, box {64, T}, 128-byte swizzle; weight_map: as of moe_prefill_up. output bf16 [positions,
+//     columns].
+//   Limits, launch: as moe_prefill_up, but two thread blocks of T = 64 fit an SM. Dynamic shared memory: 98352
+//     bytes with T = 64, 207936 with 128.
+//
+// With other targets the module has moe_w4a16_gather alone.
+// Alignment, NaN, determinism, source: as nvfp4_moe_w4a16.cu; NVIDIA PTX ISA, wgmma and cp.async.bulk.
+#include "dependent_launch.cuh"
+#include "gemm_sm90_dequantize.cuh"
+#include "machine.cuh"
+#include "moe_prefill_signatures.cuh"
+#include "moe_tiles.cuh"
+
+#ifndef CUKILN_MOE_TOKENS
+#define CUKILN_MOE_TOKENS 128
+#endif
+
+namespace cukiln {
+namespace nvfp4 {
+
+constexpr u32 kGatherThreads = 256;
+
+// Transposes 4 by 4 words: word j of lane t of four consecutive lanes becomes word t of lane j.
+__device__ __forceinline__ void transpose_in_quad(u32 (&words)[4]) {
+#pragma unroll
+  for (u32 step = 1; step < 4; step *= 2) {
+    const bool upper = (threadIdx.x & step) != 0;
+#pragma unroll
+    for (u32 i = 0; i < 4; ++i) {
+      if ((i & step) != 0) continue;
+      const u32 received = __shfl_xor_sync(~0u, upper ? words[i] : words[i + step], step);
+      if (upper) {
+        words[i] = received;
+      } else {
+        words[i + step] = received;
+      }
+    }
+  }
+}
+
+}  // namespace nvfp4
+}  // namespace cukiln
+
+extern "C" __global__ void __launch_bounds__(cukiln::nvfp4::kGatherThreads)
+    moe_w4a16_gather(cukiln::bf16* output, const cukiln::bf16* hidden, const cukiln::u32* slots,
+                     const cukiln::u32* row_count, cukiln::u32 topk, cukiln::u32 columns) {
+  using namespace cukiln;
+  using namespace cukiln::nvfp4;
+  griddepcontrol_wait();
+  griddepcontrol_launch_dependents();
+  // Sixteen lanes make a group of 128 columns: lane 4 * w + t loads word w of the MMA's lane t, eight
+  // elements, and stores what MMAs 2 * w and 2 * w + 1 read together.
+  const u32 groups = (columns + kGroupK - 1) / kGroupK;
+  const u64 items = static_cast<u64>(*row_count) * groups * 16;
+  const u32 lane = threadIdx.x & 31;
+  for (u64 first = static_cast<u64>(blockIdx.x) * kGatherThreads + threadIdx.x - lane; first < items;
+       first += static_cast<u64>(gridDim.x) * kGatherThreads) {
+    const u64 item = first + lane;
+    const u32 column = item / 16 % groups * kGroupK + (item & 3) * kLaneK + (item >> 2 & 3) * 8;
+    uint4 eight = {0, 0, 0, 0};
+    if (item < items && column < columns) {
+      const u32 row = slots[item / 16 / groups] / topk;
+      eight = *reinterpret_cast<const uint4*>(hidden + static_cast<u64>(row) * columns + column);
+    }
+    u32 pairs[4];
+    Bf16::arrange(eight, pairs);
+    transpose_in_quad(pairs);
+    if (item < items) reinterpret_cast<uint4*>(output)[item] = {pairs[0], pairs[1], pairs[2], pairs[3]};
+  }
+}
+static_assert(cukiln::kIsSame<decltype(moe_w4a16_gather), cukiln::signatures::MoeW4a16Gather>);
+
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+
+#include "moe_many_tokens.cuh"
+
+namespace cukiln {
+namespace nvfp4 {
+
+struct Bf16Alpha {
+  float weight_scale;
+
+  __device__ __forceinline__ float operator()(float sum) const { return mul_rn(sum, weight_scale); }
+};
+
+// y in bf16, as the second GEMM's tokens.
+struct Bf16Output {
+  using Operands = Bf16;
+  bf16* y;
+
+  __device__ __forceinline__ Bf16Alpha alpha(float weight_decode) const {
+    return {weight_decode * Operands::kWeightFactor};
+  }
+
+  // Stores 16 columns of a position: words `quarter` of two of the MMA's lanes, whose 32 results each are in
+  // shared memory. Those of the other two lanes are another tile's, or zeros beyond the last.
+  __device__ __forceinline__ void store(u32 results, u32 position, u32 quarter, u32 first_column,
+                                        u32 width) const {
+    u32 even[4];
+    u32 odd[4];
+    Bf16::arrange(load_shared(results + quarter * 16), even);
+    Bf16::arrange(load_shared(results + (32 + quarter * 8) * 2), odd);
+    const u32 group = first_column / kGroupK;
+    const u32 half = first_column % kGroupK / 64;
+    const u64 row = static_cast<u64>(position) * ((width + kGroupK - 1) / kGroupK);
+    uint2* const to = reinterpret_cast<uint2*>(y + (row + group) * kGroupK + quarter * 32) + half;
+#pragma unroll
+    for (u32 j = 0; j < 4; ++j) {
+      to[2 * j] = {even[j], odd[j]};
+      if (half == 0 && first_column + 64 == width) to[2 * j + 1] = {0, 0};
+    }
+  }
+};
+
+// Results in bf16, by position.
+struct RowOutput {
+  using Operands = Bf16;
+  static constexpr u32 kResultPitch = 128 * 2 + 16;  // bytes of a token's 128 results
+  bf16* output;
+
+  __device__ __forceinline__ Bf16Alpha alpha(float weight_decode) const {
+    return {weight_decode * Operands::kWeightFactor};
+  }
+
+  template <u32 kColumns>
+  __device__ __forceinline__ void store(const float (&sum)[kColumns / 2], const Bf16Alpha& scaled,
+                                        u32 results, const u32 (&rows)[2], const MoeTile& tile,
+                                        u32 first_row, u32 columns) const {
+    consumers_sync();  // the previous tile's results have been read
+#pragma unroll
+    for (u32 j = 0; j < kColumns / 2; ++j) {
+      const u32 token = j / 4 * 8 + (threadIdx.x & 3) * 2 + j % 2;
+      store_shared_bf16(results + token * kResultPitch + rows[j / 2 % 2] * 2, scaled(sum[j]));
+    }
+    consumers_sync();
+    for (u32 i = threadIdx.x - 128; i < tile.count * 16; i += 256) {
+      const u32 row = first_row + i % 16 * 8;
+      if (row >= columns) continue;
+      *reinterpret_cast<uint4*>(output + static_cast<u64>(tile.first + i / 16) * columns + row) =
+          load_shared(results + i / 16 * kResultPitch + i % 16 * 16);
+    }
+  }
+};
+
+// As many stages as fit in shared memory. With small tiles a second thread block on the SM dequantises while
+// one waits or stores.
+constexpr u32 kMoeStages = kMoeTokens == 128 ? 4 : 3;
+constexpr u32 kMoeBlocksPerSm = kMoeTokens == 128 ? 1 : 2;
+constexpr u32 kMoeSharedBytes = kMoeTokens == 128 ? 207936 : 98352;  // that the launcher allocates
+using MoeUp = UpGemm<Bf16Output, kMoeTokens, kMoeStages, kMoeBlocksPerSm>;
+using MoeDown = DownGemm<RowOutput, kMoeTokens, kMoeStages, kMoeBlocksPerSm>;
+static_assert(MoeUp::kSharedBytes <= kMoeSharedBytes && MoeDown::kSharedBytes <= kMoeSharedBytes);
+
+}  // namespace nvfp4
+}  // namespace cukiln
+
+extern "C" __global__ void __launch_bounds__(cukiln::nvfp4::MoeUp::kThreads,
+                                             cukiln::nvfp4::kMoeBlocksPerSm)
+    moe_w4a16_prefill_up(cukiln::bf16* y, const cukiln::nvfp4::MoeTile* tiles,
+                         const cukiln::u32* tile_count,
+                         const __grid_constant__ cukiln::TensorMap token_map,
+                         const __grid_constant__ cukiln::TensorMap weight_map,
+                         const cukiln::u8* weight_scales, const float* weight_decode,
+                         cukiln::u32 columns, cukiln::u32 width, cukiln::u32 layout, float limit,
+                         float alpha, float beta) {
+  cukiln::nvfp4::MoeUp().run(
+      {tiles, tile_count, weight_scales, weight_decode, columns, width, layout, limit, alpha, beta}, {y},
+      &token_map, &weight_map);
+}
+static_assert(cukiln::kIsSame<decltype(moe_w4a16_prefill_up), cukiln::signatures::MoeW4a16PrefillUp>);
+
+extern "C" __global__ void __launch_bounds__(cukiln::nvfp4::MoeDown::kThreads,
+                                             cukiln::nvfp4::kMoeBlocksPerSm)
+    moe_w4a16_prefill_down(cukiln::bf16* output, const cukiln::nvfp4::MoeTile* tiles,
+                           const cukiln::u32* tile_count,
+                           const __grid_constant__ cukiln::TensorMap token_map,
+                           const __grid_constant__ cukiln::TensorMap weight_map,
+                           const cukiln::u8* weight_scales, const float* weight_decode,
+                           cukiln::u32 columns, cukiln::u32 width) {
+  cukiln::nvfp4::MoeDown().run({tiles, tile_count, weight_scales, weight_decode, columns, width},
+                               {output}, &token_map, &weight_map);
+}
+static_assert(cukiln::kIsSame<decltype(moe_w4a16_prefill_down),
+                              cukiln::signatures::MoeW4a16PrefillDown>);
+
+#endif

@@ -1,0 +1,247 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""A mixture of experts in W4A16, on the CPU, beside NumPy, and mutants of its kernels.
+
+  moe_test.py COMPILER…
+
+The kernels for few tokens run as they are, with mma.sync and cp.async as moe_machine.hpp has them; of those
+for many tokens, what has no wgmma. Each mutant has one thing changed, found by its C++ tokens: its results
+must be wrong.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import subprocess
+import sys
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+from device_library import HERE, REPOSITORY, compile_library, ml_dtypes
+from device_library import numpy as np
+from device_source import translate_files
+
+sys.path.insert(0, str(HERE.parent / "emulator"))
+from mutate import MutantError, mutate
+
+KERNELS = REPOSITORY / "kernels_src" / "nvfp4"
+SOURCES = ["nvfp4_moe_combine.cu", "nvfp4_moe_route.cu", "nvfp4_moe_w4a16.cu", "nvfp4_moe_w4a16_prefill.cu"]
+MUTATED = ["gemm_sm90_dequantize.cuh", "moe_few_tokens.cuh", "moe_skinny.cuh", "nvfp4_moe_w4a16.cu",
+           "nvfp4_moe_w4a16_prefill.cu"]  # fmt: skip
+BF16 = ml_dtypes.bfloat16
+E2M1 = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6], np.float64)
+INF = float("inf")
+
+# name: (tokens, what takes their place)
+MUTANTS = {
+    "power of two of the weights": ("kWeightFactor = 128.0f", "kWeightFactor = 64.0f"),
+    "order of tokens": ("pairs[1] = permute_bytes(eight.y, eight.w, 0x5410u)",
+                        "pairs[1] = permute_bytes(eight.y, eight.w, 0x7632u)"),
+    "order of weights": ("pairs[1] = ((high & 0x000F000Fu) * 0x1040u)", "pairs[1] = ((data & 0x000F000Fu) * 0x1040u)"),
+    "signs of weights": ("kSignAndMagnitude = 0x81C081C0u", "kSignAndMagnitude = 0x01C001C0u"),
+    "scale of the second block": ("void dequantize(u32 data, u32 scales, u32 w, u32 (&pairs)[4]) { e2m1x8_to_bf16x2(data, pairs); const u32 scale = w < 2",
+                                  "void dequantize(u32 data, u32 scales, u32 w, u32 (&pairs)[4]) { e2m1x8_to_bf16x2(data, pairs); const u32 scale = w < 3"),
+    "scales of a lane": ("return (t & 1) * 16;", "return (t & 2) * 8;"),
+    "scales' power of two": ("kTwoTo119 = (127 + 119)", "kTwoTo119 = (127 + 118)"),
+    "group of the tokens": ("first_block + group * (kGroupK / 16)", "first_block + group * (kGroupK / 32)"),
+    "last columns of the tokens": ("group < end && group * kGroupK + t * kLaneK < columns) { lane_tokens",
+                                   "group < end) { lane_tokens"),
+    "wait for the weights": ("cp_async_wait<kStages - 1>();", "cp_async_wait<kStages>();"),
+    "stage of the ring": ("stage == 0 ? kStages - 1 : stage - 1", "stage"),
+    "scales of unaligned rows": ("of_four / kAtomRows * k_atoms", "rows.first / kAtomRows * k_atoms"),
+    "weights of an expert, up": ("static_cast<u64>(tile.expert) * p.width * p.columns", "0"),
+    "weights of an expert, down": ("static_cast<u64>(tile.expert) * p.columns * (p.width / 2)", "0"),
+    "scales of an expert": ("tile.expert * padded_scale_bytes(p.columns, p.width)", "0"),
+    "token of a slot": ("p.slots[tile.first + i] / p.topk", "p.slots[tile.first + i]"),
+    "row of y": ("[&](u32 i) { return tile.first + i; }", "[&](u32 i) { return i; }"),
+    "splits in a cluster": ("groups * (split + 1) / splits", "groups / splits"),
+    "splits of the second GEMM": ("groups * split / p.splits", "0"),
+    "pairs": ("2 * first_column + 128 * half", "2 * first_column"),
+    "columns of y": ("if (column >= width) return; const u64 at = static_cast<u64>(position) * width + column;",
+                     "if (column >= width) return; const u64 at = static_cast<u64>(position) * width + (column ^ 4);"),
+    "decode scale": ("weight_scale(weight_decode * Operands::kWeightFactor) {} __device__ __forceinline__ float operator()(float sum) const { return mul_rn(sum, weight_scale); }",
+                     "weight_scale(Operands::kWeightFactor) {} __device__ __forceinline__ float operator()(float sum) const { return mul_rn(sum, weight_scale); }"),
+    "gather: token of a slot": ("slots[item / 16 / groups] / topk", "slots[item / 16 / groups]"),
+    "gather: word of a lane": ("(item & 3) * kLaneK + (item >> 2 & 3) * 8", "(item >> 2 & 3) * kLaneK + (item & 3) * 8"),
+    "gather: transposition": ("for (u32 step = 1; step < 4; step *= 2)", "for (u32 step = 1; step < 2; step *= 2)"),
+    "gather: last columns": ("item < items && column < columns", "item < items"),
+}  # fmt: skip
+
+
+@dataclass
+class Case:
+    tokens: int
+    topk: int
+    experts: int
+    hidden: int
+    width: int
+    splits: tuple[int, int] = (1, 1)
+    pairs: bool = False
+    activation: tuple[float, float, float] = (INF, 1.0, 0.0)
+    tile: int = 8
+    map: tuple[int, ...] = ()
+    small: float = 1.0
+
+
+CASES = [
+    Case(5, 2, 3, 288, 96, pairs=True, activation=(7.0, 1.702, 1.0), map=(1, -1, 2, 0, 7)),
+    Case(3, 1, 2, 1056, 160, (2, 2)),
+    Case(20, 2, 2, 416, 288, tile=16, activation=(2.0, 1.0, 0.0), small=2.0**-20),
+    Case(40, 1, 1, 160, 128, (1, 2), pairs=True, tile=32),
+]
+
+
+class Device:
+    """The kernels as g++ compiles them."""
+
+    def __init__(self, folder: Path, tile: int):
+        self.library = compile_library(
+            "moe.cpp", folder, f"moe_{tile}", "-O0", f"-DCUKILN_MOE_TOKENS={tile}", "-DCUKILN_HOST_ARCH=900",
+            '-DCUKILN_MACHINE="moe_machine.hpp"')  # fmt: skip
+
+    def __call__(self, name: str, *arguments: np.ndarray | int | float | None) -> None:
+        def passed(value: np.ndarray | int | float | None) -> object:
+            if value is None or isinstance(value, np.ndarray):
+                return ctypes.c_void_p(None if value is None else value.ctypes.data)
+            return ctypes.c_float(value) if isinstance(value, float) else ctypes.c_uint32(value)
+
+        getattr(self.library, f"run_{name}")(*map(passed, arguments))
+
+
+def guarded(count: int, dtype: type) -> np.ndarray:
+    """Memory of no sensible numbers, aligned; the last 32 elements are not to be written."""
+    bytes_each = np.dtype(dtype).itemsize
+    memory = np.full((count + 32) * bytes_each + 16, 0xFF, np.uint8)
+    start = -memory.ctypes.data % 16
+    return memory[start : start + (count + 32) * bytes_each].view(dtype)
+
+
+class Weights:
+    """[experts, rows, columns] in NVFP4; the scales' padding is NaN."""
+
+    def __init__(self, random: np.random.Generator, experts: int, rows: int, columns: int):
+        elements = random.integers(0, 16, (experts, rows, columns), np.uint8)
+        scales = random.integers(0x01, 0x50, (experts, rows, columns // 16), np.uint8)
+        self.decode = random.uniform(0.01, 0.02, experts).astype(np.float32)
+        self.data = guarded(elements.size // 2, np.uint8)
+        self.data[:-32] = (elements[..., ::2] | elements[..., 1::2] << 4).ravel()
+        atom_rows, atoms = -(-rows // 128), -(-columns // 64)
+        padded = np.full((experts, atom_rows * 128, atoms * 4), 0x7F, np.uint8)
+        padded[:, :rows, : columns // 16] = scales
+        self.scales = guarded(padded.size, np.uint8)
+        self.scales[:-32] = padded.reshape(experts, atom_rows, 4, 32, atoms, 4).transpose(0, 1, 4, 3, 2, 5).ravel()
+        values = E2M1[elements & 7] * np.where(elements & 8, -1, 1)
+        of_blocks = scales.view(ml_dtypes.float8_e4m3fn).astype(np.float64)
+        self.values = values * of_blocks.repeat(16, -1) * self.decode[:, None, None]
+
+
+def swiglu(gate: np.ndarray, up: np.ndarray, limit: float, alpha: float, beta: float) -> np.ndarray:
+    g, u = np.minimum(gate, limit), np.clip(up, -limit, limit)
+    return (g / (1 + np.exp(-alpha * g)) * (u + beta)).astype(np.float32).astype(BF16).astype(np.float64)
+
+
+def problems_of(case: Case, device: Device) -> list[str]:
+    """What is wrong."""
+    random = np.random.default_rng(case.tokens)
+    tokens, topk, hidden, width = case.tokens, case.topk, case.hidden, case.width
+    slots = tokens * topk
+    up = Weights(random, case.experts, 2 * width, hidden)
+    down = Weights(random, case.experts, hidden, width)
+    x = guarded(tokens * hidden, np.uint16)
+    x[:-32] = (random.standard_normal(tokens * hidden, np.float32) * case.small).astype(BF16).view(np.uint16)
+    count = len(case.map) or case.experts
+    ids = random.integers(-1, count + 1, slots).astype(np.int32)
+    weights = random.uniform(0, 1, slots).astype(np.float32)
+    local = np.array(case.map or range(case.experts), np.int32)
+    most_tiles = min(slots, slots // case.tile + min(case.experts, slots))
+    tiles, tile_count = guarded(most_tiles * 4, np.uint32), guarded(2, np.uint32)
+    slot_of, position_of = guarded(slots, np.uint32), guarded(slots, np.int32)
+    device("route", tiles, tile_count, slot_of, position_of, ids, local if case.map else None, tokens, topk, count,
+           case.experts)  # fmt: skip
+    y, partial = guarded(slots * width, np.uint16), guarded(case.splits[1] * slots * hidden, np.float32)
+    device("up", most_tiles, case.splits[0], y, tiles, tile_count, slot_of, x, up.data, up.scales, up.decode, topk,
+           hidden, width, int(case.pairs), *case.activation)  # fmt: skip
+    device("down", most_tiles, case.splits[1], partial, tiles, tile_count, y, down.data, down.scales, down.decode,
+           slots, hidden, width)  # fmt: skip
+    output = guarded(tokens * hidden, np.uint16)
+    device("combine", tokens, output, partial, weights, position_of, topk, hidden, case.splits[1])
+
+    token_values = x[:-32].view(BF16).astype(np.float64).reshape(tokens, hidden)
+    expected, size = np.zeros((2, tokens, hidden))
+    for slot, expert_id in enumerate(ids):
+        if not 0 <= expert_id < count or not 0 <= local[expert_id] < case.experts:
+            continue
+        expert = local[expert_id]
+        h = up.values[expert] @ token_values[slot // topk]
+        gate, linear = (h[::2], h[1::2]) if case.pairs else (h[:width], h[width:])
+        activated = swiglu(gate, linear, *case.activation)
+        expected[slot // topk] += weights[slot] * (down.values[expert] @ activated)
+        size[slot // topk] += weights[slot] * (np.abs(down.values[expert]) @ np.abs(activated))
+    given = output[:-32].view(BF16).astype(np.float64).reshape(tokens, hidden)
+    wrong = ~(np.abs(given - expected) <= np.abs(expected) / 256 + size / 512)
+    found = [f"{wrong.sum()} of {wrong.size} results"] if wrong.any() else []
+
+    # Rows for the kernels of many tokens.
+    groups, positions = -(-hidden // 128), int(tile_count[1])
+    rows = guarded(slots * groups * 128, np.uint16)
+    device("gather", 2, rows, x, slot_of, tile_count[1:], topk, hidden)
+    padded = np.zeros((positions, groups * 128), np.uint16)
+    padded[:, :hidden] = x[:-32].reshape(tokens, hidden)[slot_of[:positions] // topk]
+    # [lane, word, pair of a word] to [word, pair, lane]; a pair: elements i and i + 4
+    in_words = padded.reshape(positions, groups, 4, 4, 8)[..., [0, 4, 2, 6, 1, 5, 3, 7]]
+    ordered = in_words.reshape(positions, groups, 4, 4, 4, 2).transpose(0, 1, 3, 4, 2, 5).ravel()
+    if not (rows[: ordered.size] == ordered).all():
+        found.append("the gathered rows")
+    memory = {"tiles": tiles, "slots": slot_of, "y": y, "partial": partial, "output": output, "rows": rows}
+    found += [f"{name}: written beyond its end" for name, array in memory.items()
+              if (array[-32:].view(np.uint8) != 0xFF).any()]  # fmt: skip
+    return found
+
+
+def run_cases(folder: Path) -> str:
+    """What is wrong with the sources in a folder."""
+    devices: dict[int, Device] = {}
+    for case in CASES:
+        if case.tile not in devices:
+            devices[case.tile] = Device(folder, case.tile)
+        if found := problems_of(case, devices[case.tile]):
+            return f"{case}: {', '.join(found)}"
+    return ""
+
+
+def outcome(name: str | None) -> str:
+    """Describes how a mutant's end differs from the expected one; empty if it does not. In a process of its own,
+    which a mutant may end."""
+    with tempfile.TemporaryDirectory() as folder:
+        translate_files(KERNELS, SOURCES, Path(folder))
+        if name is not None:
+            sources = {source: Path(folder, source).read_text(encoding="utf-8") for source in MUTATED}
+            try:
+                sources = mutate(sources, [MUTANTS[name]])
+            except MutantError as error:
+                return f"{name}: {error}"
+            for source, text in sources.items():
+                Path(folder, source).write_text(text, encoding="utf-8")
+        program = "import sys, moe_test; from pathlib import Path; print(moe_test.run_cases(Path(sys.argv.pop())))"
+        ran = subprocess.run([sys.executable, "-c", program, *sys.argv[1:], folder], cwd=HERE, timeout=300,
+                             capture_output=True, text=True, check=False)  # fmt: skip
+    if "CalledProcessError" in ran.stderr:
+        return f"{name or 'the sources as they are'}: not compiled\n{ran.stderr[-2000:]}"
+    found = ran.stdout.strip() or ran.returncode != 0
+    if name is None and found:
+        return f"the sources as they are: {ran.stdout}{ran.stderr[-2000:]}"
+    return f"{name}: not noticed" if name is not None and not found else ""
+
+
+def main() -> int:
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        failures = [failure for failure in pool.map(outcome, [None, *MUTANTS]) if failure]
+    print("\n".join(failures) or f"{len(CASES)} cases; {len(MUTANTS)} mutants, all noticed")
+    return 1 if failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
