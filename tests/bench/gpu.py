@@ -371,58 +371,73 @@ class Experts:
         self.decode = gsa[:, 1].contiguous()
 
 
+def grouped_moe(
+    x: torch.Tensor, ids: torch.Tensor, weights: torch.Tensor, up: torch.Tensor, down: torch.Tensor
+) -> torch.Tensor:
+    """A mixture of experts in bf16 by PyTorch's grouped GEMM, to be compiled: rows in the order of their experts."""
+    tokens, topk = ids.shape
+    experts, width = down.shape[0], down.shape[2]
+    flat = ids.view(-1)
+    order = torch.argsort(flat, stable=True)
+    ends = (flat[:, None] == torch.arange(experts, device=x.device)).sum(0).cumsum(0).to(torch.int32)
+    both = torch._grouped_mm(x[order // topk], up.transpose(-2, -1), offs=ends)
+    y = torch.nn.functional.silu(both[:, :width]) * both[:, width:]
+    rows = torch._grouped_mm(y, down.transpose(-2, -1), offs=ends)
+    of_slots = rows[torch.argsort(order)].view(tokens, topk, -1).float()
+    return (of_slots * weights[..., None]).sum(1).bfloat16()
+
+
+def largest_activation(tokens: torch.Tensor, ids: torch.Tensor, up: torch.Tensor, width: int) -> torch.Tensor:
+    """The largest magnitude between the two GEMMs."""
+    topk = ids.shape[1]
+    largest = []
+    for e in ids.unique().tolist():
+        both = torch.mm(tokens[(ids.view(-1) == e).nonzero().view(-1) // topk], up[e].T)
+        y = torch.nn.functional.silu(both[:, :width]) * both[:, width:]
+        largest.append(y.abs().amax().float())
+    return torch.stack(largest).amax()
+
+
 def moe(kernels: Kernels, quick: bool) -> Iterator[Entry]:
-    """A mixture of experts with random routing; baseline: a loop of bf16 GEMMs over the experts that have tokens,
-    whose indices are known."""
+    """A mixture of experts with random routing, W4A16 and W4A4; baseline: PyTorch's grouped GEMM in bf16, compiled."""
     shapes = [(8, 2, 4096, 14336)] if quick else [(8, 2, 4096, 14336), (256, 8, 7168, 2048)]
+    rival = torch.compile(grouped_moe, dynamic=False)
     for experts, topk, hidden, width in shapes:
         up = Experts(kernels, experts, 2 * width, hidden)
         down = Experts(kernels, experts, hidden, width)
         for m in (1, 16, 64, 1024) if quick else (1, 4, 16, 64, 256, 1024, 4096):
+            torch.compiler.reset()  # a compile for each number of tokens
             sizes = (m, topk, experts, hidden, width)
             tokens = Quantised(kernels, m, hidden)
             ids = torch.rand(m, experts, device="cuda").topk(topk).indices.int().contiguous()
             weights = torch.rand(m, topk, device="cuda")
-            space = kernels.workspace("moe", *sizes)
             output = torch.empty(m, hidden, device="cuda", dtype=torch.bfloat16)
-            slots = {e: (ids.view(-1) == e).nonzero().view(-1) for e in ids.unique().tolist()}
-
-            def loop(
-                i: int, tokens=tokens, slots=slots, weights=weights, up=up, down=down, topk=topk, width=width,
-                largest: list[torch.Tensor] | None = None,
-            ) -> torch.Tensor:  # fmt: skip
-                result = torch.zeros_like(tokens.bf16)
-                for e, of_expert in slots.items():
-                    rows = of_expert // topk
-                    both = torch.mm(tokens.bf16.index_select(0, rows), up.bf16[e].T)
-                    y = torch.nn.functional.silu(both[:, :width]) * both[:, width:]
-                    if largest is not None:
-                        largest.append(y.abs().amax().float())
-                    scale = weights.view(-1)[of_expert, None].bfloat16()
-                    result.index_add_(0, rows, torch.mm(y, down.bf16[e].T) * scale)
-                return result
-
-            largest: list[torch.Tensor] = []
-            expected = loop(0, largest=largest)
-            amax = torch.stack(largest).amax()
+            amax = largest_activation(tokens.bf16, ids, up.bf16, width)
             gsa = torch.stack((2688 / amax, amax / 2688))
 
-            def ours(
-                i: int, sizes=sizes, tokens=tokens, ids=ids, weights=weights, up=up, down=down, gsa=gsa,
-                space=space, output=output,
-            ) -> None:  # fmt: skip
-                kernels("bench_moe", kernels.stream(), output, *sizes, tokens.bf16, tokens.gsa, ids, weights,
-                        up.codes, up.scales, up.decode, down.codes, down.scales, down.decode, gsa,
-                        space)  # fmt: skip
+            def theirs(i: int, tokens=tokens, ids=ids, weights=weights, up=up, down=down) -> torch.Tensor:
+                return rival(tokens.bf16, ids, weights, up.bf16, down.bf16)
 
-            ours(0)
-            similar = torch.nn.functional.cosine_similarity(output.double(), expected.double(), dim=1)
-            if similar.min() < 0.95:
-                raise RuntimeError(f"nvfp4_moe_gemm {sizes}: cosine {similar.min():.4f} with bf16")
-            yield Entry("nvfp4_moe_gemm", f"{m} tokens, top {topk} of {experts}, {hidden} x {width}", ours,
-                        "a loop of cuBLAS bf16", loop,
-                        len(slots) * 3 * hidden * width * 9 / 16 + 4.0 * m * hidden,
-                        6.0 * m * topk * hidden * width, "matrix")  # fmt: skip
+            expected = theirs(0)
+            for name, scales in (("nvfp4_moe_w4a16", (None, None)), ("nvfp4_moe_gemm", (tokens.gsa, gsa))):
+                space = kernels.workspace("moe", *sizes, int(scales[0] is None))
+
+                def ours(
+                    i: int, sizes=sizes, tokens=tokens, ids=ids, weights=weights, up=up, down=down, scales=scales,
+                    space=space, output=output,
+                ) -> None:  # fmt: skip
+                    kernels("bench_moe", kernels.stream(), output, *sizes, tokens.bf16, scales[0], ids, weights,
+                            up.codes, up.scales, up.decode, down.codes, down.scales, down.decode, scales[1],
+                            space)  # fmt: skip
+
+                ours(0)
+                similar = torch.nn.functional.cosine_similarity(output.double(), expected.double(), dim=1)
+                if similar.min() < 0.95:
+                    raise RuntimeError(f"{name} {sizes}: cosine {similar.min():.4f} with bf16")
+                yield Entry(name, f"{m} tokens, top {topk} of {experts}, {hidden} x {width}", ours,
+                            "torch._grouped_mm bf16, compiled", theirs,
+                            len(ids.unique()) * 3 * hidden * width * 9 / 16 + 4.0 * m * hidden,
+                            6.0 * m * topk * hidden * width, "matrix")  # fmt: skip
         del up, down
         torch.cuda.empty_cache()
 

@@ -166,10 +166,11 @@ const char* bench_top_log_probabilities(Stream stream, std::int32_t* top_tokens,
 }
 
 std::size_t bench_moe_workspace(std::int64_t tokens, std::int64_t topk, std::int64_t experts,
-                                std::int64_t hidden, std::int64_t width) {
-  return launchers->moe.workspace_bytes({tokens, topk, experts, hidden, width});
+                                std::int64_t hidden, std::int64_t width, std::int64_t w4a16) {
+  return launchers->moe.workspace_bytes({tokens, topk, experts, hidden, width, 0, w4a16 != 0});
 }
 
+// W4A16: scales are null.
 const char* bench_moe(Stream stream, std::uint16_t* output, std::int64_t tokens, std::int64_t topk,
                       std::int64_t experts, std::int64_t hidden, std::int64_t width,
                       const std::uint16_t* input, const nvfp4::GlobalScale* input_scale,
