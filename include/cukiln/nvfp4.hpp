@@ -347,6 +347,38 @@ class CUKILN_API Gemm {
   Kernel kernels_[kMaxKernels];
 };
 
+/// Computes D = alpha · A · Bᵀ + bias with an A that is not quantised (W4A16): A bf16 [m, k], B [n,
+/// k] quantised, D bf16 [m, n], dense. alpha is B's decode scale, read on the device. B times its
+/// block scales is exact in bf16, MMAs are exact, sums in float, rounded once; the same inputs give
+/// the same bytes.
+///
+/// Limits: k a multiple of 32, n of 8; any m, of which 0 launches nothing.
+/// Alignment: rows of A (so its row stride is a multiple of 8), D, data and scales 16 bytes.
+/// NaN: a NaN scale makes its column NaN; NaN and infinities of A count as in any product.
+/// Workspace: `workspace_bytes(m, n, k)`, 16-byte aligned, of any contents. `launch` queues at most
+/// two kernels, tuned on sm_90; other devices have the kernels for few tokens only.
+class CUKILN_API W4a16Gemm {
+ public:
+  /// Errors: incompatible (a device below 9.0).
+  static Result<W4a16Gemm> create(KernelLoader& loader, int device);
+
+  /// Bytes of workspace for this shape, and no less than for any smaller m. May be 0.
+  std::size_t workspace_bytes(std::int64_t m, std::int64_t n, std::int64_t k) const noexcept;
+
+  /// The number of tactics for a shape, see `GemmOptions::tactic`.
+  int tactics(std::int64_t m, std::int64_t n, std::int64_t k) const noexcept;
+
+  Result<void> launch(Stream stream, const MutableMatrixView& output, const MatrixView& a,
+                      const QuantizedMatrix& b, const Workspace& workspace,
+                      const GemmOptions& options = {}) const noexcept;
+
+ private:
+  static constexpr std::size_t kMaxKernels = 24;
+  cukiln::detail::LaunchDevice device_;
+  bool is_sm90_ = false;
+  Kernel kernels_[kMaxKernels];
+};
+
 struct GroupedGemmOptions {
   MatrixView bias;  ///< bf16 [experts, n], dense, 16-byte aligned, or absent
   /// `a.global_scale` points to one for each expert, as `b.global_scale` does; else to one.

@@ -1,5 +1,5 @@
-// The decode GEMM, m <= 32: each weight is read once, and loading and dequantising weights is all of the
-// time.
+// The decode GEMM, for few tokens: each weight is read once, and loading and dequantising weights is all of
+// the time. Tokens are NVFP4 (Operand F16) or bf16 (Bf16).
 //
 // A thread block computes 8 * kRowTiles rows of B against all tokens, over all of K, so blocks share
 // nothing. A producer warp loads weights (data and block scales) by TMA into a ring of stages of 512 of K.
@@ -24,23 +24,41 @@ __device__ __forceinline__ void opaque(u32& value) { asm("" : "+r"(value)); }
 
 // What the GEMM computes: output = tokens * weights^T, scaled.
 struct DecodeProblem {
-  u16* output;  // [tokens, rows]
-  const u8* token_data;
+  u16* output;           // [tokens, rows]
+  const u8* token_data;  // NVFP4, or bf16
   const TensorMap* weight_map;
-  const u8* token_scales;
-  const u8* row_scales;  // block scales of the weights
-  const float* a_global_scale;
+  const u8* token_scales;  // of NVFP4
+  const u8* row_scales;    // block scales of the weights
+  const float* a_global_scale;  // of NVFP4
   const float* b_global_scale;
   const u16* bias;  // [rows], or null
   u32 tokens;
   u32 rows;
   u32 columns;
   bool constant_b;  // the preceding kernel, amax kernels not counted, does not write the weights
+  u64 token_stride = 0;  // of bf16: elements from one token to the next
+};
+
+// What a lane holds of a token in a group of 128: 32 values.
+template <class Operand>
+struct DecodeToken;
+
+template <>
+struct DecodeToken<F16> {
+  uint4 data;
+  u32 scales;
+};
+
+template <>
+struct DecodeToken<Bf16> {
+  uint4 eight[4];
 };
 
 // kTokens: 8 or a multiple of 16. kBlocksPerSm: occupancy, for __launch_bounds__.
-template <u32 kTokens, u32 kRowTiles, u32 kBlocksPerSm, u32 kStages = 4, u32 kWarpgroups = 2>
+template <u32 kTokens, u32 kRowTiles, u32 kBlocksPerSm, class Operand = F16, u32 kStages = 4,
+          u32 kWarpgroups = 2>
 struct DecodeGemm {
+  static constexpr bool kQuantizedTokens = kIsSame<Operand, F16>;
   static constexpr u32 kWarpsPerGroup = 4;  // consumer warps that share a stage
   static constexpr u32 kWarps = kWarpgroups * kWarpsPerGroup;
   // More than 16 tokens need more registers than an even share: the producer is then a whole warpgroup that
@@ -77,11 +95,7 @@ struct DecodeGemm {
   static_assert(kStageBytes % 1024 == 0, "the alignment of TMA's swizzle");
   static_assert(kRows - (kRows & -kRows) <= kAtomRows, "rows span two rows of atoms at most");
 
-  // What a lane holds of a token in a group of 128: 32 values and their two scales.
-  struct Token {
-    uint4 data;
-    u32 scales;
-  };
+  using Token = DecodeToken<Operand>;
 
   // Computes this block's rows of B for its tokens.
   static __device__ __forceinline__ void run(const DecodeProblem& problem) {
@@ -162,26 +176,38 @@ struct DecodeGemm {
     constexpr u32 kStepK = kWarpgroups * kStageK;
     const u32 token_row = first_token + g;
     u32 next_k = warp * kGroupK + t * kLaneK;
-    const u8* next_data = problem.token_data + static_cast<u64>(token_row) * (columns / 2) + next_k / 2;
+    const u8* next_data =
+        kQuantizedTokens
+            ? problem.token_data + static_cast<u64>(token_row) * (columns / 2) + next_k / 2
+            : problem.token_data + (token_row * problem.token_stride + next_k) * 2;
     const u8* next_scales =
         problem.token_scales +
         (static_cast<u64>(first_token / kAtomRows) * k_atoms + next_k / 64) * kAtomBytes +
         CUKILN_SCALE_ROW_OFFSET(token_row) + t % 2 * 2;
-    // Beyond the last token or K `next` keeps old values: weights beyond K are 0, and rows beyond the last
-    // token are not stored.
+    // Beyond the last token `next` keeps old values, which are not stored. Beyond K weights are 0: NVFP4
+    // tokens keep old values there, too, but bf16 ones, which may be infinite, become 0.
     Token next[kTokenTiles] = {};
     const auto load_next_tokens = [&] {
       const bool inside = next_k < columns;
 #pragma unroll
       for (u32 i = 0; i < kTokenTiles; ++i) {
         if (inside && token_row + 8 * i < problem.tokens) {
-          next[i].data = load_after_wait(
-              reinterpret_cast<const uint4*>(next_data + static_cast<u64>(i) * 4 * columns));
-          next[i].scales = load_after_wait(reinterpret_cast<const u16*>(next_scales + i * 128));
+          if constexpr (kQuantizedTokens) {
+            next[i].data = load_after_wait(
+                reinterpret_cast<const uint4*>(next_data + static_cast<u64>(i) * 4 * columns));
+            next[i].scales = load_after_wait(reinterpret_cast<const u16*>(next_scales + i * 128));
+          } else {
+            const uint4* const from =
+                reinterpret_cast<const uint4*>(next_data + i * 16 * problem.token_stride);
+#pragma unroll
+            for (u32 w = 0; w < 4; ++w) next[i].eight[w] = load_after_wait(from + w);
+          }
+        } else if constexpr (!kQuantizedTokens) {
+          next[i] = {};
         }
       }
       next_k += kStepK;
-      next_data += kStepK / 2;
+      next_data += kQuantizedTokens ? kStepK / 2 : kStepK * 2;
       next_scales += kStepK / 64 * kAtomBytes;
       return inside;
     };
@@ -197,9 +223,16 @@ struct DecodeGemm {
       u32 operand[kTokenTiles][4][4];  // the tokens of this group, dequantised; two MMAs for each word
 #pragma unroll
       for (u32 i = 0; i < kTokenTiles; ++i) {
-        const u32 scales = ue4m3x2_to_f16x2(next[i].scales);
+        if constexpr (kQuantizedTokens) {
+          const u32 scales = Operand::scales(next[i].scales);
 #pragma unroll
-        for (u32 w = 0; w < 4; ++w) dequantize(word_of(next[i].data, w), scales, w, operand[i][w]);
+          for (u32 w = 0; w < 4; ++w) {
+            Operand::dequantize(word_of(next[i].data, w), scales, w, operand[i][w]);
+          }
+        } else {
+#pragma unroll
+          for (u32 w = 0; w < 4; ++w) Operand::arrange(next[i].eight[w], operand[i][w]);
+        }
       }
       if constexpr (kLoadsTokensBeforeWait) next_is_inside = load_next_tokens();
       mbarrier_wait(full + 8 * slot, stage / kStages & 1);
@@ -217,9 +250,11 @@ struct DecodeGemm {
           const u8* const tile_scales = from + scales_at + scales_of_row_tile[u + h];
           const uint4 data = *reinterpret_cast<const uint4*>(row_tile);
           const u32 bytes = *reinterpret_cast<const u16*>(tile_scales);
-          const u32 scales = ue4m3x2_to_f16x2(inside ? bytes : 0);  // padding scales may be NaN
+          const u32 scales = Operand::scales(inside ? bytes : 0);  // padding scales may be NaN
 #pragma unroll
-          for (u32 w = 0; w < 4; ++w) dequantize(word_of(data, w), scales, w, weights[h][w]);
+          for (u32 w = 0; w < 4; ++w) {
+            Operand::dequantize(word_of(data, w), scales, w, weights[h][w]);
+          }
         }
 #pragma unroll
         for (u32 w = 0; w < 4; ++w) {
@@ -230,13 +265,13 @@ struct DecodeGemm {
               for (u32 p = 0; p < kMmasPerWeight; ++p) {
                 const u32(&low)[4] = operand[2 * p][w];
                 const u32(&high)[4] = operand[2 * p + 1][w];
-                mma_m16n8k16(sum[u][p], {low[j], high[j], low[j + 1], high[j + 1]}, weights[0][w][j],
+                Operand::mma(sum[u][p], {low[j], high[j], low[j + 1], high[j + 1]}, weights[0][w][j],
                              weights[0][w][j + 1]);
               }
             } else {
               const u32(&low)[4] = weights[0][w];
               const u32(&high)[4] = weights[1][w];
-              mma_m16n8k16(sum[u / 2][0], {low[j], high[j], low[j + 1], high[j + 1]},
+              Operand::mma(sum[u / 2][0], {low[j], high[j], low[j + 1], high[j + 1]},
                            operand[0][w][j], operand[0][w][j + 1]);
             }
           }
@@ -246,13 +281,26 @@ struct DecodeGemm {
     }
   }
 
+  // The decode scales of A, 1 for bf16, and B, times what undoes the dequantisation's factors.
+  struct Alpha {
+    float a;
+    float b;
+
+    __device__ __forceinline__ explicit Alpha(const DecodeProblem& problem)
+        : a(kQuantizedTokens ? load_after_wait(problem.a_global_scale + kDecode) * kTwoTo14 : 1.0f),
+          b(load_after_wait(problem.b_global_scale + kDecode) * Operand::kWeightFactor) {}
+
+    __device__ __forceinline__ float operator()(float sum) const {
+      return kQuantizedTokens ? sum * a * b : sum * b;
+    }
+  };
+
   // Adds the consumer warps' sums, scales, adds the bias, rounds and stores.
   static __device__ __forceinline__ void run_epilogue(const Sums& sum, const DecodeProblem& problem,
                                                       u8* base, u32 warp, u32 first_row,
                                                       u32 first_token) {
     const u32 lane = threadIdx.x & 31;
-    const float alpha_a = load_after_wait(problem.a_global_scale + kDecode) * kTwoTo14;
-    const float alpha_b = load_after_wait(problem.b_global_scale + kDecode) * kTwoTo14;
+    const Alpha alpha(problem);
     consumer_sync();  // all stages have been read: their memory is reused
     // Address of the lane's first sum; the others are at compile-time offsets.
     float* const first_sum = reinterpret_cast<float*>(base + warp * kSumBytes) +
@@ -283,8 +331,8 @@ struct DecodeGemm {
         total.x += more.x;
         total.y += more.y;
       }
-      total.x = total.x * alpha_a * alpha_b;
-      total.y = total.y * alpha_a * alpha_b;
+      total.x = alpha(total.x);
+      total.y = alpha(total.y);
       if (problem.bias != nullptr) {
         const u32 add = __ldg(reinterpret_cast<const u32*>(problem.bias + row));
         total.x += __uint_as_float(add << 16);

@@ -181,6 +181,24 @@ struct F16 {
     nvfp4::dequantize(data, scales, w, pairs);
   }
 
+  // The two block scales of a lane from the word with its row's four scales of an atom, and word w of the
+  // lane's four dequantised with them. `t`: lane % 4.
+  struct LaneScales {
+    u32 twice[2];
+  };
+  static __device__ __forceinline__ u32 selector(u32 t) { return lane_scale_selector(t); }
+  static __device__ __forceinline__ LaneScales lane_scales(u32 word, u32 selector) {
+    LaneScales scales;
+    nvfp4::lane_scales(word, selector, scales.twice);
+    return scales;
+  }
+  static __device__ __forceinline__ void dequantize(u32 data, const LaneScales& scales, u32 w,
+                                                    u32 (&pairs)[4]) {
+    e2m1x8_to_f16x2(data, pairs);
+#pragma unroll
+    for (u32 j = 0; j < 4; ++j) pairs[j] = mul_f16x2(pairs[j], scales.twice[w / 2]);
+  }
+
   // sum += A * B, m16n8k16.
   static __device__ __forceinline__ void mma(float (&sum)[4], const u32 (&a)[4], u32 b0, u32 b1) {
     mma_m16n8k16(sum, a, b0, b1);
@@ -198,6 +216,12 @@ struct Bf16 {
     const u32 scale = w < 2 ? broadcast_low(scales) : broadcast_high(scales);
 #pragma unroll
     for (u32 j = 0; j < 4; ++j) pairs[j] = mul_bf16x2(pairs[j], scale);
+  }
+
+  using LaneScales = u32;
+  static __device__ __forceinline__ u32 selector(u32 t) { return (t & 1) ? 0x4432u : 0x4410u; }
+  static __device__ __forceinline__ LaneScales lane_scales(u32 word, u32 selector) {
+    return scales(permute_bytes(word, 0, selector));
   }
 
   static __device__ __forceinline__ void mma(float (&sum)[4], const u32 (&a)[4], u32 b0, u32 b1) {

@@ -1,8 +1,9 @@
-// The prefill GEMM, m > 32: wgmma with the weights dequantised in registers.
+// The prefill GEMM, for many tokens: wgmma with the weights dequantised in registers.
 //
-// `nvfp4_gemm_expand` first dequantises the tokens to fp16, once, K permuted to the lanes' order. Then a
-// persistent, warp-specialised kernel multiplies. A producer thread fills a ring of stages of 128 of K by
-// TMA: a tile of fp16 tokens, swizzled, and a tile of NVFP4 weights as they are. Two consumer warpgroups
+// First a kernel puts the tokens into the lanes' order of K, once: `nvfp4_gemm_expand` dequantises NVFP4 to
+// fp16, `w4a16_gemm_arrange` copies bf16. Then a persistent, warp-specialised kernel multiplies. A producer
+// thread fills a ring of stages of 128 of K by TMA: a tile of tokens, swizzled, and a tile of NVFP4 weights
+// as they are. Two consumer warpgroups
 // dequantise weights into wgmma's register operand (M, 64 rows of B) and multiply by the tokens in shared
 // memory (N), one batch of dequantised weights ahead of the tensor cores. Results are transposed through
 // shared memory, so that whole rows of the output are stored.
@@ -54,13 +55,46 @@ __device__ __forceinline__ void expand_tokens(u32* output, const u8* data, const
   }
 }
 
+// Copies bf16 tokens [rows, columns], `stride` elements from one to the next, each group of 128 columns into
+// the lanes' order, zero-padded to whole groups. A thread takes one word of each of a row's four lanes.
+//
+// The next kernel starts only after the preceding one has completed, so that the weights, which it loads
+// before it waits for this one, are complete.
+__device__ __forceinline__ void arrange_tokens(uint4* output, const u16* tokens, u64 stride, u32 rows,
+                                               u32 columns) {
+  griddepcontrol_wait();
+  griddepcontrol_launch_dependents();
+  const u32 groups = (columns + kGroupK - 1) / kGroupK;
+  const u64 items = static_cast<u64>(rows) * groups * 4;
+  for (u64 item = static_cast<u64>(blockIdx.x) * blockDim.x + threadIdx.x; item < items;
+       item += static_cast<u64>(gridDim.x) * blockDim.x) {
+    const u32 word = item & 3;
+    const u32 group = item / 4 % groups;
+    const u64 row = item / 4 / groups;
+    const u16* const from = tokens + row * stride + group * kGroupK + word * 8;
+    u32 pairs[4][4];  // of lane t
+#pragma unroll
+    for (u32 t = 0; t < 4; ++t) {
+      uint4 eight = {0, 0, 0, 0};
+      if (group * kGroupK + t * kLaneK < columns) {
+        eight = load_after_wait(reinterpret_cast<const uint4*>(from + t * kLaneK));
+      }
+      Bf16::arrange(eight, pairs[t]);
+    }
+#pragma unroll
+    for (u32 j = 0; j < 4; ++j) {
+      output[item * 4 + j] = {pairs[0][j], pairs[1][j], pairs[2][j], pairs[3][j]};
+    }
+  }
+}
+
 // What the GEMM computes: output = tokens * weights^T, scaled.
 struct PrefillProblem {
   u16* output;  // [tokens, rows]
   const TensorMap* token_map;
   const TensorMap* weight_map;
   const u8* row_scales;  // block scales of the weights
-  const float* a_global_scale;
+  const float* a_global_scale;  // of NVFP4 tokens
   const float* b_global_scale;
   const u16* bias;  // [rows], or null
   u32 tokens;
@@ -69,8 +103,15 @@ struct PrefillProblem {
 };
 
 // An output tile is kTokens by kRows rows of B; kRows is 128 or 256. kBlocksPerSm: occupancy.
-template <u32 kTokens, u32 kRows, u32 kStages, u32 kBlocksPerSm = 1>
+template <u32 kTokens, u32 kRows, u32 kStages, u32 kBlocksPerSm = 1, class Operand = F16>
 struct PrefillGemm {
+  static constexpr bool kQuantizedTokens = kIsSame<Operand, F16>;
+  // arrange_tokens lets this kernel start only when the weights are complete; nvfp4_gemm_expand does not.
+  static constexpr bool kEarlyWeights = !kQuantizedTokens;
+  static constexpr u32 kPrefetchedStages = 8;  // to L2, beyond those that fit in shared memory
+  // Words of a lane's four that are dequantised while the MMAs of as many others run. Dequantisation to bf16
+  // takes longer, so that more MMAs are needed to cover it.
+  static constexpr u32 kBatchWords = kQuantizedTokens ? 1 : 2;
   static constexpr u32 kWarpgroups = 2;  // consumers
   static constexpr u32 kConsumerThreads = 128 * kWarpgroups;
   static constexpr u32 kThreads = 128 + kConsumerThreads;
@@ -108,7 +149,7 @@ struct PrefillGemm {
       mbarrier_init_fence();
     }
     __syncthreads();
-    griddepcontrol_wait();  // nvfp4_gemm_expand
+    if constexpr (!kEarlyWeights) griddepcontrol_wait();  // nvfp4_gemm_expand
 
     const TileScheduler tiles(problem);
     if (threadIdx.x < 128) {
@@ -116,6 +157,10 @@ struct PrefillGemm {
       if (threadIdx.x == 0) run_producer(shared, problem, tiles);
     } else {
       warpgroup_reg_alloc<kBlocksPerSm == 1 ? 232 : 104>();
+      if constexpr (kEarlyWeights) {
+        griddepcontrol_wait();
+        griddepcontrol_launch_dependents();
+      }
       run_consumer(shared, problem, tiles);
     }
   }
@@ -169,6 +214,40 @@ struct PrefillGemm {
     }
   };
 
+  // What the producer loads of a group of K of a tile, into one stage.
+  struct Loads {
+    u32 to;
+    u32 full;
+    u32 group;
+    u32 scale_bytes;
+
+    __device__ __forceinline__ Loads(const Shared& shared, u32 slot, u32 group, u32 k_atoms)
+        : to(shared.ring + slot * kStageBytes),
+          full(shared.full + 8 * slot),
+          group(group),
+          scale_bytes(min(2u, k_atoms - 2 * group) * kAtomBytes) {}
+
+    __device__ __forceinline__ void expect() const {
+      mbarrier_arrive_expect(full, kScalesOffset + kScaleAtoms * scale_bytes);
+    }
+    __device__ __forceinline__ void tokens(const PrefillProblem& problem, const Origin& origin) const {
+      tma_load<1>(to, problem.token_map, group * kGroupK, origin.token, full);
+      tma_load<1>(to + kTokenBoxBytes, problem.token_map, group * kGroupK + 64, origin.token, full);
+    }
+    __device__ __forceinline__ void weights(const PrefillProblem& problem, const Origin& origin,
+                                            u32 k_atoms, u32 row_atoms) const {
+      tma_load<1>(to + kDataOffset, problem.weight_map, group * 64, origin.row, full);
+#pragma unroll
+      for (u32 i = 0; i < kScaleAtoms; ++i) {
+        // Beyond the last row of atoms any scales will do: those results are not stored.
+        const u32 atom = min(origin.row / kAtomRows + i, row_atoms - 1);
+        bulk_copy(to + kScalesOffset + i * kScaleBytes,
+                  problem.row_scales + (static_cast<u64>(atom) * k_atoms + 2 * group) * kAtomBytes,
+                  scale_bytes, full);
+      }
+    }
+  };
+
   // One thread: loads the stages of every tile by TMA.
   static __device__ __forceinline__ void run_producer(const Shared& shared, const PrefillProblem& problem,
                                                       const TileScheduler& tiles) {
@@ -176,28 +255,52 @@ struct PrefillGemm {
     const u32 row_atoms = scale_atom_rows(problem.rows);
     prefetch_tensormap(problem.token_map);
     prefetch_tensormap(problem.weight_map);
+    u32 early = 0;  // stages whose weights are being loaded
+    if constexpr (kEarlyWeights) {
+      early = load_early_weights(shared, problem, tiles, k_atoms, row_atoms);
+      griddepcontrol_wait();
+      griddepcontrol_launch_dependents();
+    }
     auto pipe = PipelineState<kStages>::producer_start();
     for (u32 tile = tiles.first; tile < tiles.count(); tile += tiles.step) {
       const Origin origin = tiles.origin(tile);
       for (u32 group = tiles.begin; group < tiles.end; ++group, pipe.advance()) {
-        const u32 to = shared.ring + pipe.index * kStageBytes;
-        const u32 full = shared.full + 8 * pipe.index;
-        const u32 scale_bytes = min(2u, k_atoms - 2 * group) * kAtomBytes;
-        mbarrier_wait(shared.empty + 8 * pipe.index, pipe.phase);
-        mbarrier_arrive_expect(full, kScalesOffset + kScaleAtoms * scale_bytes);
-        tma_load<1>(to, problem.token_map, group * kGroupK, origin.token, full);
-        tma_load<1>(to + kTokenBoxBytes, problem.token_map, group * kGroupK + 64, origin.token, full);
-        tma_load<1>(to + kDataOffset, problem.weight_map, group * 64, origin.row, full);
-#pragma unroll
-        for (u32 i = 0; i < kScaleAtoms; ++i) {
-          // Beyond the last row of atoms any scales will do: those results are not stored.
-          const u32 atom = min(origin.row / kAtomRows + i, row_atoms - 1);
-          bulk_copy(to + kScalesOffset + i * kScaleBytes,
-                    problem.row_scales + (static_cast<u64>(atom) * k_atoms + 2 * group) * kAtomBytes,
-                    scale_bytes, full);
+        const Loads loads(shared, pipe.index, group, k_atoms);
+        if (early == 0) {
+          mbarrier_wait(shared.empty + 8 * pipe.index, pipe.phase);
+          loads.expect();
+        }
+        loads.tokens(problem, origin);
+        if (early == 0) {
+          loads.weights(problem, origin, k_atoms, row_atoms);
+        } else {
+          --early;
         }
       }
     }
+  }
+
+  // Loads weights of the first tile before the tokens are complete: as many stages as the ring has, whose
+  // number it returns. The next ones are prefetched into L2.
+  static __device__ __forceinline__ u32 load_early_weights(const Shared& shared,
+                                                           const PrefillProblem& problem,
+                                                           const TileScheduler& tiles, u32 k_atoms,
+                                                           u32 row_atoms) {
+    if (tiles.first >= tiles.count()) return 0;
+    const Origin origin = tiles.origin(tiles.first);
+    const u32 early = min(kStages, tiles.end - tiles.begin);
+#pragma unroll 1
+    for (u32 i = 0; i < early; ++i) {
+      const Loads loads(shared, i, tiles.begin + i, k_atoms);
+      loads.expect();
+      loads.weights(problem, origin, k_atoms, row_atoms);
+    }
+    const u32 prefetched = min(tiles.end, tiles.begin + early + kPrefetchedStages);
+#pragma unroll 1
+    for (u32 group = tiles.begin + early; group < prefetched; ++group) {
+      tma_prefetch(problem.weight_map, group * 64, origin.row);
+    }
+    return early;
   }
 
   // A consumer thread's place in the block's tile. Tile i of its warpgroup is tile first_tile + i of the
@@ -220,12 +323,14 @@ struct PrefillGemm {
           row(first_tile / 2 * 128 + first_tile % 2 * 64 + warp * 8 + (lane >> 2)) {}
   };
 
-  // The decode scales of A and B, each times 2^14 for the dequantisation's factor.
+  // The decode scales of A, 1 for bf16, and B, times what undoes the dequantisation's factors.
   struct Alpha {
     float a;
     float b;
 
-    __device__ __forceinline__ float operator()(float sum) const { return sum * a * b; }
+    __device__ __forceinline__ float operator()(float sum) const {
+      return kQuantizedTokens ? sum * a * b : sum * b;
+    }
   };
 
   using Sums = float[kTiles][kTokens / 2];
@@ -234,8 +339,8 @@ struct PrefillGemm {
   static __device__ __forceinline__ void run_consumer(const Shared& shared, const PrefillProblem& problem,
                                                       const TileScheduler& tiles) {
     const Lane lane;
-    const Alpha alpha{problem.a_global_scale[kDecode] * kTwoTo14,
-                      problem.b_global_scale[kDecode] * kTwoTo14};
+    const Alpha alpha{kQuantizedTokens ? problem.a_global_scale[kDecode] * kTwoTo14 : 1.0f,
+                      problem.b_global_scale[kDecode] * Operand::kWeightFactor};
     PipelineState<kStages> pipe;
     for (u32 tile = tiles.first; tile < tiles.count(); tile += tiles.step) {
       const Origin origin = tiles.origin(tile);
@@ -253,7 +358,7 @@ struct PrefillGemm {
   static __device__ __forceinline__ void run_mma(Sums& sum, PipelineState<kStages>& pipe,
                                                  const Shared& shared, u32 columns,
                                                  const TileScheduler& tiles, const Lane& lane) {
-    const u32 selector = lane_scale_selector(lane.t);
+    const u32 selector = Operand::selector(lane.t);
     const u32 lane_data = kDataOffset + lane.row * 64 + lane.t * kLaneBytes;
     const u32 lane_scale_words = kScalesOffset + lane.first_tile / 2 * kScaleBytes +
                                  lane.t / 2 * kAtomBytes + (lane.warp * 8 + (lane.lane >> 2)) * 16 +
@@ -263,13 +368,13 @@ struct PrefillGemm {
 #pragma unroll
       for (u32 j = 0; j < kTokens / 2; ++j) sum[i][j] = 0.0f;
     }
-    u32 operand[2][kTiles][2][4];  // dequantised weights of two MMAs, double-buffered
+    u32 operand[2][kTiles][2 * kBatchWords][4];  // dequantised weights of a batch of MMAs, double-buffered
     u32 last_stage = 0;
     for (u32 group = tiles.begin; group < tiles.end; ++group) {
       const u32 from = shared.ring + pipe.index * kStageBytes;
       mbarrier_wait(shared.full + 8 * pipe.index, pipe.phase);
       uint4 data[kTiles][2];
-      u32 scales[kTiles][2][2];
+      typename Operand::LaneScales scales[kTiles][2];
       const bool inside = group * kGroupK + lane.t * kLaneK < columns;  // padding scales may be NaN
 #pragma unroll
       for (u32 i = 0; i < kTiles; ++i) {
@@ -277,37 +382,39 @@ struct PrefillGemm {
         for (u32 r = 0; r < 2; ++r) {
           data[i][r] = load_shared(from + lane_data + (2 * i + r) * 32 * 64);
           const u32 word = load_shared_word(from + lane_scale_words + (2 * i + r) * 4);
-          lane_scales(inside ? word : 0, selector, scales[i][r]);
+          scales[i][r] = Operand::lane_scales(inside ? word : 0, selector);
         }
       }
 #pragma unroll
-      for (u32 w = 0; w < 4; ++w) {
-        u32(&batch)[kTiles][2][4] = operand[w & 1];
+      for (u32 first = 0; first < 4; first += kBatchWords) {
+        u32(&batch)[kTiles][2 * kBatchWords][4] = operand[first / kBatchWords & 1];
 #pragma unroll
-        for (u32 i = 0; i < kTiles; ++i) {
+        for (u32 w = first; w < first + kBatchWords; ++w) {
 #pragma unroll
-          for (u32 r = 0; r < 2; ++r) {
-            u32 pairs[4];
-            e2m1x8_to_f16x2(word_of(data[i][r], w), pairs);
+          for (u32 i = 0; i < kTiles; ++i) {
 #pragma unroll
-            for (u32 j = 0; j < 4; ++j) {
-              batch[i][j / 2][j % 2 * 2 + r] = mul_f16x2(pairs[j], scales[i][r][w / 2]);
+            for (u32 r = 0; r < 2; ++r) {
+              u32 pairs[4];
+              Operand::dequantize(word_of(data[i][r], w), scales[i][r], w, pairs);
+#pragma unroll
+              for (u32 j = 0; j < 4; ++j) batch[i][2 * (w - first) + j / 2][j % 2 * 2 + r] = pairs[j];
             }
           }
         }
         wgmma_fence();
 #pragma unroll
-        for (u32 half = 0; half < 2; ++half) {
+        for (u32 mma = 0; mma < 2 * kBatchWords; ++mma) {
+          const u32 w = first + mma / 2;
           const u64 token_descriptor =
-              wgmma_descriptor(from + w / 2 * kTokenBoxBytes + (w % 2 * 2 + half) * 32);
+              wgmma_descriptor(from + w / 2 * kTokenBoxBytes + (w % 2 * 2 + mma % 2) * 32);
 #pragma unroll
           for (u32 i = 0; i < kTiles; ++i) {
-            Wgmma<kTokens>::run(sum[i], batch[i][half], token_descriptor);
+            Wgmma<kTokens, Operand>::run(sum[i], batch[i][mma], token_descriptor);
           }
         }
         wgmma_commit();
         wgmma_wait<1>();  // the previous batch is complete, its registers may be overwritten
-        if (w == 0 && group != tiles.begin) mbarrier_arrive_cta(shared.empty + 8 * last_stage);
+        if (first == 0 && group != tiles.begin) mbarrier_arrive_cta(shared.empty + 8 * last_stage);
       }
       last_stage = pipe.index;
       pipe.advance();

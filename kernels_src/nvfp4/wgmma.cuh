@@ -3,7 +3,7 @@
 // Source: NVIDIA PTX ISA, wgmma.
 #pragma once
 
-#include "nvfp4_numerics.cuh"
+#include "gemm_sm90_dequantize.cuh"
 
 namespace cukiln {
 namespace nvfp4 {

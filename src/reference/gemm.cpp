@@ -228,6 +228,30 @@ void gemm(const MutableMatrixView& output, const nvfp4::QuantizedMatrix& a,
   }
 }
 
+void gemm(const MutableMatrixView& output, const MatrixView& a, const nvfp4::QuantizedMatrix& b,
+          const VectorView& bias) {
+  const double alpha = 0.5 * double{b.global_scale->decode};
+  const auto* const left = a.data_as<const std::uint16_t>();
+  const auto* const offsets = bias.data_as<const std::uint16_t>();
+  auto* const to = output.data_as<std::uint16_t>();
+  Rows right(1, b.columns);
+  std::vector<double> twice(size_of(b.columns));
+  for (std::int64_t j = 0; j < b.rows; ++j) {
+    right.read(0, b, j);
+    for (std::int64_t c = 0; c < b.columns; ++c) {
+      twice[size_of(c)] = double{right.scales[size_of(c / kBlock)]} * right.twice[size_of(c)];
+    }
+    const double offset = offsets != nullptr ? float_of_bf16(offsets[j]) : 0.0;
+    for (std::int64_t i = 0; i < a.rows; ++i) {
+      double sum = 0;
+      for (std::int64_t c = 0; c < b.columns; ++c) {
+        sum += double{float_of_bf16(left[i * a.row_stride + c])} * twice[size_of(c)];
+      }
+      to[i * b.rows + j] = rounded(alpha * sum + offset);
+    }
+  }
+}
+
 void moe_gemm(const MutableMatrixView& output, const nvfp4::MoeInput& input,
               const nvfp4::MoeLayer& layer, bool rounds_gemms) {
   const std::int64_t tokens = input.hidden.rows;

@@ -16,6 +16,10 @@ namespace cukiln::reference {
 void gemm(const MutableMatrixView& output, const nvfp4::QuantizedMatrix& a,
           const nvfp4::QuantizedMatrix& b, const VectorView& bias = {});
 
+/// The same for an A that is not quantised, bf16 [m, k], summed in double.
+void gemm(const MutableMatrixView& output, const MatrixView& a, const nvfp4::QuantizedMatrix& b,
+          const VectorView& bias = {});
+
 /// `rounds_gemms`: the results of both GEMMs are rounded to bf16 before they are used, as MoeGemm
 /// does with many tokens on sm_100a. W4A16 (a layer without activation_scale): those of the second.
 void moe_gemm(const MutableMatrixView& output, const nvfp4::MoeInput& input,

@@ -99,13 +99,16 @@ class Quantised:
 
 
 def gemm(kernels: Kernels, quick: bool) -> Iterator[Entry]:
-    """A linear layer with quantised activations and weights [n, k]; baseline: cuBLAS in bf16."""
+    """A linear layer with quantised weights [n, k], whose activations are quantised beforehand, are quantised with a
+    dynamic scale in the measured time, or stay bf16 (W4A16); baseline: cuBLAS in bf16."""
     shapes = [(7168, 7168)] if quick else [(7168, 7168), (4096, 4096), (7168, 18432), (18432, 7168)]
     for n, k in shapes:
         weights = [Quantised(kernels, n, k) for _ in range(copies_for(n * k * 9 // 16))]
         for m in (1, 8, 16, 32, 64, 128, 256, 1024, 4096):
             tokens = Quantised(kernels, m, k)
             space = kernels.workspace("gemm", m, n, k)
+            w4a16_space = kernels.workspace("w4a16", m, n, k)
+            amax_space = kernels.workspace("amax")
             outputs = [torch.empty(m, n, device="cuda", dtype=torch.bfloat16) for _ in range(2)]
             theirs = torch.empty(m, n, device="cuda", dtype=torch.bfloat16)
 
@@ -118,6 +121,21 @@ def gemm(kernels: Kernels, quick: bool) -> Iterator[Entry]:
                             tokens.gsa, b.codes, b.scales, b.gsa, m, n, k, space, constant, -1)  # fmt: skip
 
                 return launch
+
+            def with_quantisation(
+                i: int, m=m, k=k, tokens=tokens, amax_space=amax_space, multiply=ours_with(0)
+            ) -> None:
+                stream = kernels.stream()
+                kernels("bench_amax", stream, tokens.gsa, tokens.bf16, m, k, amax_space)
+                kernels("bench_quantize", stream, tokens.codes, tokens.scales, tokens.bf16, tokens.gsa, m, k)
+                multiply(i)
+
+            def w4a16(
+                i: int, m=m, n=n, k=k, tokens=tokens, space=w4a16_space, outputs=outputs, weights=weights
+            ) -> None:
+                b = weights[i % len(weights)]
+                kernels("bench_w4a16", kernels.stream(), outputs[i % 2], tokens.bf16, b.codes, b.scales, b.gsa,
+                        m, n, k, space, 1, -1)  # fmt: skip
 
             def cublas(i: int, tokens=tokens, weights=weights, theirs=theirs) -> None:
                 torch.mm(tokens.bf16, weights[i % len(weights)].bf16.T, out=theirs)
@@ -134,6 +152,13 @@ def gemm(kernels: Kernels, quick: bool) -> Iterator[Entry]:
             }
             shape = f"m {m}, n {n}, k {k}"
             yield Entry("nvfp4_gemm", shape, ours_with(0), "cuBLAS bf16", cublas, **work)
+            yield Entry("nvfp4_gemm, quantisation included", shape, with_quantisation, "cuBLAS bf16", cublas, **work)
+            w4a16(0)
+            similar = torch.nn.functional.cosine_similarity(outputs[0].double(), theirs.double(), dim=1)
+            if similar.min() < 0.99:
+                raise RuntimeError(f"w4a16_gemm [{m}, {n}, {k}]: cosine {similar.min():.4f} with bf16")
+            w4a16_work = {**work, "bytes": m * k * 2 + n * k * 9 / 16 + m * n * 2}
+            yield Entry("w4a16_gemm", shape, w4a16, "cuBLAS bf16", cublas, **w4a16_work)
             if m <= 16:
                 name = "nvfp4_gemm, constant_b"
                 yield Entry(name, shape, ours_with(1), "cuBLAS bf16", cublas, **work)

@@ -13,6 +13,8 @@
 #include <cukiln/sampling.hpp>
 #include <cukiln/settings.hpp>
 
+#include "kernels/nvfp4/w4a16_plan.hpp"
+
 namespace {
 
 using namespace cukiln;  // NOLINT: the file is a C interface
@@ -23,6 +25,7 @@ struct Launchers {
   nvfp4::ComputeGlobalScale global_scale;
   nvfp4::Quantize quantize;
   nvfp4::Gemm gemm;
+  nvfp4::W4a16Gemm w4a16;
   nvfp4::MoeGemm moe;
   nvfp4::DeinterleaveQuantize deinterleave;
   nvfp4::ComputeSwiGluGlobalScale swiglu_global_scale;
@@ -63,10 +66,10 @@ Result<void> open() {
   if (!store) return std::move(store).error();
   auto loader = KernelLoader::create(*store, settings->loader);
   if (!loader) return std::move(loader).error();
-  Launchers made{*std::move(store), *std::move(loader), {}, {}, {}, {}, {}, {}, {}, {}};
+  Launchers made{*std::move(store), *std::move(loader), {}, {}, {}, {}, {}, {}, {}, {}, {}};
   for (const auto& result :
        {make(made.global_scale, made.loader), make(made.quantize, made.loader),
-        make(made.gemm, made.loader), make(made.moe, made.loader),
+        make(made.gemm, made.loader), make(made.w4a16, made.loader), make(made.moe, made.loader),
         make(made.deinterleave, made.loader), make(made.swiglu_global_scale, made.loader),
         make(made.sampler, made.loader), make(made.top_log_probabilities, made.loader)}) {
     if (!result) return result;
@@ -115,6 +118,38 @@ const char* bench_gemm(Stream stream, std::uint16_t* output, const std::uint8_t*
       launchers->gemm.launch(stream, {DataType::bf16, output, m, n},
                              {a_data, a_scales, a_scale, m, k}, {b_data, b_scales, b_scale, n, k},
                              {workspace, launchers->gemm.workspace_bytes(m, n, k)}, options));
+}
+
+std::size_t bench_w4a16_workspace(std::int64_t m, std::int64_t n, std::int64_t k) {
+  return launchers->w4a16.workspace_bytes(m, n, k);
+}
+
+const char* bench_w4a16(Stream stream, std::uint16_t* output, const std::uint16_t* a,
+                        const std::uint8_t* b_data, const std::uint8_t* b_scales,
+                        const nvfp4::GlobalScale* b_scale, std::int64_t m, std::int64_t n,
+                        std::int64_t k, void* workspace, std::int64_t constant_b,
+                        std::int64_t tactic) {
+  nvfp4::GemmOptions options;
+  options.constant_b = constant_b != 0;
+  options.tactic = static_cast<int>(tactic);
+  return message_of(
+      launchers->w4a16.launch(stream, {DataType::bf16, output, m, n}, {DataType::bf16, a, m, k},
+                              {b_data, b_scales, b_scale, n, k},
+                              {workspace, launchers->w4a16.workspace_bytes(m, n, k)}, options));
+}
+
+std::int64_t bench_w4a16_tactics(std::int64_t m, std::int64_t n, std::int64_t k) {
+  return launchers->w4a16.tactics(m, n, k);
+}
+
+// On sm_90: tile and splits of a tactic, as the table has them; splits in the second byte.
+std::int64_t bench_w4a16_tactic(std::int64_t m, std::int64_t n, std::int64_t k,
+                                std::int64_t num_sms, std::int64_t tactic) {
+  const auto unsigned_of = [](std::int64_t value) { return static_cast<std::uint64_t>(value); };
+  const auto tactics = nvfp4::w4a16::w4a16_tactics(
+      {unsigned_of(m), unsigned_of(n), unsigned_of(k), static_cast<std::uint32_t>(num_sms)});
+  const nvfp4::GemmTactic& named = tactics.all[tactic];
+  return named.tile | named.splits << 8;
 }
 
 // Layout 0: halves, 1: pairs. GPT-OSS's activation, or none. `columns`: of gate, and of up.

@@ -70,7 +70,7 @@ def calls(operands: str) -> str:
         instruction = instruction.strip(" {}\n") if "," not in instruction else instruction.strip()
         if not instruction:
             continue
-        if instruction.startswith("{.reg"):
+        if instruction.startswith("{."):  # a declaration that opens a scope
             instruction = instruction[1:]
         name, _, rest = instruction.partition(" ")
         if name == ".reg":

@@ -144,6 +144,18 @@ def test_gemm_takes_what_the_quantisers_give():
     assert_rounded(y, expected)
 
 
+@pytest.mark.parametrize("tokens", [0, 1, 20])
+@pytest.mark.parametrize("with_bias", [False, True])
+def test_w4a16_gemm_does_not_quantise_its_input(tokens, with_bias):
+    x, b = matrix(tokens, 96, 3), Quantized(numbers(matrix(24, 96, 2)))
+    bias = matrix(1, 24)[0] if with_bias else None
+    y = ops.w4a16_gemm(x, *b.tensors(), bias)
+    expected = numbers(x).astype(np.float64) @ b.numbers().T
+    assert_rounded(y, expected + numbers(bias) if with_bias else expected)
+    wide = torch.cat([x, x], 1)
+    assert ops.w4a16_gemm(wide[:, 96:], *b.tensors(), bias).equal(y)
+
+
 def test_rows_may_have_gaps():
     wide = matrix(6, 128)
     runner = linear_runner()
@@ -318,6 +330,20 @@ X = matrix(4, 64)
                 *Quantized(numbers(X)).tensors(), *Quantized(numbers(matrix(9, 64))).tensors()
             ),
             "multiple of 8 rows",
+        ),
+        (
+            lambda r, m: ops.w4a16_gemm(X, *Quantized(numbers(matrix(8, 32))).tensors()),
+            "x has twice as many columns",
+        ),
+        (
+            lambda r, m: ops.w4a16_gemm(X, *Quantized(numbers(matrix(9, 64))).tensors()),
+            "multiple of 8 rows",
+        ),
+        (
+            lambda r, m: ops.w4a16_gemm(
+                matrix(4, 72)[:, 1:65], *Quantized(numbers(matrix(8, 64))).tensors()
+            ),
+            r"x.clone\(\)",
         ),
         (
             lambda r, m: workspace(torch.zeros(48, 64, dtype=torch.bfloat16)),

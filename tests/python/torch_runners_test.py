@@ -44,6 +44,7 @@ def op_calls():
         "swiglu_quantize_from_buffer": lambda: (x, gsa, 7.0, 1.702, 1.0, True),
         "swiglu_amax_gsa": lambda: (x, math.inf, 1.0, 0.0, False, 1536.0),
         "gemm": lambda: (*a.tensors(), *b.tensors(), matrix(1, 24)[0]),
+        "w4a16_gemm": lambda: (x, *b.tensors(), matrix(1, 24)[0]),
         "quantize_weight_": lambda: (matrix(64, 96), *workspace(matrix(64, 96))),
         "linear_fwd": lambda: (
             matrix(5, 96).requires_grad_(),

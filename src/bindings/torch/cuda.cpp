@@ -56,6 +56,7 @@ DeviceLaunchers::DeviceLaunchers(KernelLoader& loader, int device)
       deinterleave(nvfp4::DeinterleaveQuantize::create(loader, device)),
       swiglu_global_scale(nvfp4::ComputeSwiGluGlobalScale::create(loader, device)),
       gemm(nvfp4::Gemm::create(loader, device)),
+      w4a16_gemm(nvfp4::W4a16Gemm::create(loader, device)),
       moe(nvfp4::MoeGemm::create(loader, device)),
       sample_f32(sampling::Sampler::create(loader, device, DataType::f32)),
       sample_bf16(sampling::Sampler::create(loader, device, DataType::bf16)),

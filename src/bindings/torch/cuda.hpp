@@ -89,6 +89,7 @@ struct DeviceLaunchers {
   Result<nvfp4::DeinterleaveQuantize> deinterleave;
   Result<nvfp4::ComputeSwiGluGlobalScale> swiglu_global_scale;
   Result<nvfp4::Gemm> gemm;
+  Result<nvfp4::W4a16Gemm> w4a16_gemm;
   Result<nvfp4::MoeGemm> moe;
   Result<sampling::Sampler> sample_f32;
   Result<sampling::Sampler> sample_bf16;

@@ -28,6 +28,21 @@ nvfp4::QuantizedMatrix require_matrix(const MatrixArgument& matrix, const Tensor
           matrix.global_scale.data<const nvfp4::GlobalScale>(), rows, columns};
 }
 
+/// An absent bias is an empty view. Checks that b's rows are a multiple of 8, too.
+VectorView require_bias(const std::optional<Tensor>& bias, const MatrixArgument& b,
+                        const nvfp4::QuantizedMatrix& matrix, const Tensor& device_of) {
+  if (matrix.rows % 8 != 0) {
+    refuse("{} is {}; a multiple of 8 rows is expected", b.data_name, b.data.describe());
+  }
+  if (!bias) {
+    return {};
+  }
+  require_device(*bias, "bias", device_of);
+  require_dtype(*bias, "bias", device_of.shim().bfloat16, "bfloat16");
+  require_dense(*bias, "bias", {matrix.rows});
+  return {DataType::bf16, bias->data<const void>(), matrix.rows};
+}
+
 }  // namespace
 
 MatrixView require_quantizable(const Tensor& x, const char* name) {
@@ -100,16 +115,8 @@ Tensor gemm(const MatrixArgument& a, const MatrixArgument& b, const std::optiona
     refuse("{} is {} and {} is {}: both have the same number of columns", a.data_name,
            a.data.describe(), b.data_name, b.data.describe());
   }
-  if (right.rows % 8 != 0) {
-    refuse("{} is {}; a multiple of 8 rows is expected", b.data_name, b.data.describe());
-  }
   nvfp4::GemmOptions options;
-  if (bias) {
-    require_device(*bias, "bias", a.data);
-    require_dtype(*bias, "bias", shim.bfloat16, "bfloat16");
-    require_dense(*bias, "bias", {right.rows});
-    options.bias = {DataType::bf16, bias->data<const void>(), right.rows};
-  }
+  options.bias = require_bias(bias, b, right, a.data);
   Tensor output = empty_like(a.data, shim.bfloat16, {left.rows, right.rows});
   const MutableMatrixView out(DataType::bf16, output.data<void>(), left.rows, right.rows);
   if (left.rows == 0) {
@@ -122,6 +129,33 @@ Tensor gemm(const MatrixArgument& a, const MatrixArgument& b, const std::optiona
     const Tensor workspace = scratch(shim, a.data.device(), bytes);
     require(
         kernel.launch(scope.stream, out, left, right, {workspace.data<void>(), bytes}, options));
+  } else {
+    reference::gemm(out, left, right, options.bias);
+  }
+  return output;
+}
+
+Tensor w4a16_gemm(const Tensor& x, const MatrixArgument& b, const std::optional<Tensor>& bias) {
+  const MatrixView left = require_bf16_matrix(x, "x");
+  const nvfp4::QuantizedMatrix right = require_matrix(b, x);
+  if (left.columns != right.columns) {
+    refuse("x is {} and {} is {}: x has twice as many columns", x.describe(), b.data_name,
+           b.data.describe());
+  }
+  require_aligned_rows(left, x, "x");
+  nvfp4::GemmOptions options;
+  options.bias = require_bias(bias, b, right, x);
+  Tensor output = empty_like(x, x.shim().bfloat16, {left.rows, right.rows});
+  const MutableMatrixView out(DataType::bf16, output.data<void>(), left.rows, right.rows);
+  if (left.rows == 0) {
+    return output;
+  }
+  if (x.is_cuda()) {
+    const CudaScope scope(host().require_cuda(), x.device());
+    const nvfp4::W4a16Gemm& kernel = require(scope.launchers.w4a16_gemm);
+    const std::size_t bytes = kernel.workspace_bytes(left.rows, right.rows, left.columns);
+    const Tensor memory = empty_like(x, x.shim().uint8, {static_cast<std::int64_t>(bytes) + 16});
+    require(kernel.launch(scope.stream, out, left, right, {memory.data<void>(), bytes}, options));
   } else {
     reference::gemm(out, left, right, options.bias);
   }

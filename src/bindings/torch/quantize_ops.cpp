@@ -197,6 +197,17 @@ void gemm_op(StableValue* stack, std::uint64_t /*arguments*/, std::uint64_t /*re
                  .release();
 }
 
+void w4a16_gemm_op(StableValue* stack, std::uint64_t /*arguments*/, std::uint64_t /*results*/) {
+  Arguments arguments(host().shim, stack);
+  const Tensor x = arguments.tensor();
+  const Tensor b_codes = arguments.tensor();
+  const Tensor b_scales = arguments.tensor();
+  const Tensor b_gsa = arguments.tensor();
+  const std::optional<Tensor> bias = arguments.optional_tensor();
+  stack[0] =
+      w4a16_gemm(x, {b_codes, b_scales, b_gsa, "b_codes", "b_scales", "b_gsa"}, bias).release();
+}
+
 constexpr Op kQuantizeOps[] = {
     {"amax_gsa", "amax_gsa(Tensor x, float divisor=2688.0) -> Tensor", amax_gsa_op},
     {"fused_amax_quantize_nvfp4",
@@ -223,6 +234,10 @@ constexpr Op kQuantizeOps[] = {
      "gemm(Tensor a_codes, Tensor a_scales, Tensor a_gsa, Tensor b_codes, Tensor b_scales, Tensor "
      "b_gsa, Tensor? bias=None) -> Tensor",
      gemm_op},
+    {"w4a16_gemm",
+     "w4a16_gemm(Tensor x, Tensor b_codes, Tensor b_scales, Tensor b_gsa, Tensor? bias=None) -> "
+     "Tensor",
+     w4a16_gemm_op},
 };
 
 }  // namespace

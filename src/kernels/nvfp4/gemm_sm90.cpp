@@ -6,7 +6,7 @@
 #include "base/result.hpp"
 #include "kernels/checks.hpp"
 #include "kernels/nvfp4/gemm_architecture.hpp"
-#include "kernels/nvfp4/sm90_plan.hpp"
+#include "kernels/nvfp4/sm90_launch.hpp"
 
 #include <cukiln/tensor_map.hpp>
 
@@ -22,21 +22,10 @@ using Expand = kernels::KernelSignature<signatures::Nvfp4GemmExpand>;
 using Prefill = kernels::KernelSignature<signatures::Nvfp4GemmPrefill>;
 
 constexpr std::uint32_t kExpandThreads = 256;
-constexpr std::uint32_t kPrefillThreads = 384;
-
-// Dynamic shared memory that limits the occupancy of an sm_90 SM to one thread block, or to two.
-constexpr std::uint32_t kOccupancy1Bytes = 117 * 1024;
-constexpr std::uint32_t kOccupancy2Bytes = 77 * 1024;
-
 constexpr const char* kPrefillModule = "nvfp4_gemm_prefill";
 
 constexpr const char* module_of(const DecodeTile& tile) noexcept {
   return tile.tokens == 8 ? "nvfp4_gemm" : tile.tokens == 16 ? "nvfp4_gemm_16" : "nvfp4_gemm_32";
-}
-
-// One producer warp, or a warpgroup: gemm_sm90_decode.cuh.
-constexpr std::uint32_t block_threads(const DecodeTile& tile) noexcept {
-  return tile.tokens > 16 ? 384 : 288;
 }
 
 constexpr GemmKernel decode_kernel(const DecodeTile& tile, std::uint32_t shared_bytes) noexcept {
@@ -77,27 +66,11 @@ constexpr auto kAnyKernels = [] {
   return all;
 }();
 
-std::uint64_t expanded_columns(std::uint64_t k) noexcept { return ceil_div(k, kGroupK) * kGroupK; }
-
 std::size_t no_workspace(std::int64_t, std::int64_t, std::int64_t) { return 0; }
 
 std::size_t workspace_bytes(std::int64_t m, std::int64_t, std::int64_t k) {
   const auto tokens = static_cast<std::uint64_t>(m);
-  return tokens <= kMaxDecodeTokens ? 0
-                                    : tokens * expanded_columns(static_cast<std::uint64_t>(k)) * 2;
-}
-
-// `box_rows` rows by `box_bytes` bytes of packed data, two columns each.
-TensorBox data_box(const QuantizedMatrix& matrix, std::uint32_t box_rows,
-                   std::uint32_t box_bytes) noexcept {
-  TensorBox box;
-  box.data = matrix.data;
-  box.size[0] = static_cast<std::uint64_t>(matrix.columns) / 2;
-  box.size[1] = static_cast<std::uint64_t>(matrix.rows);
-  box.stride[0] = box.size[0];
-  box.box[0] = box_bytes;
-  box.box[1] = box_rows;
-  return box;
+  return tokens <= kMaxDecodeTokens ? 0 : tokens * whole_groups(static_cast<std::uint64_t>(k)) * 2;
 }
 
 Shape shape_of(const GemmCall& call, std::uint32_t num_sms) noexcept {
@@ -126,16 +99,6 @@ GemmTactic select_sm90(std::uint32_t m, std::uint32_t n, std::uint32_t k,
                        std::uint32_t num_sms) noexcept {
   const Shape shape = {m, n, k, num_sms};
   return with_kernel_index(shape, select_tactic(shape));
-}
-
-// Where each SM has at most one, or two, thread blocks to run, no SM gets more: a kernel that
-// starts early would find room for another one on SMs that the preceding kernel has left, and those
-// SMs would end last.
-std::uint32_t evenly_spread_bytes(const DecodeTile& tile, const Shape& shape) noexcept {
-  const std::uint64_t blocks = block_count(tile, shape);
-  return std::max(tile.shared_bytes, blocks <= shape.num_sms       ? kOccupancy1Bytes
-                                     : blocks <= 2 * shape.num_sms ? kOccupancy2Bytes
-                                                                   : 0);
 }
 
 Result<void> launch_decode(const Kernel& kernel, const GemmCall& call, const DecodeTile& tile,
@@ -170,35 +133,15 @@ Result<void> launch_expand(const Kernel& kernel, const GemmCall& call, std::uint
 
 Result<void> launch_prefill(const Kernel* kernels, const GemmCall& call, const Shape& shape,
                             const GemmTactic& tactic) noexcept {
-  const std::uint64_t columns = expanded_columns(call.k);
-  CUKILN_CHECK(launch_expand(kernels[kExpandIndex], call, columns, shape.num_sms));
+  CUKILN_CHECK(launch_expand(kernels[kExpandIndex], call, whole_groups(call.k), shape.num_sms));
 
   const PrefillTile& tile = kPrefillTiles[tactic.tile];
-  const std::uint64_t tiles = tile_count(tile, shape);
   const Kernel& kernel = kernels[kFirstPrefill + tactic.tile];
-  TensorBox tokens;
-  tokens.element = TensorBox::Element::f16;
-  tokens.swizzled = true;
-  tokens.data = call.workspace;
-  tokens.size[0] = columns;
-  tokens.size[1] = call.m;
-  tokens.stride[0] = columns * 2;
-  tokens.box[0] = 64;
-  tokens.box[1] = tile.tokens;
-  CUKILN_TRY(const TensorMap token_map, tensor_map(kernel, tokens));
+  CUKILN_TRY(const TensorMap token_map,
+             tensor_map(kernel, token_box(TensorBox::Element::f16, call.workspace, tile, shape)));
   CUKILN_TRY(const TensorMap weight_map,
              tensor_map(kernel, data_box(call.b, tile.rows, kGroupK / 2)));
-  LaunchConfig config;
-  config.block.x = kPrefillThreads;
-  config.shared_bytes = tile.shared_bytes;
-  config.programmatic_launch = true;  // the kernel waits for the expanded tokens itself
-  if (tactic.splits == 1) {           // persistent: a thread block computes several tiles
-    config.grid.x = static_cast<std::uint32_t>(
-        std::min<std::uint64_t>(tiles, std::uint64_t{shape.num_sms} * tile.blocks_per_sm));
-  } else {
-    config.grid.x = static_cast<std::uint32_t>(tiles * tactic.splits);
-    config.cluster = {tactic.splits, 1, 1};
-  }
+  const LaunchConfig config = prefill_config(tile, tactic.splits, shape);
   return Prefill::launch(kernel, call.stream, config, call.output, token_map, weight_map,
                          call.b.scales, &call.a.global_scale->encode, &call.b.global_scale->encode,
                          call.bias, call.m, call.n, call.k);
@@ -212,7 +155,8 @@ Result<void> launch(const Kernel* kernels, std::uint32_t num_sms, const GemmCall
   }
   const std::size_t index = call.tactic.tile;
   const DecodeTile& tile = kDecodeTiles[index];
-  return launch_decode(kernels[index], call, tile, evenly_spread_bytes(tile, shape));
+  return launch_decode(kernels[index], call, tile,
+                       evenly_spread_bytes(tile, block_count(tile, shape), shape));
 }
 
 // The first of the tiles for these tokens among kAnyKernels.

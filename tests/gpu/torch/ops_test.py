@@ -296,6 +296,7 @@ class Ops(unittest.TestCase):
             ops.swiglu_quantize_from_buffer: (x, gsa, 7.0),
             ops.swiglu_amax_gsa: (x, math.inf),
             ops.gemm: (*a, *b, matrix(1, 24)[0].cuda()),
+            ops.w4a16_gemm: (x, *b, matrix(1, 24)[0].cuda()),
             ops.quantize_weight_: (weight.detach(), *space),
             ops.linear_fwd: (matrix(5, 96).cuda().requires_grad_(), weight, *space),
             ops.linear_dgrad: (matrix(5, 64).cuda(), *space[2:]),

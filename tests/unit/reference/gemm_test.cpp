@@ -80,4 +80,34 @@ TEST_CASE("a GEMM's result is the exact sum, rounded once") {
   }
 }
 
+TEST_CASE("a GEMM with a bf16 operand takes its values as they are") {
+  constexpr std::int64_t m = 5;
+  constexpr std::int64_t n = 24;
+  constexpr std::int64_t k = 96;
+  constexpr std::int64_t stride = k + 8;
+  const Quantized b(n, k, 2);
+  std::mt19937 random(3);
+  std::vector<std::uint16_t> values(size_of(m * stride), 0x7FC0);  // NaN between rows
+  for (std::int64_t i = 0; i < m; ++i) {
+    for (std::int64_t c = 0; c < k; ++c) {
+      values[size_of(i * stride + c)] = bf16_of_float(std::normal_distribution<float>()(random));
+    }
+  }
+  std::vector<std::uint16_t> bias(n, bf16_of_float(0.25f));
+  std::vector<std::uint16_t> output(size_of(m * n));
+  gemm({DataType::bf16, output.data(), m, n},
+       MatrixView(DataType::bf16, values.data(), m, k, stride), b.matrix,
+       {DataType::bf16, bias.data(), n});
+  for (std::int64_t i = 0; i < m; ++i) {
+    for (std::int64_t j = 0; j < n; ++j) {
+      double sum = 0.25;
+      for (std::int64_t c = 0; c < k; ++c) {
+        sum += double{float_of_bf16(values[size_of(i * stride + c)])} * b.at(j, c);
+      }
+      const double given = float_of_bf16(output[size_of(i * n + j)]);
+      CHECK(std::abs(given - sum) <= std::abs(sum) / 256 + 1e-12);
+    }
+  }
+}
+
 }  // namespace cukiln::reference

@@ -102,6 +102,13 @@ def _(
     return a_codes.new_empty((a_codes.shape[0], b_codes.shape[0]), dtype=torch.bfloat16)
 
 
+@torch.library.register_fake("nvfp4::w4a16_gemm")
+def _(
+    x: Tensor, b_codes: Tensor, b_scales: Tensor, b_gsa: Tensor, bias: Tensor | None = None
+) -> Tensor:
+    return x.new_empty((x.shape[0], b_codes.shape[0]))
+
+
 @torch.library.register_fake("nvfp4::quantize_weight_")
 def _(weight: Tensor, wq: Tensor, wsf: Tensor, wtq: Tensor, wtsf: Tensor, wgsa: Tensor) -> None:
     return None
