@@ -6,7 +6,7 @@
 #include <cukiln/nvfp4.hpp>
 
 #include "gpu/nvfp4/amax_workspace.hpp"
-#include "gpu/nvfp4/gemm_matrices.hpp"
+#include "gpu/nvfp4/gemm_operands.hpp"
 #include "gpu/nvfp4/matrices.hpp"
 #include "gpu/nvfp4/reference.hpp"
 #include "gpu/support/device.hpp"
@@ -32,14 +32,14 @@ struct Fixture {
     return made;
   }
 
-  Result<void> launch(std::uint16_t* output, const DeviceMatrix& a, const DeviceMatrix& b,
+  Result<void> launch(std::uint16_t* output, const DeviceOperand& a, const DeviceOperand& b,
                       const nvfp4::Workspace& space, const nvfp4::GemmOptions& options = {}) {
     return gemm.launch(stream, bf16(output, a.rows, b.rows), a.view(), b.view(), space, options);
   }
 
   // A quantiser writes `written`, which is `a` or `b`, and the GEMM follows it immediately. Its
   // result is that of a launch with nothing running before it.
-  void check_early(const DeviceMatrix& a, const DeviceMatrix& b, const DeviceMatrix& written,
+  void check_early(const DeviceOperand& a, const DeviceOperand& b, const DeviceOperand& written,
                    const nvfp4::GemmOptions& options) {
     const auto quantize = create<nvfp4::QuantizeStatic>();
     const auto outputs = static_cast<std::size_t>(a.rows * b.rows);
@@ -57,10 +57,10 @@ struct Fixture {
     }
   }
 
-  std::vector<std::uint16_t> multiply(const HostMatrix& a, const HostMatrix& b,
+  std::vector<std::uint16_t> multiply(const HostOperand& a, const HostOperand& b,
                                       const std::vector<std::uint16_t>& bias) {
-    const DeviceMatrix device_a(a);
-    const DeviceMatrix device_b(b);
+    const DeviceOperand device_a(a);
+    const DeviceOperand device_b(b);
     const DeviceBuffer<std::uint16_t> device_bias(bias);
     DeviceBuffer<std::uint16_t> output(a.rows * b.rows + 8);
     output.fill_bytes(0xA5, stream);
@@ -84,7 +84,7 @@ struct Expected {
   double tolerance;  // one rounding to bf16 and float's of a sum of that size
 };
 
-Expected expected_at(const HostMatrix& a, const HostMatrix& b,
+Expected expected_at(const HostOperand& a, const HostOperand& b,
                      const std::vector<std::uint16_t>& bias, std::size_t row, std::size_t column) {
   double sum = 0;
   double size = 0;
@@ -98,7 +98,7 @@ Expected expected_at(const HostMatrix& a, const HostMatrix& b,
   return {value, std::abs(value) * 0x1p-8 + size * alpha * 0x1p-18};
 }
 
-void check_gemm(const std::vector<std::uint16_t>& given, const HostMatrix& a, const HostMatrix& b,
+void check_gemm(const std::vector<std::uint16_t>& given, const HostOperand& a, const HostOperand& b,
                 const std::vector<std::uint16_t>& bias, std::size_t samples,
                 std::mt19937_64& random) {
   const std::size_t count = a.rows * b.rows;
@@ -149,8 +149,8 @@ TEST_CASE_FIXTURE(Fixture, "nvfp4_gemm equals the reference for every kind of sh
       CAPTURE(shape.n);
       CAPTURE(shape.k);
       CAPTURE(with_bias);
-      const HostMatrix a = random_matrix(shape.m, shape.k, 0.37f, random);
-      const HostMatrix b = random_matrix(shape.n, shape.k, 1.3e-3f, random);
+      const HostOperand a = random_operand(shape.m, shape.k, 0.37f, random);
+      const HostOperand b = random_operand(shape.n, shape.k, 1.3e-3f, random);
       const auto bias = with_bias ? random_bias(shape.n, random) : std::vector<std::uint16_t>();
       check_gemm(multiply(a, b, bias), a, b, bias, 20000, random);
     }
@@ -160,8 +160,8 @@ TEST_CASE_FIXTURE(Fixture, "nvfp4_gemm equals the reference for every kind of sh
 TEST_CASE_FIXTURE(Fixture, "nvfp4_gemm equals the reference for the shapes of a language model") {
   for (const std::size_t m : {1, 16, 32, 64, 300, 4096}) {
     CAPTURE(m);
-    const HostMatrix a = random_matrix(m, 7168, 1, random);
-    const HostMatrix b = random_matrix(2048, 7168, 1, random);
+    const HostOperand a = random_operand(m, 7168, 1, random);
+    const HostOperand b = random_operand(2048, 7168, 1, random);
     check_gemm(multiply(a, b, {}), a, b, {}, 1000, random);
   }
 }
@@ -181,10 +181,10 @@ TEST_CASE_FIXTURE(Fixture, "every tactic computes the GEMM") {
                             {31, 7176, 544},
                             {40, 264, 2592},
                             {300, 520, 544}}) {
-    const HostMatrix a = random_matrix(shape.m, shape.k, 0.37f, random);
-    const HostMatrix b = random_matrix(shape.n, shape.k, 1.3e-3f, random);
-    const DeviceMatrix device_a(a);
-    const DeviceMatrix device_b(b);
+    const HostOperand a = random_operand(shape.m, shape.k, 0.37f, random);
+    const HostOperand b = random_operand(shape.n, shape.k, 1.3e-3f, random);
+    const DeviceOperand device_a(a);
+    const DeviceOperand device_b(b);
     const auto space = workspace(shape.m, shape.n, shape.k);
     const auto m = static_cast<std::int64_t>(shape.m);
     const auto n = static_cast<std::int64_t>(shape.n);
@@ -210,8 +210,8 @@ TEST_CASE_FIXTURE(Fixture, "a NaN scale makes its row or column NaN, and no othe
   for (const std::size_t m : {5, 150}) {
     CAPTURE(m);
     constexpr std::size_t kN = 264;
-    HostMatrix a = random_matrix(m, 160, 1, random);
-    HostMatrix b = random_matrix(kN, 160, 1, random);
+    HostOperand a = random_operand(m, 160, 1, random);
+    HostOperand b = random_operand(kN, 160, 1, random);
     a.scale(3, 9) = 0x7F;
     b.scale(130, 0) = 0x7F;
     const auto given = multiply(a, b, {});
@@ -226,8 +226,8 @@ TEST_CASE_FIXTURE(Fixture, "a NaN scale makes its row or column NaN, and no othe
 TEST_CASE_FIXTURE(Fixture, "zero scales give zero, and bias alone") {
   for (const std::size_t m : {3, 70}) {
     CAPTURE(m);
-    const HostMatrix a = random_matrix(m, 128, 1, random);
-    HostMatrix b = random_matrix(136, 128, 1, random);
+    const HostOperand a = random_operand(m, 128, 1, random);
+    HostOperand b = random_operand(136, 128, 1, random);
     std::fill(b.scales.begin(), b.scales.end(), 0);
     const auto bias = random_bias(136, random);
     const auto given = multiply(a, b, bias);
@@ -241,8 +241,8 @@ TEST_CASE_FIXTURE(Fixture,
     CAPTURE(m);
     constexpr std::size_t kN = 1032;
     constexpr std::size_t kK = 3104;
-    const DeviceMatrix a(random_matrix(m, kK, 1, random));
-    const DeviceMatrix b(random_matrix(kN, kK, 1, random));
+    const DeviceOperand a(random_operand(m, kK, 1, random));
+    const DeviceOperand b(random_operand(kN, kK, 1, random));
     const auto space = workspace(m, kN, kK);
     DeviceBuffer<std::uint16_t> output(m * kN);
     require_ok(launch(output.data(), a, b, view(space)));
@@ -267,10 +267,10 @@ TEST_CASE_FIXTURE(Fixture,
 }
 
 TEST_CASE_FIXTURE(Fixture, "a GEMM that starts early waits for what the kernel before it writes") {
-  const DeviceMatrix b(random_matrix(7168, 7168, 1, random));
+  const DeviceOperand b(random_operand(7168, 7168, 1, random));
   for (const std::size_t m : {1, 16, 32}) {
     CAPTURE(m);
-    const DeviceMatrix a(random_matrix(m, 7168, 1, random));
+    const DeviceOperand a(random_operand(m, 7168, 1, random));
     check_early(a, b, a, {.constant_b = true});
   }
 }
@@ -331,8 +331,8 @@ TEST_CASE_FIXTURE(Fixture,
                   "a GEMM that starts early reads weights that the kernel before it writes") {
   for (const std::size_t m : {1, 16, 32}) {
     CAPTURE(m);
-    const DeviceMatrix a(random_matrix(m, 7168, 1, random));
-    const DeviceMatrix b(random_matrix(1024, 7168, 1, random));
+    const DeviceOperand a(random_operand(m, 7168, 1, random));
+    const DeviceOperand b(random_operand(1024, 7168, 1, random));
     check_early(a, b, b, {});
   }
 }
@@ -351,7 +351,7 @@ TEST_CASE_FIXTURE(Fixture, "a linear layer in NVFP4 is close to the same layer i
           input(values),
           quantized(static_cast<std::int64_t>(rows), kK),
           global_scale(1) {}
-    HostMatrix host() const {
+    HostOperand host() const {
       return {rows, kK, quantized.data.download(), quantized.scales.download(),
               global_scale.download().front()};
     }
@@ -373,8 +373,8 @@ TEST_CASE_FIXTURE(Fixture, "a linear layer in NVFP4 is close to the same layer i
   require_ok(gemm.launch(stream, bf16(output.data(), kM, kN), x.quantized.view(x.global_scale),
                          w.quantized.view(w.global_scale), view(space)));
   const auto given = output.download();
-  const HostMatrix hx = x.host();
-  const HostMatrix hw = w.host();
+  const HostOperand hx = x.host();
+  const HostOperand hw = w.host();
   double with_bf16[3] = {};
   double with_quantised[3] = {};
   const auto add = [](double(&sums)[3], double a, double b) {
@@ -410,8 +410,8 @@ TEST_CASE_FIXTURE(Fixture, "nvfp4_gemm of nothing launches nothing") {
 
 TEST_CASE_FIXTURE(Fixture, "nvfp4_gemm refuses what it cannot do") {
   DeviceBuffer<std::uint16_t> output(4096);
-  const DeviceMatrix a(random_matrix(32, 64, 1, random));
-  const DeviceMatrix b(random_matrix(128, 64, 1, random));
+  const DeviceOperand a(random_operand(32, 64, 1, random));
+  const DeviceOperand b(random_operand(128, 64, 1, random));
   const auto refused = [&](std::int64_t m, std::int64_t n, std::int64_t k) {
     nvfp4::QuantizedMatrix left = a.view();
     nvfp4::QuantizedMatrix right = b.view();

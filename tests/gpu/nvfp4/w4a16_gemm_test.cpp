@@ -8,7 +8,7 @@
 
 #include <cukiln/nvfp4.hpp>
 
-#include "gpu/nvfp4/gemm_matrices.hpp"
+#include "gpu/nvfp4/gemm_operands.hpp"
 #include "gpu/nvfp4/matrices.hpp"
 #include "gpu/nvfp4/reference.hpp"
 #include "gpu/support/device.hpp"
@@ -44,11 +44,11 @@ struct Tokens {
 };
 
 struct W4a16Fixture {
-  std::vector<std::uint16_t> multiply(const Tokens& a, const HostMatrix& b,
+  std::vector<std::uint16_t> multiply(const Tokens& a, const HostOperand& b,
                                       const std::vector<std::uint16_t>& bias,
                                       nvfp4::GemmOptions options = {}) {
     const DeviceBuffer<std::uint16_t> tokens(a.values);
-    const DeviceMatrix weights(b);
+    const DeviceOperand weights(b);
     const DeviceBuffer<std::uint16_t> device_bias(bias);
     DeviceBuffer<std::uint16_t> output(a.rows * b.rows + 8);
     output.fill_bytes(0xA5, stream);
@@ -75,7 +75,7 @@ struct W4a16Fixture {
 };
 
 /// Compares every result with a sum in double.
-void check_w4a16(const std::vector<std::uint16_t>& given, const Tokens& a, const HostMatrix& b,
+void check_w4a16(const std::vector<std::uint16_t>& given, const Tokens& a, const HostOperand& b,
                  const std::vector<std::uint16_t>& bias) {
   std::size_t wrong = 0;
   for (std::size_t j = 0; j < b.rows; ++j) {
@@ -117,7 +117,7 @@ TEST_CASE_FIXTURE(W4a16Fixture, "every W4A16 tactic equals the reference for eve
                             {130, 520, 352},
                             {300, 520, 544}}) {
     const Tokens a(shape.m, shape.k, random);
-    const HostMatrix b = random_matrix(shape.n, shape.k, 1.3e-3f, random);
+    const HostOperand b = random_operand(shape.n, shape.k, 1.3e-3f, random);
     const auto bias = random_bf16(Kind::normal, shape.n, random);
     const int tactics =
         gemm.tactics(static_cast<std::int64_t>(shape.m), static_cast<std::int64_t>(shape.n),
@@ -138,7 +138,7 @@ TEST_CASE_FIXTURE(W4a16Fixture, "every W4A16 tactic equals the reference for eve
 TEST_CASE_FIXTURE(W4a16Fixture, "every element with every block scale is exact") {
   constexpr std::size_t kK = 2048;  // 128 blocks: block i has the scale byte i
   constexpr std::size_t kN = 16;
-  HostMatrix b = random_matrix(kN, kK, 1, random);
+  HostOperand b = random_operand(kN, kK, 1, random);
   for (std::size_t j = 0; j < kN; ++j) {
     for (std::size_t k = 0; k < kK; k += 2) {
       b.data[(j * kK + k) / 2] = static_cast<std::uint8_t>((k + j) % 16 | (k + j + 1) % 16 << 4);
@@ -168,7 +168,7 @@ TEST_CASE_FIXTURE(W4a16Fixture, "NaN and infinities reach their rows and columns
   for (const std::size_t m : {5, 16, 32, 150}) {
     CAPTURE(m);
     constexpr std::size_t kN = 264;
-    HostMatrix b = random_matrix(kN, 160, 1, random);
+    HostOperand b = random_operand(kN, 160, 1, random);
     for (std::uint8_t& pair : b.data) pair |= 0x11;  // no zeros
     b.scale(130, 0) = 0x7F;
     for (std::size_t j = 0; j < kN; ++j) {
@@ -199,7 +199,7 @@ TEST_CASE_FIXTURE(W4a16Fixture,
     const auto rows = static_cast<std::int64_t>(m);
     const Tokens host(m, kK, random);
     const DeviceBuffer<std::uint16_t> a(host.values);
-    const DeviceMatrix b(random_matrix(kN, kK, 1, random));
+    const DeviceOperand b(random_operand(kN, kK, 1, random));
     DeviceBuffer<std::uint8_t> space(gemm.workspace_bytes(rows, kN, kK));
     DeviceBuffer<std::uint16_t> output(m * kN);
     const auto launch = [&](bool constant_b) {
@@ -226,7 +226,7 @@ TEST_CASE_FIXTURE(W4a16Fixture, "W4A16 reads weights and tokens that the kernel 
     constexpr std::size_t kN = 1024;
     constexpr std::size_t kK = 7168;
     const auto rows = static_cast<std::int64_t>(m);
-    const DeviceMatrix b(random_matrix(kN, kK, 1, random));
+    const DeviceOperand b(random_operand(kN, kK, 1, random));
     const Tokens host(m, kK, random);
     const DeviceBuffer<std::uint16_t> a(host.values);
     DeviceBuffer<std::uint8_t> space(gemm.workspace_bytes(rows, kN, kK));

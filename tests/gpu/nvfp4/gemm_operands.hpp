@@ -17,12 +17,12 @@
 
 namespace cukiln::testing {
 
-inline constexpr std::array<float, 16> kE2m1Values = {0,     0.5f,  1,  1.5f,  2,  3,  4,  6,
+inline constexpr std::array<float, 16> kE2m1Floats = {0,     0.5f,  1,  1.5f,  2,  3,  4,  6,
                                                       -0.0f, -0.5f, -1, -1.5f, -2, -3, -4, -6};
 
 /// A quantised matrix on both sides. Padding rows' scales are NaN: no result may depend on them.
 /// Those beyond the columns are 0, as the quantisers write them.
-struct HostMatrix {
+struct HostOperand {
   std::size_t rows;
   std::size_t columns;
   std::vector<std::uint8_t> data;
@@ -31,7 +31,7 @@ struct HostMatrix {
 
   float at(std::size_t row, std::size_t column) const {
     const std::uint8_t pair = data[(row * columns + column) / 2];
-    return kE2m1Values[column % 2 != 0 ? pair >> 4 : pair & 15] *
+    return kE2m1Floats[column % 2 != 0 ? pair >> 4 : pair & 15] *
            float_of_ue4m3(scales[nvfp4::scale_offset(row, column / 16, columns)]);
   }
   std::uint8_t& scale(std::size_t row, std::size_t block) {
@@ -41,9 +41,9 @@ struct HostMatrix {
 
 /// Every E2M1 value and every finite scale byte, so that the GEMM meets fp16's and float's whole
 /// range.
-inline HostMatrix random_matrix(std::size_t rows, std::size_t columns, float decode,
-                                std::mt19937_64& random) {
-  HostMatrix made{
+inline HostOperand random_operand(std::size_t rows, std::size_t columns, float decode,
+                                  std::mt19937_64& random) {
+  HostOperand made{
       rows, columns, std::vector<std::uint8_t>(rows * columns / 2), {}, {1 / decode, decode}};
   made.scales.assign(
       nvfp4::scales_bytes(static_cast<std::int64_t>(rows), static_cast<std::int64_t>(columns)),
@@ -58,8 +58,8 @@ inline HostMatrix random_matrix(std::size_t rows, std::size_t columns, float dec
   return made;
 }
 
-struct DeviceMatrix {
-  explicit DeviceMatrix(const HostMatrix& host)
+struct DeviceOperand {
+  explicit DeviceOperand(const HostOperand& host)
       : rows(static_cast<std::int64_t>(host.rows)),
         columns(static_cast<std::int64_t>(host.columns)),
         data(host.data),
