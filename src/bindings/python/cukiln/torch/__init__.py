@@ -43,11 +43,13 @@ from ._runners import (  # noqa: E402
 from .experts import NVFP4MoE, NVFP4SharedExpert  # noqa: E402
 from ._report import QuantizeReport  # noqa: E402
 from .layers import NVFP4Linear, process_weights_after_loading, quantize_  # noqa: E402
+from .stacked import NVFP4Experts  # noqa: E402
 from .training import NVFP4TrainableLinear  # noqa: E402
 
 __all__ = [
     "LinearRunner",
     "MoeRunner",
+    "NVFP4Experts",
     "NVFP4Linear",
     "NVFP4MoE",
     "NVFP4SharedExpert",

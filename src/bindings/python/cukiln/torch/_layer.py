@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
+from ._checkpoints import rename
 from ._runners import Runner
 from ._weights import (
     BLOCK,
@@ -26,6 +27,7 @@ from ._weights import (
 )
 
 E4M3 = torch.float8_e4m3fn
+MOST_DECODE = 16.0  # no weight is as large as 43,008
 WORKABLE = {torch.bfloat16, torch.float16, torch.float32, torch.float64}
 
 
@@ -71,6 +73,13 @@ class Layer(nn.Module):
             check(scales, getattr(self, scales), E4M3, rows, columns // BLOCK)
             if (getattr(self, scales).view(torch.uint8) >= 0x7F).any():
                 raise ValueError(f"{scales} has NaN or a negative number; a block scale is neither")
+        for name in self.decodes:
+            if (getattr(self, name) >= MOST_DECODE).any():
+                raise ValueError(
+                    f"{name} is {getattr(self, name).tolist()}; a decode scale is expected, amax / "
+                    "2688: this looks like its inverse, which compressed-tensors calls "
+                    "weight_global_scale"
+                )
         for codes, scales in self.matrices:
             rows, columns = self.shape(codes)
             rows, columns = up(rows, N_MULTIPLE), up(columns, K_MULTIPLE)
@@ -192,6 +201,7 @@ class Layer(nn.Module):
     def _load_from_state_dict(
         self, state_dict: dict[str, Any], prefix: str, *arguments: Any
     ) -> None:
+        rename(state_dict, prefix)
         errors = [
             f"{prefix}{name} is {given.dtype}; {dtype} is expected"
             for names in self.matrices
@@ -204,7 +214,9 @@ class Layer(nn.Module):
         complete = all(prefix + name in state_dict for pair in self.matrices for name in pair)
         if complete:
             for name in self.optional:
-                state_dict.setdefault(prefix + name, torch.zeros_like(getattr(self, name)))
+                device = state_dict[prefix + self.matrices[0][0]].device  # this layer's may be meta
+                zero = torch.zeros_like(getattr(self, name), device=device)
+                state_dict.setdefault(prefix + name, zero)
             for codes, scales in self.matrices if self._ready else ():
                 form = self._checkpoint_form(codes, scales)
                 self._buffers[codes], self._buffers[scales] = form

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from ._checkpoints import AsModelOpt, one_decode, refuse_smoothing
 from ._layer import E4M3, Layer, as_rows, check, check_weight, largest, like, one_scale
 from ._runners import LinearRunner, MoeRunner, Runner
 from ._weights import BLOCK, K_MULTIPLE, gsa_of, quantize
@@ -29,6 +30,11 @@ def _projection(expert: nn.Module, index: int, name: str) -> nn.Linear:
             "expected: `names` are those of gate, up and down"
         )
     return linear
+
+
+def _is_product(settings: Mapping[str, Any]) -> bool:
+    """Whether SwiGLU with these settings is linear in up."""
+    return settings.get("limit", math.inf) == math.inf and settings.get("beta", 0.0) == 0
 
 
 def _check_map(expert_map: Tensor, experts: int) -> None:
@@ -141,8 +147,14 @@ class NVFP4MoE(Layer):
         names: tuple[str, str, str] = _PROJECTIONS,
         **settings: Any,
     ) -> NVFP4MoE:
-        """Of a ModelOpt checkpoint. `prefixes`: of each expert, up to the projection's name, like
-        `model.layers.3.mlp.experts.0.`."""
+        """Of a checkpoint by ModelOpt, or by compressed-tensors. `prefixes`: of each expert, up to
+        the projection's name, like `model.layers.3.mlp.experts.0.`.
+
+        Where gate and up of an expert have scales of their own, their ratio goes into the block
+        scales if it is a power of two, or else into down's scale; with a limit or a beta it cannot,
+        and the one with the smaller scale is quantised again, with a warning."""
+        tensors = AsModelOpt(tensors)
+        product = _is_product(settings)
         kinds = ("weight", "weight_scale", "weight_scale_2", "input_scale")
 
         def tensor(prefix: str, name: str, kind: str) -> Tensor | None:
@@ -152,6 +164,7 @@ class NVFP4MoE(Layer):
             for kind in kinds[:3]:
                 if f"{path}.{kind}" not in tensors:
                     raise KeyError(f"the checkpoint has no {path}.{kind}")
+            refuse_smoothing(tensors, path)
             codes, scales, decode = (tensors[f"{path}.{kind}"] for kind in kinds[:3])
             check(f"{path}.weight", codes, torch.uint8, rows, columns // 2)
             check(f"{path}.weight_scale", scales, E4M3, rows, columns // BLOCK)
@@ -162,7 +175,12 @@ class NVFP4MoE(Layer):
         def part(prefix: str, rows: int, columns: int, *given: str) -> tuple[Tensor, ...]:
             matrices = [matrix(prefix + name, rows, columns) for name in given]
             codes, scales, decode = (torch.cat(kind) for kind in zip(*matrices, strict=True))
-            return codes, scales, one_scale(decode)
+            if len(given) == 1:
+                return codes, scales, one_scale(decode)
+            halves = slice(0, rows), slice(rows, None)
+            *parts, ratio = one_decode(prefix + given[0], codes, scales, decode, halves, product)
+            ratios.append(ratio)
+            return (*parts[:2], parts[2].to(codes.device))
 
         def input_scale(*given: str) -> Tensor:
             every = [tensor(prefix, name, "input_scale") for prefix in prefixes for name in given]
@@ -177,6 +195,7 @@ class NVFP4MoE(Layer):
                 "hidden / 2] is expected, under each of the prefixes"
             )
         width, hidden = first.shape[0], 2 * first.shape[1]
+        ratios: list[float] = []
         up_parts = [part(prefix, width, hidden, gate, upward) for prefix in prefixes]
         down_parts = [part(prefix, hidden, width, down) for prefix in prefixes]
         layer = cls._from_parts(
@@ -188,25 +207,111 @@ class NVFP4MoE(Layer):
             input_scale(down),
             settings,
         )
+        layer._fold(ratios)
+        layer._take_biases(tensors, prefixes, names, ratios)
         layer.process_weights_after_loading()
         return layer
 
     @classmethod
     def from_stacked(cls, tensors: Mapping[str, Tensor | None], **settings: Any) -> NVFP4MoE:
         """Of all experts' tensors under this layer's own names, as inference engines hold them.
-        Scales may be one for each expert and projection."""
+        Scales may be one for each expert and projection; if they differ, as in from_checkpoint."""
         weight = tensors["w13_weight"]
         experts, width2, half = weight.shape
         layer = cls._sized(experts, 2 * half, width2 // 2, **settings)
+        ratios: list[float] = []
         for part in ("w13", "w2"):
             for kind in ("weight", "weight_scale"):
                 setattr(layer, f"{part}_{kind}", tensors[f"{part}_{kind}"].detach())
             decode = tensors[f"{part}_weight_scale_2"].reshape(experts, -1)
-            decode = torch.stack([one_scale(each) for each in decode]).to(weight.device)
-            setattr(layer, f"{part}_weight_scale_2", decode)
+            if part == "w13" and decode.shape[1] == 2:
+                decode, ratios = layer._one_decode_each(decode)
+            else:
+                decode = torch.stack([one_scale(each) for each in decode])
+            setattr(layer, f"{part}_weight_scale_2", decode.to(weight.device))
             input_scale = largest(tensors.get(f"{part}_input_scale")).to(weight.device)
             setattr(layer, f"{part}_input_scale", input_scale)
+        layer._fold(ratios)
         layer.process_weights_after_loading()
+        return layer
+
+    def _one_decode_each(self, decodes: Tensor) -> tuple[Tensor, list[float]]:
+        """Gate and up of each expert under one scale."""
+        width, product = self.width, _is_product(vars(self))
+        rows = slice(0, width), slice(width, None)
+        if self.interleaved:
+            rows = slice(0, None, 2), slice(1, None, 2)
+        done = [
+            one_decode(f"w13 of expert {index}", *parts, rows, product)
+            for index, parts in enumerate(
+                zip(self.w13_weight, self.w13_weight_scale, decodes, strict=True)
+            )
+        ]
+        codes, scales, decode, ratios = zip(*done, strict=True)
+        self.w13_weight, self.w13_weight_scale = torch.stack(codes), torch.stack(scales)
+        return torch.stack(decode), list(ratios)
+
+    def _fold(self, ratios: list[float]) -> None:
+        """What one_decode left of up's scales, into down's. The values between the products are
+        that much smaller then, or larger."""
+        if all(ratio == 1 for ratio in ratios):
+            return
+        self.w2_weight_scale_2 = self.w2_weight_scale_2 * torch.tensor(
+            ratios, device=self.w2_weight_scale_2.device
+        )
+        self.w2_input_scale = self.w2_input_scale * max(1.0, 1 / min(ratios))
+
+    def _take_biases(
+        self,
+        tensors: Mapping[str, Tensor],
+        prefixes: Sequence[str],
+        names: tuple[str, str, str],
+        ratios: list[float],
+    ) -> None:
+        biases = [f"{prefixes[0]}{name}.bias" for name in names]
+        if any(name in tensors for name in biases):
+            raise ValueError(
+                f"the checkpoint has {', '.join(name for name in biases if name in tensors)}; "
+                "experts without biases are expected, or NVFP4Experts, which may have them"
+            )
+
+    @classmethod
+    def from_bf16(
+        cls,
+        gate_up_proj: Tensor,
+        down_proj: Tensor,
+        *,
+        input_scale: float | Tensor | None = None,
+        activation_scale: float | Tensor | None = None,
+        **settings: Any,
+    ) -> NVFP4MoE:
+        """Quantises stacked experts, [experts, 2 · width, hidden] and [experts, hidden, width]; the
+        scales as in from_linear. On meta they make an empty layer."""
+        if (
+            gate_up_proj.dim() != 3
+            or down_proj.dim() != 3
+            or gate_up_proj.shape[1] % 2
+            or tuple(down_proj.shape)
+            != (gate_up_proj.shape[0], gate_up_proj.shape[2], gate_up_proj.shape[1] // 2)
+        ):
+            raise ValueError(
+                f"gate_up_proj is {tuple(gate_up_proj.shape)} and down_proj "
+                f"{tuple(down_proj.shape)}; [experts, 2 * width, hidden] and [experts, hidden, "
+                "width] are expected"
+            )
+        experts, hidden, width = down_proj.shape
+        if gate_up_proj.is_meta:
+            return cls._sized(experts, hidden, width, **settings)
+        layer = cls._from_parts(
+            [quantize(weight) for weight in gate_up_proj],
+            [quantize(weight) for weight in down_proj],
+            hidden,
+            width,
+            input_scale,
+            activation_scale,
+            settings,
+        )
+        layer.bind()
         return layer
 
     @classmethod

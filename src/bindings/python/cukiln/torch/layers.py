@@ -37,6 +37,9 @@ from ._report import QuantizeReport, reason_left
 from ._runners import LinearRunner, Runner
 from ._weights import BLOCK, K_MULTIPLE, N_MULTIPLE, gsa_of, quantize, up
 from .experts import NVFP4MoE
+from .stacked import NVFP4Experts, is_stacked, unsupported_reason
+
+
 class NVFP4Linear(Layer):
     """y = x · weightᵀ + bias.
 
@@ -185,12 +188,13 @@ class NVFP4Linear(Layer):
 
 
 def quantize_(
-    model: nn.Module, filter: Callable[[str, nn.Linear], bool] | None = None
+    model: nn.Module, filter: Callable[[str, nn.Module], bool] | None = None
 ) -> QuantizeReport:
-    """Puts an NVFP4Linear where the model has an nn.Linear, for which `filter(name, linear)` holds;
-    without a filter, everywhere. Left alone are subclasses of nn.Linear and what is in an
-    nn.TransformerEncoderLayer, because their parents compute with the weights themselves. A model
-    on meta becomes one of empty layers, for load_state_dict(…, assign=True).
+    """Puts an NVFP4Linear where the model has an nn.Linear, and NVFP4Experts where it has stacked
+    experts of transformers, for which `filter(name, module)` holds; without a filter, everywhere.
+    Left alone are experts with another activation than SwiGLU; subclasses of nn.Linear, and what is
+    in an nn.TransformerEncoderLayer, because their parents compute with the weights themselves. A
+    model on meta becomes one of empty layers, for load_state_dict(…, assign=True).
 
     Gives a report of what was replaced and what was left, and why; warns of experts in parameters
     of three dimensions that stay, and where nothing was replaced. Errors name the layer; those
@@ -200,17 +204,20 @@ def quantize_(
             "the model itself is a Linear: NVFP4Linear.from_linear(model) makes a new one"
         )
     parameters = sum(parameter.numel() for parameter in model.parameters())
-    made: dict[int, NVFP4Linear] = {}  # a module that is in two places stays one
+    made: dict[int, NVFP4Linear | NVFP4Experts] = {}  # a module that is in two places stays one
     replaced, numbers = [], 0
     for name, parent in list(model.named_modules(remove_duplicate=False)):
         for child_name, child in list(parent._modules.items()):
-            if type(child) is not nn.Linear or isinstance(parent, nn.TransformerEncoderLayer):
+            stacked = is_stacked(child) and unsupported_reason(child) is None
+            linear = type(child) is nn.Linear
+            if not (linear or stacked) or isinstance(parent, nn.TransformerEncoderLayer):
                 continue
             path = f"{name}.{child_name}" if name else child_name
             if filter is None or filter(path, child):
                 if id(child) not in made:
                     try:
-                        made[id(child)] = NVFP4Linear.from_linear(child)
+                        make = NVFP4Linear.from_linear if linear else NVFP4Experts.from_module
+                        made[id(child)] = make(child)
                     except ValueError as error:
                         raise ValueError(f"{path}: {error}") from error
                     numbers += sum(parameter.numel() for parameter in child.parameters())

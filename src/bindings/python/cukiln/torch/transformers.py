@@ -1,0 +1,267 @@
+# SPDX-License-Identifier: Apache-2.0
+"""NVFP4 models of transformers 5: quantised on load, saved, and loaded from NVFP4 checkpoints.
+
+    from transformers import AutoModelForCausalLM
+    from cukiln.torch.transformers import CukilnConfig, checkpoint_config
+
+    model = AutoModelForCausalLM.from_pretrained(path, quantization_config=CukilnConfig())
+    model.save_pretrained(saved)
+    model = AutoModelForCausalLM.from_pretrained(saved)
+    model = AutoModelForCausalLM.from_pretrained(other, config=checkpoint_config(other))
+
+`other` is a checkpoint in safetensors by ModelOpt, compressed-tensors (llm-compressor) or this
+module, or gpt-oss' own in MXFP4. Importing this module registers `cukiln`, and `modelopt` where
+transformers has no such method, with transformers.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
+from typing import Any
+
+from safetensors import safe_open
+from torch import Tensor, nn
+from transformers import AutoConfig, PreTrainedConfig, PreTrainedModel
+from transformers.conversion_mapping import get_model_conversion_mapping
+from transformers.core_model_loading import WeightRenaming, rename_source_key
+from transformers.quantizers import HfQuantizer, register_quantization_config, register_quantizer
+from transformers.quantizers.auto import AUTO_QUANTIZATION_CONFIG_MAPPING
+from transformers.quantizers.quantizers_utils import should_convert_module
+from transformers.utils.quantization_config import QuantizationConfigMixin
+
+from ._checkpoints import AsModelOpt, refuse_smoothing
+from .experts import NVFP4MoE
+from .layers import NVFP4Linear, quantize_
+from .stacked import NVFP4Experts, is_stacked, unsupported_reason
+
+_KINDS = {"weight", "weight_scale", "weight_scale_2", "input_scale", "bias"}
+_SKIPPED = {"k_scale", "v_scale", "q_scale"}  # of a cache in FP8, which transformers does not have
+_ROUTERS = {"gate", "router", "shared_expert_gate"}
+_NAMES = (("gate_proj", "up_proj", "down_proj"), ("w1", "w3", "w2"))
+
+
+@register_quantization_config("cukiln")
+class CukilnConfig(QuantizationConfigMixin):
+    """`modules_to_not_convert`: what stays as it is, in the patterns of transformers: beginnings of
+    names, as regular expressions, or ends; without it, the output layer, what is tied to it, and
+    routers."""
+
+    def __init__(self, modules_to_not_convert: list[str] | None = None, **_: Any) -> None:
+        self.quant_method = "cukiln"
+        self.modules_to_not_convert = modules_to_not_convert
+
+
+if "modelopt" not in AUTO_QUANTIZATION_CONFIG_MAPPING:
+    register_quantization_config("modelopt")(CukilnConfig)
+
+
+def checkpoint_config(path: str, **options: Any) -> PreTrainedConfig:
+    """The configuration of an NVFP4 or MXFP4 checkpoint, whichever tool wrote it, for
+    `from_pretrained(path, config=…)`. `options` are those of AutoConfig.from_pretrained."""
+    config = AutoConfig.from_pretrained(path, **options)
+    for each in (config, config.get_text_config(decoder=True)):
+        if hasattr(each, "quantization_config"):
+            del each.quantization_config
+    config.quantization_config = CukilnConfig().to_dict()
+    return config
+
+
+@register_quantizer("cukiln")
+class CukilnQuantizer(HfQuantizer):
+    requires_calibration = False
+
+    def validate_environment(self, device_map: Any = None, **_: Any) -> None:
+        devices = set(device_map.values()) if isinstance(device_map, dict) else {device_map}
+        if "disk" in devices:
+            raise ValueError("device_map has 'disk'; NVFP4 layers are on a GPU, or on the CPU")
+        if not self.pre_quantized and (len(devices) > 1 or devices & {"auto", "balanced"}):
+            raise ValueError(
+                f"device_map is {device_map!r}; a model is quantised on one device: load it with "
+                "device_map='cpu' or 'cuda', save it, and load what was saved with this device_map"
+            )
+
+    def _process_model_before_weight_loading(
+        self, model: PreTrainedModel, checkpoint_files: list[str] | None = None, **_: Any
+    ) -> None:
+        """Empty layers for what is quantised in the checkpoint."""
+        if not self.pre_quantized:
+            return
+        if not checkpoint_files or not all(
+            str(f).endswith(".safetensors") for f in checkpoint_files
+        ):
+            raise ValueError(f"the checkpoint is {checkpoint_files}; safetensors are expected")
+        self._found = _find(model, checkpoint_files)
+        self._layers: dict[str, NVFP4Linear | NVFP4Experts] = {}
+        patterns = set()
+        for path, tensors in self._found.items():
+            module = model.get_submodule(path)
+            made = _empty_layer(path, module, tensors)
+            if made is None:
+                continue
+            model.set_submodule(path, made)
+            self._layers[path] = made
+            bare = path.removeprefix(f"{model.base_model_prefix}.")
+            patterns.add(rf"(^|\.){re.sub(r'[0-9]+', '[0-9]+', re.escape(bare))}\.")
+        if not self._layers:
+            raise ValueError(
+                f"the checkpoint has no layer in NVFP4 or MXFP4, in {len(checkpoint_files)} files: "
+                "for one in bfloat16 use quantization_config=CukilnConfig()"
+            )
+        # They are read after the rest, by _process_model_after_weight_loading.
+        for name in ("_keys_to_ignore_on_load_unexpected", "_keys_to_ignore_on_load_missing"):
+            setattr(model, name, {*(getattr(model, name) or ()), *patterns})
+
+    def _process_model_after_weight_loading(self, model: PreTrainedModel, **_: Any) -> None:
+        if not self.pre_quantized:
+            quantize_(model, self._wanted(model))
+            return
+        with ExitStack() as files:
+            for path, layer in self._layers.items():
+                if any(buffer.is_meta for buffer in layer.buffers()):
+                    raise ValueError(f"{path} is on no device; NVFP4 layers are not offloaded")
+                tensors = _Read(self._found[path], files)
+                try:
+                    _fill(layer, tensors)
+                except (KeyError, RuntimeError, ValueError) as error:
+                    raise ValueError(f"{path}: {error}") from error
+        del self._found, self._layers
+
+    def _wanted(self, model: PreTrainedModel) -> Any:
+        given = self.quantization_config.modules_to_not_convert
+        left = self.get_modules_to_not_convert(model, given, model._keep_in_fp32_modules)
+
+        def wanted(name: str, module: nn.Module) -> bool:
+            if given is None and name.rpartition(".")[2] in _ROUTERS:
+                return False
+            return should_convert_module(name, left)
+
+        return wanted
+
+    def is_serializable(self) -> bool:
+        return True
+
+    @property
+    def is_trainable(self) -> bool:
+        return False
+
+    @property
+    def is_compileable(self) -> bool:
+        return True
+
+
+class _Read(Mapping[str, Tensor]):
+    """One layer's tensors, read from their files when they are asked for."""
+
+    def __init__(self, places: dict[str, tuple[str, str]], files: ExitStack) -> None:
+        self._places, self._files = places, files
+        self._open: dict[str, Any] = {}
+
+    def __getitem__(self, name: str) -> Tensor:
+        file, key = self._places[name]
+        if file not in self._open:
+            self._open[file] = self._files.enter_context(safe_open(file, framework="pt"))
+        return self._open[file].get_tensor(key)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._places)
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+
+def _find(
+    model: PreTrainedModel, checkpoint_files: list[str]
+) -> dict[str, dict[str, tuple[str, str]]]:
+    """For each module the tensors below it, by what follows its name: file, and key there."""
+    renamings = [r for r in get_model_conversion_mapping(model) if isinstance(r, WeightRenaming)]
+    modules = {name for name, module in model.named_modules() if name and not _is_listed(module)}
+    prefix = f"{model.base_model_prefix}."
+    found: dict[str, dict[str, tuple[str, str]]] = defaultdict(dict)
+    for file in checkpoint_files:
+        with safe_open(file, framework="pt") as opened:
+            keys = list(opened.keys())
+        for key in keys:
+            name, _ = rename_source_key(key, renamings, [])
+            for candidate in (name, name.removeprefix(prefix), prefix + name):
+                path = _owner(candidate, modules)
+                if path is not None:
+                    found[path][candidate[len(path) + 1 :]] = (str(file), key)
+                    break
+    return found
+
+
+def _is_listed(module: nn.Module) -> bool:
+    return isinstance(module, (nn.ModuleList, nn.ModuleDict))
+
+
+def _owner(key: str, modules: set[str]) -> str | None:
+    """The longest name of a module that the key begins with."""
+    path = key.rpartition(".")[0]
+    while path and path not in modules:
+        path = path.rpartition(".")[0]
+    return path or None
+
+
+def _empty_layer(
+    path: str, module: nn.Module, tensors: dict[str, tuple[str, str]]
+) -> NVFP4Linear | NVFP4Experts | None:
+    """None for a module that is as it was before quantisation."""
+    if type(module) is nn.Linear:
+        if "weight_packed" not in tensors and "weight_scale_2" not in tensors:
+            if any(name.startswith("weight_") for name in tensors):
+                raise ValueError(
+                    f"{path} has {', '.join(sorted(tensors))}: it is quantised in another format "
+                    "than NVFP4"
+                )
+            return None
+        unknown = set(AsModelOpt(dict.fromkeys(tensors))) - _KINDS - _SKIPPED  # type: ignore
+        refuse_smoothing({f"{path}.{name}": None for name in unknown}, path)  # type: ignore
+        if unknown:
+            raise ValueError(
+                f"{path} has {', '.join(sorted(unknown))}, which NVFP4 layers have not"
+            )
+        bias = module.bias is not None
+        return NVFP4Linear(module.in_features, module.out_features, bias, device="meta")
+    if not is_stacked(module) or not (
+        any(name.endswith(("_blocks", "w13_weight")) for name in tensors)
+        or any(name.endswith((".weight_packed", ".weight_scale_2")) for name in tensors)
+    ):
+        return None
+    reason = unsupported_reason(module)
+    if reason is not None:
+        raise ValueError(f"{path} is quantised, and a {type(module).__name__}, {reason}")
+    return NVFP4Experts.from_module(module.to("meta"))
+
+
+def _fill(layer: NVFP4Linear | NVFP4Experts, tensors: Mapping[str, Tensor]) -> None:
+    if isinstance(layer, NVFP4Linear):
+        known = AsModelOpt(tensors)
+        state = {name: known[name] for name in _KINDS if name in known}
+        for name in ("weight_scale_2", "input_scale"):
+            if name in state:
+                state[name] = state[name].reshape(())
+    elif "w13_weight" in tensors:
+        state = dict(tensors)
+    else:
+        state = _experts(layer, tensors).state_dict()
+    layer.load_state_dict(state)
+
+
+def _experts(layer: NVFP4Experts, tensors: Mapping[str, Tensor]) -> NVFP4MoE:
+    """The experts of another tool's checkpoint, with rows in the layer's order."""
+    settings = {"limit": layer.limit, "alpha": layer.alpha, "beta": layer.beta}
+    if any(name.endswith("_blocks") for name in tensors):
+        return NVFP4Experts.from_mxfp4(tensors, interleaved=layer.interleaved, **settings)
+    names = next((n for n in _NAMES if f"0.{n[0]}.weight" in AsModelOpt(tensors)), None)
+    if names is None:
+        raise KeyError(
+            f"of {len(tensors)} tensors of experts none is 0.gate_proj.weight, or 0.w1.weight"
+        )
+    prefixes = [f"{expert}." for expert in range(layer.experts)]
+    made = NVFP4Experts.from_checkpoint(tensors, prefixes, names=names, **settings)
+    if layer.interleaved:
+        made.interleave()
+    return made
