@@ -16,7 +16,7 @@ from safetensors.torch import load_file, save_file  # noqa: E402
 
 import cukiln.torch as ct  # noqa: E402
 from cukiln.torch import NVFP4Experts, NVFP4Linear  # noqa: E402
-from cukiln.torch.transformers import CukilnConfig, checkpoint_config  # noqa: E402
+from cukiln.torch.transformers import CukilnConfig, CukilnQuantizer, checkpoint_config  # noqa: E402
 from torch_formats_test import compressed, mxfp4  # noqa: E402
 from torch_layers_support import cosine, modelopt  # noqa: E402
 
@@ -297,13 +297,17 @@ def test_what_cannot_be_loaded_is_named(tmp_path):
     for kind, tensor in compressed(modelopt(torch.randn(64, 64))[0]).items():
         theirs[f"{head}.{kind}"] = tensor[:8] if kind == "weight_packed" else tensor
     refused(rf"(?s){head}: .*size mismatch for weight", theirs)
-    refused("device_map has 'disk'", given, device_map={"model": "cpu", "lm_head": "disk"})
 
     made("llama").save_pretrained(tmp_path / "bf16")
     with pytest.raises(ValueError, match="has no layer in NVFP4 or MXFP4"):
         load(tmp_path / "bf16", config=checkpoint_config(tmp_path / "bf16"))
+    for loaded in (False, True):
+        quantizer = CukilnQuantizer(CukilnConfig(), pre_quantized=loaded)
+        with pytest.raises(ValueError, match="device_map has 'disk'"):
+            quantizer.validate_environment(device_map={"model": "cpu", "lm_head": "disk"})
+    quantizer.validate_environment(device_map="auto")
     with pytest.raises(ValueError, match="is quantised on one device"):
-        load(tmp_path / "bf16", quantization_config=CukilnConfig(), device_map="auto")
+        CukilnQuantizer(CukilnConfig(), pre_quantized=False).validate_environment("auto")
 
 
 def test_nothing_is_registered_without_this_module():
