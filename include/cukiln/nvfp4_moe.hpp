@@ -82,8 +82,8 @@ struct MoeInput {
 ///
 /// Shapes: output bf16 [tokens, hidden], dense, 16-byte aligned. Limits: topk 1 to 1024, tokens ·
 /// topk up to 2^20.
-/// Workspace: `workspace_bytes(shape)`, 16-byte aligned, any contents. It is enough for any routing:
-/// where experts are on several devices, for one in which every rank's expert is here.
+/// Workspace: `workspace_bytes(shape)`, 16-byte aligned, any contents. It is enough for any
+/// routing: where experts are on several devices, for one in which every rank's expert is here.
 /// `launch` queues four kernels, or five (W4A16) or six where experts have many tokens; it needs
 /// nothing from the device, and a replayed capture reads ids and weights anew. The rules of
 /// nvfp4.hpp apply. Source: vLLM, fused MoE.

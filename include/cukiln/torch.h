@@ -48,6 +48,7 @@ typedef struct cukiln_torch_linear {
   const float* input_gsa;  ///< {encode, decode} of every input; NULL: each input's own amax decides
   int64_t max_tokens;      ///< as cukiln_torch_runner_reserve; 0: none
   int64_t fingerprint;     ///< of the weights, or 0: see below
+  int64_t w4a16;           ///< not 0: inputs stay in bf16, and input_gsa is not read
 } cukiln_torch_linear;
 
 /// The weights of a mixture of experts: <cukiln/nvfp4_moe.hpp>.

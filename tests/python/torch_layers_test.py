@@ -288,3 +288,43 @@ def test_a_layer_that_computes_with_weights_itself_keeps_them():
         quantize_(model)
         assert cosine(model(x), expected) > 0.95
     assert isinstance(model[0], NVFP4Linear)
+
+
+# ---- Activations in bf16
+
+
+def test_activations_in_bf16_are_not_quantised():
+    linear = bf16_linear(96, 40, True)
+    x = torch.randn(5, 96, dtype=torch.bfloat16)
+    layer = NVFP4Linear.from_linear(linear, input_scale=1.0, activations="bf16")
+    expected = numbers(x) @ Quantized(numbers(linear.weight)).numbers().T + numbers(linear.bias)
+    np.testing.assert_allclose(numbers(layer(x)), expected, rtol=2**-8, atol=1e-4)
+    for copied in (copy.deepcopy(layer), NVFP4Linear.from_linear(linear, activations="bf16")):
+        assert torch.equal(copied(x), layer(x))
+    loaded = NVFP4Linear(96, 40, True, activations="bf16")
+    loaded.load_state_dict(layer.state_dict())
+    assert torch.equal(loaded(x), layer(x))
+    assert not torch.equal(NVFP4Linear.from_linear(linear, activations="nvfp4")(x), layer(x))
+
+
+def test_small_values_between_the_products_stay_where_activations_are_bf16():
+    experts = [Mlp(64, 96) for _ in range(4)]
+    x = torch.randn(6, 64, dtype=torch.bfloat16) * 1e-2  # between the products below 1e-3
+    ids = torch.arange(6, dtype=torch.int32)[:, None] % 4
+    weights = torch.ones(6, 1)
+    expected = torch.stack([experts[i % 4](x[i]) for i in range(6)])
+    with pytest.warns(UserWarning, match="no w2_input_scale"):
+        lossy = NVFP4MoE.from_linear(experts, activations="nvfp4")
+    assert cosine(lossy(x, weights, ids), expected) < 0.9
+    layer = NVFP4MoE.from_linear(experts, activations="bf16")
+    assert cosine(layer(x, weights, ids), expected) > 0.98
+    shared = NVFP4SharedExpert.from_linear(experts[:1], activations="bf16")
+    assert cosine(shared(x), experts[0](x)) > 0.98
+
+
+def test_quantize_passes_activations_on_and_another_name_is_refused():
+    model = nn.Sequential(nn.Linear(64, 64), nn.Linear(64, 32))
+    quantize_(model, activations="bf16")
+    assert [layer.keeps_bf16() for layer in model] == [True, True]
+    with pytest.raises(ValueError, match="activations is 'fp8'; 'bf16', 'nvfp4' or None is expected"):
+        NVFP4Linear(64, 32, activations="fp8")

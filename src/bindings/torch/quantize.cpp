@@ -154,7 +154,7 @@ Tensor w4a16_gemm(const Tensor& x, const MatrixArgument& b, const std::optional<
     const CudaScope scope(host().require_cuda(), x.device());
     const nvfp4::W4a16Gemm& kernel = require(scope.launchers.w4a16_gemm);
     const std::size_t bytes = kernel.workspace_bytes(left.rows, right.rows, left.columns);
-    const Tensor memory = empty_like(x, x.shim().uint8, {static_cast<std::int64_t>(bytes) + 16});
+    const Tensor memory = scratch(x.shim(), x.device(), bytes);
     require(kernel.launch(scope.stream, out, left, right, {memory.data<void>(), bytes}, options));
   } else {
     reference::gemm(out, left, right, options.bias);

@@ -105,6 +105,12 @@ LinearScratch LinearRunner::lay_out(const DeviceLaunchers& launchers,
 
 std::size_t LinearRunner::most_scratch(const DeviceLaunchers& launchers,
                                        std::int64_t tokens) const noexcept {
+  if (weights_.w4a16 != 0) {
+    return launchers.w4a16_gemm.has_value()
+               ? launchers.w4a16_gemm->workspace_bytes(tokens, weights_.out_features,
+                                                       weights_.in_features)
+               : 0;
+  }
   return lay_out(launchers, tokens).end;
 }
 
@@ -113,6 +119,17 @@ void LinearRunner::run(const MatrixView& x, const MutableMatrixView& output) con
     return run_on_cpu(x, output);
   }
   const CudaScope scope(*cuda_, device_);
+  nvfp4::GemmOptions options;
+  options.bias = bias();
+  options.constant_b = true;
+  if (weights_.w4a16 != 0) {
+    const nvfp4::W4a16Gemm& gemm = require(scope.launchers.w4a16_gemm);
+    const std::size_t bytes =
+        gemm.workspace_bytes(x.rows, weights_.out_features, weights_.in_features);
+    const Tensor memory = scratch(host().shim, device_, bytes);
+    require(gemm.launch(scope.stream, output, x, weight(), {memory.data<void>(), bytes}, options));
+    return;
+  }
   const LinearScratch layout = lay_out(scope.launchers, x.rows);
   const Tensor memory = scratch(host().shim, device_, layout.end);
   auto* const start = memory.data<std::uint8_t>();
@@ -120,15 +137,16 @@ void LinearRunner::run(const MatrixView& x, const MutableMatrixView& output) con
                                                    input_scale(scope, x, weights_.input_gsa, start),
                                                    x.rows, x.columns};
   require(scope.launchers.quantize->launch(scope.stream, quantized, x));
-  nvfp4::GemmOptions options;
-  options.bias = bias();
-  options.constant_b = true;
   require(scope.launchers.gemm->launch(scope.stream, output, quantized, weight(),
                                        {start + layout.workspace, layout.workspace_bytes},
                                        options));
 }
 
 void LinearRunner::run_on_cpu(const MatrixView& x, const MutableMatrixView& output) const {
+  if (weights_.w4a16 != 0) {
+    reference::gemm(output, x, weight(), bias());
+    return;
+  }
   std::vector<std::uint8_t> data(nvfp4::data_bytes(x.rows, x.columns));
   std::vector<std::uint8_t> scales(nvfp4::scales_bytes(x.rows, x.columns));
   const nvfp4::GlobalScale scale = input_scale_on_cpu(x, weights_.input_gsa);

@@ -27,6 +27,7 @@ from ._weights import (
 )
 
 E4M3 = torch.float8_e4m3fn
+ACTIVATIONS = ("bf16", "nvfp4", None)
 MOST_DECODE = 16.0  # no weight is as large as 43,008
 WORKABLE = {torch.bfloat16, torch.float16, torch.float32, torch.float64}
 
@@ -40,8 +41,13 @@ class Layer(nn.Module):
     optional: tuple[str, ...]  # and of inputs; a checkpoint may lack these: 0 stands for them
     copied: tuple[str, ...] = ()  # other buffers that a runner shares no memory with
 
-    def __init__(self) -> None:
+    def __init__(self, activations: str | None = None) -> None:
         super().__init__()
+        if activations not in ACTIVATIONS:
+            raise ValueError(
+                f"activations is {activations!r}; 'bf16', 'nvfp4' or None is expected"
+            )
+        self.activations = activations
         self._ready = False
         self._max_tokens = 0
         self._runner: Runner | None = None
@@ -56,6 +62,14 @@ class Layer(nn.Module):
 
     def make_runner(self) -> Runner:
         raise NotImplementedError
+
+    def keeps_bf16(self) -> bool:
+        """Whether activations stay in bf16 (W4A16): as `activations` says; if it is None, on
+        devices of compute capability 9.0, whose tensor cores multiply no NVFP4."""
+        if self.activations is not None:
+            return self.activations == "bf16"
+        device = next(self.buffers()).device
+        return device.type == "cuda" and torch.cuda.get_device_capability(device) == (9, 0)
 
     def process_weights_after_loading(self) -> None:
         """Pads weights and lays out their scales, once: a second call does nothing. For loaders

@@ -31,6 +31,7 @@ class Linear(_library.Sized):
         ("input_gsa", c_void_p),
         ("max_tokens", c_int64),
         ("fingerprint", c_int64),
+        ("w4a16", c_int64),
     )
 
 

@@ -8,6 +8,8 @@ import warnings
 
 from torch import nn
 
+from .stacked import is_stacked, unsupported_reason
+
 _MOST = 6  # names in a line
 
 
@@ -68,6 +70,8 @@ def reason_left(module: nn.Module, parent: nn.Module | None, dimensions: int) ->
         return "by the filter"
     if isinstance(module, nn.Linear):
         return "a subclass of nn.Linear"
+    if is_stacked(module) and unsupported_reason(module) is None:
+        return "by the filter"
     if dimensions == 3 and not isinstance(module, nn.modules.conv._ConvNd):
         return STACKED
     return f"in a {type(module).__name__}"

@@ -77,7 +77,7 @@ _own: weakref.WeakValueDictionary[int, Runner] = weakref.WeakValueDictionary()
 _registered: dict[int, Any] = {}  # of register_runner
 
 
-_NOT_OF_WEIGHTS = {"struct_bytes", "device", "max_tokens", "max_topk", "fingerprint"}
+_NOT_OF_WEIGHTS = {"struct_bytes", "device", "max_tokens", "max_topk", "fingerprint", "w4a16"}
 
 
 def _settings(kind: str, weights: ctypes.Structure) -> list[Any]:
@@ -134,7 +134,7 @@ class LinearRunner(Runner):
 
     codes uint8 [out, in / 2], scales uint8 as `nvfp4::quantize_nvfp4_from_buffer` gives them, gsa
     float32 [2], bias bfloat16 [out]. input_gsa float32 [2] scales every input; without it, each
-    input's own amax does.
+    input's own amax does. With w4a16 inputs are not quantised, and input_gsa has no part in it.
     """
 
     def __init__(
@@ -145,6 +145,7 @@ class LinearRunner(Runner):
         *,
         bias: torch.Tensor | None = None,
         input_gsa: torch.Tensor | None = None,
+        w4a16: bool = False,
         max_tokens: int = 0,
     ) -> None:
         if codes.dim() != 2:
@@ -166,6 +167,7 @@ class LinearRunner(Runner):
                 in_features=columns,
                 out_features=rows,
                 max_tokens=max_tokens,
+                w4a16=int(w4a16),
                 **weights,
             ),
             kept,

@@ -57,9 +57,10 @@ class NVFP4MoE(Layer):
     SwiGLU: gate = min(gate, limit), up = clamp(up, ±limit), then
     gate · sigmoid(alpha · gate) · (up + beta). Empty until weights are loaded: `w13_…` is gate
     above up, or in pairs of rows if `interleaved`, `w2_…` is down, each of all experts; the rest as
-    in `NVFP4Linear`. What lies between the products has a fixed scale, `w2_input_scale`. Where a
-    checkpoint lacks it, it is that of the largest value that the limit allows; without a limit,
-    decode 1, which holds values of 0.1 to 2688, with a warning: `calibrate` finds a better one.
+    in `NVFP4Linear`, `activations` too: in bf16 what lies between the products is not quantised
+    either. Else it has a fixed scale, `w2_input_scale`. Where a checkpoint lacks it, it is that of
+    the largest value that the limit allows; without a limit, decode 1, which holds values of 0.1 to
+    2688, with a warning: `calibrate` finds a better one.
     """
 
     matrices = (("w13_weight", "w13_weight_scale"), ("w2_weight", "w2_weight_scale"))
@@ -79,9 +80,10 @@ class NVFP4MoE(Layer):
         interleaved: bool = False,
         expert_map: Tensor | None = None,
         max_topk: int = 8,
+        activations: str | None = None,
         device: torch.device | str | None = None,
     ) -> None:
-        super().__init__()
+        super().__init__(activations)
         for name, value in (("hidden_size", hidden_size), ("width", width)):
             if value <= 0 or value % K_MULTIPLE:
                 raise ValueError(f"{name} is {value}; a positive multiple of 32 is expected")
@@ -353,7 +355,8 @@ class NVFP4MoE(Layer):
             warnings.warn(
                 f"{type(self).__name__} has no w2_input_scale and no limit: what lies between its "
                 "products is rounded as if it were 0.1 to 2688, and is 0 below 0.006. Call "
-                "calibrate() with tokens, or pass activation_scale, the largest value / 2688",
+                "calibrate() with tokens, pass activation_scale, the largest value / 2688, or "
+                'activations="bf16"',
                 stacklevel=2,
             )
         most = self.limit * (self.limit + abs(self.beta))
@@ -370,7 +373,7 @@ class NVFP4MoE(Layer):
             self.w2_weight,
             self.w2_weight_scale,
             self.w2_weight_scale_2,
-            activation_gsa=gsa_of(self._activation_decode()),
+            activation_gsa=None if self.keeps_bf16() else gsa_of(self._activation_decode()),
             hidden_gsa=gsa_of(self.w13_input_scale) if self.w13_input_scale > 0 else None,
             expert_map=expert_map,
             interleaved=self.interleaved,
@@ -475,8 +478,8 @@ class NVFP4SharedExpert(NVFP4MoE):
     """SwiGLU(x · gateᵀ, x · upᵀ) · downᵀ, gate clamped before SiLU: the expert that every token has.
     `from_linear([mlp])`, `from_checkpoint(tensors, ["….shared_experts."])`.
 
-    With a `w2_input_scale` it is one node, like an NVFP4MoE. Without, what lies between the products
-    is scaled by its own amax, in four nodes.
+    With a `w2_input_scale`, or activations in bf16, it is one node, like an NVFP4MoE. Else what lies
+    between the products is scaled by its own amax, in four nodes.
     """
 
     copied = NVFP4MoE.decodes
@@ -497,7 +500,7 @@ class NVFP4SharedExpert(NVFP4MoE):
         return cls(hidden_size, width, device="meta", **settings)
 
     def make_runner(self) -> Runner:
-        self._dynamic = not self.w2_input_scale > 0
+        self._dynamic = not self.keeps_bf16() and not self.w2_input_scale > 0
         if not self._dynamic:
             return super().make_runner()
         gsa, self._buffers["_w2_gsa"] = (

@@ -45,7 +45,9 @@ class NVFP4Linear(Layer):
 
     Empty, in the form of a checkpoint, until weights are loaded: `weight` uint8
     [out, in / 2], `weight_scale` float8_e4m3fn [out, in / 16], `weight_scale_2` and `input_scale`
-    float32 decode scales. With `input_scale` 0 each input is scaled by its own amax.
+    float32 decode scales. `activations` is "bf16", where inputs are not quantised (W4A16); "nvfp4",
+    where they are, by `input_scale`, or if that is 0 by the amax of each; or None: bf16 on devices
+    of compute capability 9.0, where it costs less and rounds less, else nvfp4.
     """
 
     matrices = (("weight", "weight_scale"),)
@@ -59,8 +61,10 @@ class NVFP4Linear(Layer):
         out_features: int,
         bias: bool = False,
         device: torch.device | str | None = None,
+        *,
+        activations: str | None = None,
     ) -> None:
-        super().__init__()
+        super().__init__(activations)
         if in_features <= 0 or out_features <= 0:
             raise ValueError(
                 f"in_features is {in_features} and out_features {out_features}; positive numbers "
@@ -80,15 +84,25 @@ class NVFP4Linear(Layer):
 
     @classmethod
     def from_linear(
-        cls, linear: nn.Linear, *, input_scale: float | Tensor | None = None
+        cls,
+        linear: nn.Linear,
+        *,
+        input_scale: float | Tensor | None = None,
+        activations: str | None = None,
     ) -> NVFP4Linear:
         """Quantises the weight with a scale of its own. `input_scale`: decode, amax / 2688 of what
-        calibration saw; without it each input is scaled by its own amax. Of a linear on meta it is
-        an empty layer there, for load_state_dict(…, assign=True)."""
+        calibration saw. Of a linear on meta it is an empty layer there, for
+        load_state_dict(…, assign=True)."""
         if not isinstance(linear, nn.Linear):
             raise TypeError(f"a {type(linear).__name__} is given; an nn.Linear is expected")
         check_weight("weight", linear.weight, linear.out_features, linear.in_features)
-        layer = cls(linear.in_features, linear.out_features, linear.bias is not None, "meta")
+        layer = cls(
+            linear.in_features,
+            linear.out_features,
+            linear.bias is not None,
+            "meta",
+            activations=activations,
+        )
         if linear.weight.is_meta:
             return layer.train(linear.training)
         layer.weight, layer.weight_scale, gsa = quantize(linear.weight)
@@ -105,12 +119,13 @@ class NVFP4Linear(Layer):
         weight_scale_2: Tensor,
         input_scale: float | Tensor | None = None,
         bias: Tensor | None = None,
+        activations: str | None = None,
     ) -> NVFP4Linear:
         """Of the tensors of one linear layer in a ModelOpt checkpoint, on the weight's device."""
         if weight.dim() != 2:
             raise ValueError(f"weight is {tuple(weight.shape)}; [out, in / 2] is expected")
         rows, half = weight.shape
-        layer = cls(2 * half, rows, bias is not None, "meta")
+        layer = cls(2 * half, rows, bias is not None, "meta", activations=activations)
         layer.weight, layer.weight_scale = weight.detach(), weight_scale.detach()
         layer.weight_scale_2 = one_scale(weight_scale_2).to(weight.device)
         layer._take(bias, input_scale)
@@ -145,7 +160,14 @@ class NVFP4Linear(Layer):
         input_gsa = gsa_of(self.input_scale) if self.input_scale > 0 else None
         if self._group:  # of rows whose amax is below 1; above, there is room for 4
             bias, input_gsa = None, gsa_of(torch.full_like(self.input_scale, 4 / 2688))
-        return LinearRunner(self.weight, self.weight_scale, gsa, bias=bias, input_gsa=input_gsa)
+        return LinearRunner(
+            self.weight,
+            self.weight_scale,
+            gsa,
+            bias=bias,
+            input_gsa=input_gsa,
+            w4a16=not self._group and self.keeps_bf16(),
+        )
 
     def forward(self, x: Tensor) -> Tensor:
         self.require_ready()
@@ -188,13 +210,17 @@ class NVFP4Linear(Layer):
 
 
 def quantize_(
-    model: nn.Module, filter: Callable[[str, nn.Module], bool] | None = None
+    model: nn.Module,
+    filter: Callable[[str, nn.Module], bool] | None = None,
+    *,
+    activations: str | None = None,
 ) -> QuantizeReport:
     """Puts an NVFP4Linear where the model has an nn.Linear, and NVFP4Experts where it has stacked
     experts of transformers, for which `filter(name, module)` holds; without a filter, everywhere.
     Left alone are experts with another activation than SwiGLU; subclasses of nn.Linear, and what is
     in an nn.TransformerEncoderLayer, because their parents compute with the weights themselves. A
-    model on meta becomes one of empty layers, for load_state_dict(…, assign=True).
+    model on meta becomes one of empty layers, for load_state_dict(…, assign=True). `activations`:
+    NVFP4Linear's, of every layer.
 
     Gives a report of what was replaced and what was left, and why; warns of experts in parameters
     of three dimensions that stay, and where nothing was replaced. Errors name the layer; those
@@ -217,7 +243,7 @@ def quantize_(
                 if id(child) not in made:
                     try:
                         make = NVFP4Linear.from_linear if linear else NVFP4Experts.from_module
-                        made[id(child)] = make(child)
+                        made[id(child)] = make(child, activations=activations)
                     except ValueError as error:
                         raise ValueError(f"{path}: {error}") from error
                     numbers += sum(parameter.numel() for parameter in child.parameters())

@@ -172,6 +172,7 @@ class _Biased:
         self.down = _matrices(layer, "w2")
         self.activation = (layer.limit, layer.alpha, layer.beta, layer.interleaved)
         self.expert_map = layer.expert_map
+        self.keeps_bf16 = layer.keeps_bf16()
         self.hidden_gsa, self.between_gsa = (
             gsa_of(scale) if scale > 0 else None
             for scale in (layer.w13_input_scale, layer.w2_input_scale)
@@ -187,18 +188,25 @@ class _Biased:
             known = (ids >= 0) & (ids < len(self.expert_map))
             ids = self.expert_map.to(ids.device)[ids.clamp(0, len(self.expert_map) - 1).long()]
             ids = torch.where(known, ids, -1)
-        hidden_gsa = ops.amax_gsa(x) if self.hidden_gsa is None else self.hidden_gsa
+        hidden_gsa = self.hidden_gsa
+        if hidden_gsa is None and not self.keeps_bf16:
+            hidden_gsa = ops.amax_gsa(x)
         for expert in ids.unique().tolist():
             if not 0 <= expert < len(self.up):
                 continue
             tokens, slots = (ids == expert).nonzero(as_tuple=True)
-            quantized = ops.quantize_nvfp4_from_buffer(x[tokens], hidden_gsa)
-            both = ops.gemm(*quantized, hidden_gsa, *self.up[expert])
-            gsa = self.between_gsa
-            if gsa is None:
-                gsa = ops.swiglu_amax_gsa(both, *self.activation)
-            between = ops.swiglu_quantize_from_buffer(both, gsa, *self.activation)
-            part = ops.gemm(*between, gsa, *self.down[expert])
+            if self.keeps_bf16:
+                both = ops.w4a16_gemm(x[tokens], *self.up[expert])
+                between = _swiglu(both.float(), *self.activation).bfloat16()
+                part = ops.w4a16_gemm(between, *self.down[expert])
+            else:
+                quantized = ops.quantize_nvfp4_from_buffer(x[tokens], hidden_gsa)
+                both = ops.gemm(*quantized, hidden_gsa, *self.up[expert])
+                gsa = self.between_gsa
+                if gsa is None:
+                    gsa = ops.swiglu_amax_gsa(both, *self.activation)
+                quantized = ops.swiglu_quantize_from_buffer(both, gsa, *self.activation)
+                part = ops.gemm(*quantized, gsa, *self.down[expert])
             y.index_add_(0, tokens, part.float() * topk_weights[tokens, slots, None])
         return y.bfloat16()
 
