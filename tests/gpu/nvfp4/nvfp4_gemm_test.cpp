@@ -294,7 +294,7 @@ extern "C" __global__ void write_late(uint4* to, const uint4* from, unsigned cou
   const AmaxWorkspace amax_workspace(amax.workspace_bytes());
   constexpr std::size_t kN = 1024;
   constexpr std::size_t kK = 7168;
-  DeviceMatrix b(random_matrix(kN, kK, 1, random));
+  DeviceOperand b(random_operand(kN, kK, 1, random));
   const DeviceBuffer<std::uint8_t> weights(b.data.download());
   for (const std::size_t m : {1, 16, 32, 64}) {
     CAPTURE(m);
