@@ -13,8 +13,6 @@
 #include <cukiln/sampling.hpp>
 #include <cukiln/settings.hpp>
 
-#include "kernels/nvfp4/w4a16_plan.hpp"
-
 namespace {
 
 using namespace cukiln;  // NOLINT: the file is a C interface
@@ -136,20 +134,6 @@ const char* bench_w4a16(Stream stream, std::uint16_t* output, const std::uint16_
       launchers->w4a16.launch(stream, {DataType::bf16, output, m, n}, {DataType::bf16, a, m, k},
                               {b_data, b_scales, b_scale, n, k},
                               {workspace, launchers->w4a16.workspace_bytes(m, n, k)}, options));
-}
-
-std::int64_t bench_w4a16_tactics(std::int64_t m, std::int64_t n, std::int64_t k) {
-  return launchers->w4a16.tactics(m, n, k);
-}
-
-// On sm_90: tile and splits of a tactic, as the table has them; splits in the second byte.
-std::int64_t bench_w4a16_tactic(std::int64_t m, std::int64_t n, std::int64_t k,
-                                std::int64_t num_sms, std::int64_t tactic) {
-  const auto unsigned_of = [](std::int64_t value) { return static_cast<std::uint64_t>(value); };
-  const auto tactics = nvfp4::w4a16::w4a16_tactics(
-      {unsigned_of(m), unsigned_of(n), unsigned_of(k), static_cast<std::uint32_t>(num_sms)});
-  const nvfp4::GemmTactic& named = tactics.all[tactic];
-  return named.tile | named.splits << 8;
 }
 
 // Layout 0: halves, 1: pairs. GPT-OSS's activation, or none. `columns`: of gate, and of up.
