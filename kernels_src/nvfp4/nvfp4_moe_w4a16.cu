@@ -35,7 +35,7 @@ struct MoeGemm<8> : SkinnyGemm<Bf16Tokens, 8, 3, 8> {
 };
 template <>
 struct MoeGemm<16> : SkinnyGemm<Bf16Tokens, 16, 3, 4> {
-  static constexpr u32 kUpBlocksPerSm = 4;
+  static constexpr u32 kUpBlocksPerSm = 3;
   static constexpr u32 kDownBlocksPerSm = 4;
 };
 template <>

@@ -121,6 +121,7 @@ extern "C" __global__ void __cluster_dims__(cukiln::sampling::kClusterBlocks, 1,
   const bool greedy = is_greedy(parameters.temperature);
   if (threadIdx.x == 0) {
     row_seed = row_seeds ? row_seeds[row_index] : PhiloxSeed{state->seed, state->offset};
+    random_row = row_seeds ? 0 : row_index;
     start_row(logits, vocabulary, rank, parameters.temperature);
     row.min_p = parameters.min_p;
     set_filters(parameters, vocabulary, order);
@@ -137,9 +138,8 @@ extern "C" __global__ void __cluster_dims__(cukiln::sampling::kClusterBlocks, 1,
   const bool has_filters = by_threshold || row.min_p > 0.0f;
   const Summary summary = has_filters ? summarize_row<true>(weighs) : summarize_row<false>(weighs);
   const u32 own_largest = key_of(summary.largest);
-  const u32 subsequence = row_seeds ? 0 : row_index;
   if (!greedy && threadIdx.x < kProposals) {
-    random_bits[threadIdx.x] = philox(row_seed.seed, row_seed.offset, subsequence, threadIdx.x);
+    random_bits[threadIdx.x] = philox(row_seed.seed, row_seed.offset, random_row, threadIdx.x);
   }
   u32 lowest = 0;
   if (by_best) lowest = block_nth_largest(own_largest, (filters.top_k + kClusterBlocks - 1) / kClusterBlocks);
@@ -166,16 +166,17 @@ extern "C" __global__ void __cluster_dims__(cukiln::sampling::kClusterBlocks, 1,
       const u64 found = find_token(threadIdx.x / 32 * 32 + reader, row.largest, 0);
       drawn = drawn == 0 || (found != 0 && found < drawn) ? found : drawn;
     }
-  } else if (!filters.by_top_k && filters.by_top_p && !infinite) {
-    drawn = draw_by_proposals(own_largest, own_weight(summary), all.weight, subsequence);
-    // The logarithm of a probability needs the weight of the kept set, and so its threshold.
-    if (log_probabilities) draw_by_thresholds(own_largest, true, &total);
   } else if (by_threshold) {
     // Tokens below weigh less than 2^-41.
     lowest = max(max(all.lowest, kLowestKey), key_at(-28.5f));
-    if (!by_best || !draw_from_best(lowest, own_largest >= lowest, &total, &drawn)) {
-      drawn = draw_by_thresholds(own_largest, !by_best, &total);
+    if (by_proposals()) draw_by_proposals(own_largest, own_weight(summary));
+    // The logarithm of a proposal's probability needs the weight of the kept set, and so its threshold.
+    if (!by_proposals() || log_probabilities) {
+      if (!by_best || !draw_from_best(lowest, own_largest >= lowest, &total, &drawn)) {
+        drawn = draw_by_thresholds(own_largest, !by_best, &total);
+      }
     }
+    if (by_proposals()) drawn = threadIdx.x == 0 && rank == 0 ? proposed : 0;
   } else if (filters.min_p_key > kLowestKey || infinite) {
     drawn = draw_from_row(weigh_own(own_largest, filters.min_p_key), filters.min_p_key, &total);
   } else {

@@ -402,20 +402,33 @@ __device__ __forceinline__ void reduce_above(Above own) {
   cluster_wait();
 }
 
-// Draws tokens from the whole row, which weighs `all`, until one is in the kept set of top-p and min-p: it is
-// if the weight above it and its own key allow it. So no threshold is needed: what a proposal needs is a sum
-// over the row. Keys up to a refused proposal's are outside of the kept set too, and are not drawn from
-// again. `own` is the weight of this thread's tokens. Returns the token in one thread, 0 in the others.
-__device__ __forceinline__ u64 draw_by_proposals(u32 own_largest, u64 own, Sum all, u32 subsequence) {
-  const u64 limit = weight_limit(all.total);
+// Whether no filter but top-p, and min-p, is on, and weights are finite.
+__device__ __forceinline__ bool by_proposals() {
+  return filters.by_top_p && !filters.by_top_k && !is_infinite(row.max);
+}
+
+// Draws tokens from the whole row, of which each thread block weighs as much as block_sums says, until one is
+// in the kept set of top-p and min-p: it is if the weight above it and its own key allow it. So no threshold
+// is needed: what a proposal needs is a sum over the row. Keys up to a refused proposal's are outside of the
+// kept set too, and are not drawn from again. `own` is the weight of this thread's tokens. The token becomes
+// `proposed`.
+__device__ __noinline__ void draw_by_proposals(u32 own_largest, u64 own) {
   u32 lowest = kLowestKey;
 #pragma unroll 1
   for (u32 number = kProposals;; number += kProposals) {
     const Sum in_block = block_sum(own);
 #pragma unroll 1
     for (u32 k = 0; k < kProposals; ++k) {
-      const u64 target = __umul64hi(random_bits[k], all.total) - all.before;
-      if (target >= all.own) continue;
+      const u64* const weights = block_sums[last_round];
+      u64 total = 0;
+      u64 before = 0;
+#pragma unroll
+      for (u32 rank = 0; rank < kClusterBlocks; ++rank) {
+        before += rank < row.rank ? weights[rank] : 0;
+        total += weights[rank];
+      }
+      const u64 target = __umul64hi(random_bits[k], total) - before;
+      if (target >= weights[row.rank]) continue;
       const u64 drawn = draw_in_warp(own, min(target, in_block.total - 1) - in_block.before, lowest);
       const u32 holders = __ballot_sync(~0u, drawn != 0);
       if (holders == 0) continue;
@@ -425,25 +438,25 @@ __device__ __forceinline__ u64 draw_by_proposals(u32 own_largest, u64 own, Sum a
     cluster_arrive();
     cluster_wait();
     reduce_above(weigh_above());
+    const u64 limit = weight_limit(row_weight);
     u32 largest = 0;
-#pragma unroll
+#pragma unroll 1
     for (u32 k = 0; k < kProposals; ++k) {
       const u32 key = static_cast<u32>(proposals[k] >> 32);
       u64 above = 0;
 #pragma unroll
       for (u32 rank = 0; rank < kClusterBlocks; ++rank) above += weights_above[rank][k];
-      if (above < limit && key >= filters.min_p_key) return threadIdx.x == 0 && row.rank == 0 ? proposals[k] : 0;
+      if (above < limit && key >= filters.min_p_key) {
+        if (threadIdx.x == 0) proposed = proposals[k];
+        return;
+      }
       largest = max(largest, key);
     }
     lowest = largest + 1;
     own = weigh_own(own_largest, lowest);
-    all.total = cluster_sum(own).total;
-    all.own = block_sums[last_round][row.rank];
-    all.before = 0;
-#pragma unroll 1
-    for (u32 rank = 0; rank < row.rank; ++rank) all.before += block_sums[last_round][rank];
+    cluster_sum(own);
     if (threadIdx.x < kProposals) {
-      random_bits[threadIdx.x] = philox(row_seed.seed, row_seed.offset, subsequence, number + threadIdx.x);
+      random_bits[threadIdx.x] = philox(row_seed.seed, row_seed.offset, random_row, number + threadIdx.x);
     }
     __syncthreads();
   }

@@ -127,6 +127,7 @@ __shared__ Search search;
 __shared__ Filters filters;
 __shared__ u64 row_weight;       // where top-p needs it
 __shared__ PhiloxSeed row_seed;  // of the random words
+__shared__ u32 random_row;       // their third counter word
 __shared__ Bounds bounds[kClusterBlocks];
 __shared__ Bounds warp_bounds[kThreads / 32];
 __shared__ Share shares[kClusterBlocks];
@@ -139,6 +140,7 @@ __shared__ u64 share_weights[kClusterBlocks * kGathered];
 __shared__ Crossing crossing;
 __shared__ u64 random_bits[kProposals];
 __shared__ u64 proposals[kProposals];  // of the cluster: key << 32 | index
+__shared__ u64 proposed;               // the one that was drawn
 __shared__ float warp_weights_above[kThreads / 32][kProposals];
 __shared__ u64 weights_above[kClusterBlocks][kProposals];
 __shared__ u64 warp_sums[kThreads / 32];
@@ -266,6 +268,10 @@ __device__ __forceinline__ void add_packed(u64* sum, u64 weight) {
 }
 
 __device__ __forceinline__ u64 unpack(u64 sum) { return (sum & 0xFFFFFFFFu) + (sum >> 32 << 20); }
+
+__device__ __forceinline__ bool is_infinite(float logit) {
+  return !(logit >= -kLargestFloat && logit <= kLargestFloat);
+}
 
 // The finite reference of weights whose largest key is given.
 __device__ __forceinline__ float reference_of(u32 largest) {

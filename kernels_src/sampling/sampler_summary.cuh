@@ -82,15 +82,12 @@ __device__ __forceinline__ RowSummary reduce_in_cluster(const Summary& summary, 
   for (u32 rank = 0; rank < kClusterBlocks; ++rank) {
     const Bounds of = bounds[rank];
     const u64 weight = in_units(rescale(of.sum, reference_of(all.largest), reference_of(of.largest)));
+    if (threadIdx.x == 0) block_sums[last_round][rank] = weight;
     all.weight.before += rank < row.rank ? weight : 0;
     all.weight.own = rank == row.rank ? weight : all.weight.own;
     all.weight.total += weight;
   }
   return all;
-}
-
-__device__ __forceinline__ bool is_infinite(float logit) {
-  return !(logit >= -kLargestFloat && logit <= kLargestFloat);
 }
 
 // The weight of all tokens of a row whose largest logit is infinite, which are weighed by their keys.
