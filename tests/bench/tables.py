@@ -53,9 +53,15 @@ GEMM = "m {}, n 7168, k 7168"
 MOE = "{} tokens, top 8 of 256, 7168 x 2048"
 
 
-def gemm(*rows: int) -> Line:
-    label = f"`nvfp4_gemm`, n = k = 7168, {', '.join(map(str, rows))} rows"
-    return Line(label, KERNELS, "nvfp4_gemm", tuple(GEMM.format(m) for m in rows))
+def gemm(what: str, *rows: int) -> Line:
+    name, _, rest = what.partition(", ")
+    label = f"`{name}`, {rest + ', ' if rest else ''}n = k = 7168, {', '.join(map(str, rows))} rows"
+    return Line(label, KERNELS, what, tuple(GEMM.format(m) for m in rows))
+
+
+def moe(what: str, *tokens: int) -> Line:
+    label = f"`{what}`, {', '.join(f'{count:,}' for count in tokens)} tokens, top 8 of 256 experts, 7168 x 2048"
+    return Line(label, KERNELS, what, tuple(MOE.format(count) for count in tokens))
 
 
 def sampler(setting: str, logits: str, beside: str) -> Line:
@@ -81,7 +87,8 @@ TABLES = {
         Line("a cold start of 16 modules", "h200-bench", "cold start, the 16 shipped modules on 16 cores"),
         Line("`nvrtcCompileProgram` of a program that uses CUB, compiled before", "h200-dropin",
              "CUB's BlockReduce, a hit through the drop-in", beside="NVRTC alone"),
-        gemm(8, 1024),
+        gemm("w4a16_gemm", 8, 64, 1024),
+        moe("nvfp4_moe_w4a16", 16, 256, 1024),
     ],
     "rivals": [
         Line("`RawModule`, loaded", "h200-bench", WARM_START.format("loaded"), beside="cupy"),
@@ -114,28 +121,26 @@ TABLES = {
              "CUB's BlockReduce, a hit that checks 1,281 paths"),
     ],
     "kernels": [
-        Line("`amax_gsa`, bf16 [16384, 7168]", KERNELS, "amax_gsa", ("[16384, 7168]",), "PyTorch"),
+        Line("`amax_gsa`, bf16 [16384, 7168]", KERNELS, "amax_gsa", ("[16384, 7168]",), "torch.aminmax"),
         Line("`quantize_nvfp4_from_buffer`, bf16 [16384, 7168]", KERNELS, "quantize_nvfp4_from_buffer",
-             ("[16384, 7168]",), "PyTorch"),
-        gemm(1, 8, 16, 32),
-        gemm(64, 256, 1024, 4096),
-        Line("`nvfp4_moe_gemm`, 1, 64, 4096 tokens, top 8 of 256 experts, 7168 x 2048", KERNELS,
-             "nvfp4_moe_gemm", tuple(MOE.format(tokens) for tokens in (1, 64, 4096))),
+             ("[16384, 7168]",), "torch.compile"),
+        *(gemm(what, *rows) for what in ("w4a16_gemm", "nvfp4_gemm, quantisation included")
+          for rows in ((1, 8, 16, 32), (64, 256, 1024, 4096))),
+        *(moe(what, 1, 64, 1024, 4096) for what in ("nvfp4_moe_w4a16", "nvfp4_moe_gemm")),
         Line("`sampler`, 1, 64 rows of 128,256, top-k 50, top-p 0.9", KERNELS, "sampler, top-k, top-p",
-             tuple(f"{rows} rows of 128256" for rows in (1, 64))),
+             tuple(f"{rows} rows of 128256" for rows in (1, 64)), "FlashInfer"),
     ],
     "sampler": [
         *(sampler(setting, logits, "FlashInfer")
           for setting in ("top-k, top-p", "top-k, top-p, joint", "top-p", "min-p", "no filter")
           for logits in ("", ", Zipf")),
-        sampler("greedy", "", "torch.argmax"),
-        *(sampler(setting, "", "a copy") for setting in ("no filter", "greedy")),
-        Line("`top_log_probabilities`, 20 of a row", KERNELS, "top_log_probabilities, 20",
-             tuple(f"{rows} rows of 128256" for rows in (1, 8, 64, 256))),
+        *(sampler("greedy", logits, "torch.argmax") for logits in ("", ", Zipf")),
+        *(sampler(setting, logits, "a copy") for setting in ("no filter", "greedy") for logits in ("", ", Zipf")),
+        *(Line(f"`top_log_probabilities`, 20 of a row{logits}", KERNELS, "top_log_probabilities, 20",
+               tuple(f"{rows} rows of 128256{logits}" for rows in (1, 8, 64, 256))) for logits in ("", ", Zipf")),
     ],
-    "gemm": Grid(("nvfp4_gemm",), re.compile(r"m (?P<column>\d+), (?P<row>.*)"), "cuBLAS", "m"),
+    "gemm": Grid(("nvfp4_gemm", "w4a16_gemm"), re.compile(r"m (?P<column>\d+), (?P<row>.*)"), "cuBLAS", "m"),
     "moe": Grid(("nvfp4_moe",), re.compile(r"(?P<column>\d+) tokens, (?P<row>.*)"), "torch._grouped_mm", "tokens"),
-    "moe-loop": Grid(("nvfp4_moe",), re.compile(r"(?P<column>\d+) tokens, (?P<row>.*)"), "a loop", "tokens"),
     "amax": Grid(("amax_gsa",), re.compile(r"\[(?P<column>\d+), (?P<row>\d+)\]"), "torch.aminmax", "rows"),
     "quantize": Grid(("quantize_nvfp4",), re.compile(r"\[(?P<column>\d+), (?P<row>\d+)\]"), "torch.compile", "rows"),
     "quantize-copy": Grid(("amax_gsa", "quantize_nvfp4", "deinterleave", "swiglu"),
