@@ -27,8 +27,9 @@ struct LaunchFixture : LoaderFixture {
       : opened(open(options_for(capability, num_sms))) {}
   ~LaunchFixture() {
     using Pop = CUresult (*)(CUcontext*);
+    const auto pop = reinterpret_cast<Pop>(dlsym(fake.handle, "cuCtxPopCurrent_v2"));
     CUcontext context = nullptr;
-    reinterpret_cast<Pop>(dlsym(fake.handle, "cuCtxPopCurrent_v2"))(&context);
+    for (; pushed > 0; --pushed) pop(&context);
   }
   LaunchFixture(const LaunchFixture&) = delete;
   LaunchFixture& operator=(const LaunchFixture&) = delete;
@@ -43,11 +44,13 @@ struct LaunchFixture : LoaderFixture {
     using Push = CUresult (*)(CUcontext);
     REQUIRE(reinterpret_cast<Push>(dlsym(fake.handle, "cuCtxPushCurrent_v2"))(
                 fake.new_context(0)) == 0);
+    ++pushed;
     return *launcher;
   }
 
   FakeCuda fake;
   Opened opened;
+  mutable int pushed = 0;  ///< contexts, by `made`
 
  private:
   LoaderOptions options_for(int capability, int num_sms) {

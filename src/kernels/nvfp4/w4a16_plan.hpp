@@ -35,7 +35,6 @@ inline constexpr DecodeTile kDecodeTiles[] = {
     {"w4a16_gemm_decode_16x5", 16, 40, 74816, 9.8, 18.6},
     {"w4a16_gemm_decode_16x8", 16, 64, 83008, 13.4, 24.0},
     {"w4a16_gemm_decode_16x10", 16, 80, 115776, 15.8, 32.4},
-    {"w4a16_gemm_decode_16x14", 16, 112, 148544, 19.8, 39.3},
     {"w4a16_gemm_decode_32x4", 32, 32, 50240, 13.0, 24.5},
     {"w4a16_gemm_decode_32x5", 32, 40, 74816, 15.0, 26.4},
     {"w4a16_gemm_decode_32x7", 32, 56, 91200, 17.4, 30.0},

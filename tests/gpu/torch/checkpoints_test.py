@@ -94,7 +94,7 @@ class Formats(unittest.TestCase):
         x = torch.randn(33, 256).bfloat16()
         results = []
         for device in ("cpu", "cuda"):
-            layer = NVFP4Linear(256, 64, device=device)
+            layer = NVFP4Linear(256, 64, device=device, activations="nvfp4")
             layer.load_state_dict(theirs)
             results.append(layer(x.to(device)))
         self.near(results[1], results[0])
@@ -102,12 +102,13 @@ class Formats(unittest.TestCase):
     def test_gates_and_ups_of_different_scales(self) -> None:
         tensors, prefixes = experts(), [f"{index}." for index in range(4)]
         x, weights, ids = routed()
-        for settings in ({}, {"limit": 10.0}):
+        for limit in ({}, {"limit": 10.0}):
+            settings = {**limit, "activations": "nvfp4"}
             with warnings.catch_warnings(record=True) as seen:
                 warnings.simplefilter("always")
                 cpu = NVFP4MoE.from_checkpoint(tensors, prefixes, **settings)
                 gpu = NVFP4MoE.from_checkpoint(moved(tensors), prefixes, **settings)
-            self.assertEqual(bool(seen), bool(settings))
+            self.assertEqual(bool(seen), bool(limit))
             y = gpu(x.cuda(), weights.cuda(), ids.cuda())
             self.near(y, cpu(x, weights, ids))
 
@@ -119,10 +120,13 @@ class Formats(unittest.TestCase):
             tensors[f"{name}_scales"] = torch.randint(118, 124, shape, dtype=torch.uint8)
             tensors[f"{name}_bias"] = torch.randn(4, rows).bfloat16()
         x, weights, ids = routed()
-        for biases in (True, False):
+        for biases, activations in ((True, "bf16"), (True, "nvfp4"), (False, "nvfp4"), (False, "bf16")):
             if not biases:
                 tensors = {k: t for k, t in tensors.items() if not k.endswith("bias")}
-            cpu, gpu = (NVFP4Experts.from_mxfp4(each) for each in (tensors, moved(tensors)))
+            cpu, gpu = (
+                NVFP4Experts.from_mxfp4(each, activations=activations)
+                for each in (tensors, moved(tensors))
+            )
             y = gpu(x.cuda(), ids.cuda(), weights.cuda())
             self.near(y, cpu(x, ids, weights))
             compiled = torch.compile(gpu, fullgraph=True)
@@ -134,7 +138,7 @@ class Formats(unittest.TestCase):
         for device in ("cpu", "cuda"):
             torch.manual_seed(1)
             model = nn.Sequential(GptOss()).requires_grad_(False).to(device)
-            quantize_(model)
+            quantize_(model, activations="nvfp4")
             self.assertIsInstance(model[0], NVFP4Experts)
             results.append(model[0](x.to(device), ids.to(device), weights.to(device)))
         self.near(results[1], results[0])

@@ -100,12 +100,17 @@ class Layers(unittest.TestCase):
                 self.assertGreaterEqual(found, 0.99)
 
     def test_layers_are_their_emulation(self):
+        for activations in ("nvfp4", "bf16"):
+            with self.subTest(activations):
+                self.check_emulation({"activations": activations})
+
+    def check_emulation(self, settings):
         for made, arguments in (
-            (NVFP4Linear.from_linear(linear(1024, 512, True)), ()),
-            (NVFP4Linear.from_linear(linear(1000, 100)), ()),  # padded
-            (NVFP4SharedExpert.from_linear([Mlp(1024, 512)], limit=10.0), ()),
+            (NVFP4Linear.from_linear(linear(1024, 512, True), **settings), ()),
+            (NVFP4Linear.from_linear(linear(1000, 100), **settings), ()),  # padded
+            (NVFP4SharedExpert.from_linear([Mlp(1024, 512)], limit=10.0, **settings), ()),
             (
-                NVFP4MoE.from_linear([Mlp(1024, 512) for _ in range(4)], limit=10.0),
+                NVFP4MoE.from_linear([Mlp(1024, 512) for _ in range(4)], limit=10.0, **settings),
                 (torch.rand(9, 2), torch.randint(-1, 5, (9, 2))),
             ),
         ):
@@ -117,9 +122,10 @@ class Layers(unittest.TestCase):
 
     def test_a_fingerprint_is_the_same_on_every_device(self):
         for made in (
-            NVFP4Linear.from_linear(nn.Linear(1000, 100)),
-            NVFP4MoE.from_linear([Mlp(512, 256).cpu() for _ in range(4)], limit=10.0),
-            NVFP4SharedExpert.from_linear([Mlp(512, 256).cpu()]),
+            NVFP4Linear.from_linear(nn.Linear(1000, 100), activations="nvfp4"),
+            NVFP4Linear.from_linear(nn.Linear(1000, 100), activations="bf16"),
+            NVFP4MoE.from_linear([Mlp(512, 256).cpu() for _ in range(4)], activations="bf16"),
+            NVFP4SharedExpert.from_linear([Mlp(512, 256).cpu()], activations="nvfp4"),
         ):
             here = made.fingerprint
             self.assertEqual(made.to(DEVICE).fingerprint, here)
@@ -130,7 +136,8 @@ class Layers(unittest.TestCase):
 
     def test_small_activations_are_not_lost(self):
         experts = [Mlp(1024, 512, float("inf")) for _ in range(4)]
-        shared, mixture = NVFP4SharedExpert.from_linear(experts[:1]), NVFP4MoE.from_linear(experts)
+        shared = NVFP4SharedExpert.from_linear(experts[:1], activations="nvfp4")
+        mixture = NVFP4MoE.from_linear(experts, activations="nvfp4")
         for tokens in (1, 16, 300):
             for size in (1.0, 1e-2, 1e-4):
                 x = torch.randn(tokens, 1024, device=DEVICE, dtype=torch.bfloat16) * size
@@ -140,6 +147,10 @@ class Layers(unittest.TestCase):
         y = mixture(x, torch.ones(300, 1, device=DEVICE), ids)
         expected = torch.stack([each(x) for each in experts])[ids[:, 0], torch.arange(300)]
         self.assertGreater(cosine(y, expected), 0.96)
+        in_bf16 = NVFP4MoE.from_linear(experts)  # by default here, where no scale has a part in it
+        self.assertTrue(in_bf16.keeps_bf16())
+        y = in_bf16(x, torch.ones(300, 1, device=DEVICE), ids)
+        self.assertGreater(cosine(y, expected), 0.98)
 
     def test_a_batch_invariant_layer_computes_the_same_bits_in_every_batch(self):
         for k, n, bias in ((4096, 4096, False), (7168, 2048, True), (1000, 100, True)):
@@ -165,7 +176,7 @@ class Layers(unittest.TestCase):
 
     def test_a_moved_layer_has_a_runner_there(self):
         original = nn.Linear(256, 128)
-        layer = NVFP4Linear.from_linear(original)
+        layer = NVFP4Linear.from_linear(original, activations="bf16")
         x = torch.randn(4, 256)
         expected = layer(x)
         layer.to(DEVICE)

@@ -77,7 +77,7 @@ _own: weakref.WeakValueDictionary[int, Runner] = weakref.WeakValueDictionary()
 _registered: dict[int, Any] = {}  # of register_runner
 
 
-_NOT_OF_WEIGHTS = {"struct_bytes", "device", "max_tokens", "max_topk", "fingerprint", "w4a16"}
+_NOT_OF_WEIGHTS = {"struct_bytes", "device", "max_tokens", "max_topk", "fingerprint"}
 
 
 def _settings(kind: str, weights: ctypes.Structure) -> list[Any]:

@@ -224,6 +224,8 @@ def _matrices(layer: NVFP4Experts, name: str) -> list[tuple[Tensor, ...]]:
 
 # ---- Experts of transformers
 
+_LAYOUT = ("has_gate", "has_bias", "is_transposed", "is_concatenated")
+
 
 def is_stacked(module: nn.Module) -> bool:
     """Whether a module keeps experts as transformers 5 does."""
@@ -237,11 +239,14 @@ def unsupported_reason(module: nn.Module) -> str | None:
     """Why NVFP4Experts cannot replace these experts; None where it can."""
     if not is_stacked(module):
         return "which has no stacked gate_up_proj and down_proj of transformers 5"
+    missing = [name for name in _LAYOUT if not hasattr(module, name)]
+    if missing:
+        return f"which does not say {' and '.join(missing)}, as transformers 5.23 does"
     if not module.has_gate:
         return "whose experts have no gate"
-    if module.has_post_expert_norm:
+    if getattr(module, "has_post_expert_norm", False):
         return "whose experts end in a norm"
-    if module._is_expert_parallel:
+    if getattr(module, "_is_expert_parallel", False):
         return "which has a part of the experts"
     if _activation(module) is None:
         return "whose activation is no SwiGLU that NVFP4MoE has"
