@@ -105,7 +105,7 @@ __device__ __forceinline__ u32 min_p_key() {
 }  // namespace cukiln
 
 extern "C" __global__ void __cluster_dims__(cukiln::sampling::kClusterBlocks, 1, 1)
-    __launch_bounds__(cukiln::sampling::kThreads, 4)
+    __launch_bounds__(cukiln::sampling::kThreads, cukiln::sampling::kBlocksPerSm)
         sampler(int* tokens, float* log_probabilities, const cukiln::sampling::Logit* logits,
                 cukiln::sampling::u32 vocabulary, cukiln::sampling::i64 row_stride,
                 const float* temperature, const int* top_k, const float* top_p, const float* min_p,
@@ -158,9 +158,10 @@ extern "C" __global__ void __cluster_dims__(cukiln::sampling::kClusterBlocks, 1,
     __syncthreads();
   }
 
-  u64 drawn = 0;           // key << 32 | index
-  u64 total = row_weight;  // weight of what the draw is from
+  u64 drawn = 0;  // key << 32 | index
+  u64 total;      // weight of what the draw is from; read late, since registers are few
   if (greedy) {
+    total = row_weight;
     for (u32 readers = __ballot_sync(~0u, own_largest == row.largest); readers != 0; readers &= readers - 1) {
       const u32 reader = __ffs(static_cast<int>(readers)) - 1;
       const u64 found = find_token(threadIdx.x / 32 * 32 + reader, row.largest, 0);
@@ -170,6 +171,7 @@ extern "C" __global__ void __cluster_dims__(cukiln::sampling::kClusterBlocks, 1,
     // Tokens below weigh less than 2^-41.
     lowest = max(max(all.lowest, kLowestKey), key_at(-28.5f));
     if (by_proposals()) draw_by_proposals(own_largest, own_weight(summary));
+    total = row_weight;
     // The logarithm of a proposal's probability needs the weight of the kept set, and so its threshold.
     if (!by_proposals() || log_probabilities) {
       if (!by_best || !draw_from_best(lowest, own_largest >= lowest, &total, &drawn)) {
@@ -178,8 +180,10 @@ extern "C" __global__ void __cluster_dims__(cukiln::sampling::kClusterBlocks, 1,
     }
     if (by_proposals()) drawn = threadIdx.x == 0 && rank == 0 ? proposed : 0;
   } else if (filters.min_p_key > kLowestKey || infinite) {
+    total = row_weight;
     drawn = draw_from_row(weigh_own(own_largest, filters.min_p_key), filters.min_p_key, &total);
   } else {
+    total = row_weight;
     const u64 target = __umul64hi(random_bits[0], total) - all.weight.before;
     if (target < all.weight.own) drawn = draw_in_block(own_weight(summary), target, kLowestKey);
   }

@@ -37,6 +37,11 @@ constexpr u32 kBatch = 4;  // such loads that it has in flight
 
 constexpr u32 kClusterBlocks = 8;
 constexpr u32 kThreads = 256;
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 1200
+constexpr u32 kBlocksPerSm = 3;  // with a fourth the compiler spills
+#else
+constexpr u32 kBlocksPerSm = 4;
+#endif
 constexpr u32 kRowThreads = kClusterBlocks * kThreads;
 constexpr u32 kCandidates = 2048;               // at most, that rank 0 sorts
 constexpr u32 kBins = 512;                      // of a histogram
