@@ -27,7 +27,7 @@ namespace nvfp4 {
 template <u32 kTokens>
 struct MoeGemm;
 
-// As in nvfp4_moe_gemm.cu.
+// As in nvfp4_moe_gemm.cu, but for occupancies: these need more registers.
 template <>
 struct MoeGemm<8> : SkinnyGemm<Bf16Tokens, 8, 3, 8> {
   static constexpr u32 kUpBlocksPerSm = 4;

@@ -4,7 +4,6 @@
 #include <iterator>
 
 #include "base/result.hpp"
-#include "kernels/checks.hpp"
 #include "kernels/nvfp4/gemm_architecture.hpp"
 #include "kernels/nvfp4/sm90_launch.hpp"
 
@@ -182,13 +181,7 @@ GemmTactic select_any(std::uint32_t m, std::uint32_t n, std::uint32_t k,
 // Takes any number of tokens, at most sixteen for each thread block.
 Result<void> launch_any(const Kernel* kernels, std::uint32_t, const GemmCall& call) noexcept {
   const DecodeTile& tile = any_tile(call.tactic.tile);
-  constexpr std::uint64_t kMaxGridY = 65535;
-  if (ceil_div(call.m, tile.tokens) > kMaxGridY) {
-    return kernels::refuse(
-        "a is [{}, {}]; at most {} rows are expected on this device, which has no kernels for many "
-        "tokens: launch parts of the rows one by one",
-        call.m, call.k, kMaxGridY * tile.tokens);
-  }
+  CUKILN_CHECK(check_token_blocks(tile, call.m, call.k));
   return launch_decode(kernels[call.tactic.tile], call, tile, tile.shared_bytes);
 }
 

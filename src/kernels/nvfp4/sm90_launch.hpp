@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "kernels/checks.hpp"
 #include "kernels/nvfp4/sm90_plan.hpp"
 
 #include <cukiln/kernel.hpp>
@@ -32,6 +33,19 @@ inline std::uint32_t evenly_spread_bytes(const DecodeTile& tile, std::uint64_t b
   return std::max(tile.shared_bytes, blocks <= shape.num_sms       ? kOccupancy1Bytes
                                      : blocks <= 2 * shape.num_sms ? kOccupancy2Bytes
                                                                    : 0);
+}
+
+/// Decode kernels have a thread block in y for each tile of tokens.
+inline Result<void> check_token_blocks(const DecodeTile& tile, std::uint64_t m,
+                                       std::uint64_t k) noexcept {
+  constexpr std::uint64_t kMaxGridY = 65535;
+  if (ceil_div(m, tile.tokens) > kMaxGridY) {
+    return kernels::refuse(
+        "a is [{}, {}]; at most {} rows are expected on this device, which has no kernels for many "
+        "tokens: launch parts of the rows one by one",
+        m, k, kMaxGridY * tile.tokens);
+  }
+  return {};
 }
 
 /// `box_rows` rows by `box_bytes` bytes of packed data, two columns each.

@@ -162,13 +162,7 @@ Result<void> launch_any(const Kernel* kernels, const Call& call, int given) noex
   const std::uint32_t tile =
       given < 0 ? select_any_tile(call.shape) : static_cast<std::uint32_t>(given);
   const DecodeTile& chosen = kDecodeTiles[first + tile];
-  constexpr std::uint64_t kMaxGridY = 65535;
-  if (ceil_div(call.shape.m, chosen.tokens) > kMaxGridY) {
-    return kernels::refuse(
-        "a is [{}, {}]; at most {} rows are expected on this device, which has no kernels for many "
-        "tokens: launch parts of the rows one by one",
-        call.shape.m, call.shape.k, kMaxGridY * chosen.tokens);
-  }
+  CUKILN_CHECK(sm90::check_token_blocks(chosen, call.shape.m, call.shape.k));
   return launch_decode(kernels[first + tile], call, chosen, chosen.shared_bytes);
 }
 
