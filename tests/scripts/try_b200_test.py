@@ -37,6 +37,7 @@ class TryB200(unittest.TestCase):
         for name, subject in (("scripts/test-gpu", "tests"), ("scripts/bench-gpu", "kernels"), ("tests/bench/tactics.py", "tactics")):
             self.program(self.repo / name, STAND_IN.format(python=sys.executable, subject=subject))
         self.kept = self.repo / "build" / "try-b200"
+        self.disk(free_gib=100)
 
     def program(self, path, text):
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -45,6 +46,11 @@ class TryB200(unittest.TestCase):
 
     def gpu(self, name="NVIDIA B200", driver="580.65.06", capability="10.0"):
         self.program(self.folder / "bin" / "nvidia-smi", f"#!/bin/sh\necho '{name}, {driver}, {capability}'\n")
+
+    def disk(self, free_gib):
+        """Whatever this machine has: where it is nearly full, only the test of a full disk may notice."""
+        self.program(self.folder / "python" / "sitecustomize.py",
+                     f"import shutil, types\nshutil.disk_usage = lambda path: types.SimpleNamespace(free={free_gib} << 30)\n")  # fmt: skip
 
     def torch(self, version="2.11.0+cu130", sees_gpu=True):
         self.program(self.folder / "python" / "torch.py",
@@ -81,6 +87,13 @@ class TryB200(unittest.TestCase):
         done = self.try_it("--dry-run", expect=3)
         self.assertRegex(done.stdout, r"missing +GPU +1 x NVIDIA H200 has compute capability 9\.0")
         self.assertRegex(done.stdout, r"missing +driver +570\.86\n +install NVIDIA's driver 580 or later")
+
+    def test_a_disk_that_is_nearly_full_is_named(self):
+        self.gpu()
+        self.torch()
+        self.disk(free_gib=19)
+        done = self.try_it("--dry-run", expect=3)
+        self.assertRegex(done.stdout, r"missing +disk +19 GiB free\n +20 GiB are needed for the build and PyTorch")
 
     def test_a_pytorch_that_is_too_old_or_sees_no_gpu_is_installed_beside_the_build(self):
         self.gpu()
