@@ -9,16 +9,14 @@ from pathlib import Path
 
 import pytest
 import torch
+import transformers  # which scripts/bootstrap --tests fetches
+from safetensors.torch import load_file, save_file
 
-transformers = pytest.importorskip("transformers", "5.0", "transformers 5 is not installed")
-
-from safetensors.torch import load_file, save_file  # noqa: E402
-
-import cukiln.torch as ct  # noqa: E402
-from cukiln.torch import NVFP4Experts, NVFP4Linear  # noqa: E402
-from cukiln.torch.transformers import CukilnConfig, CukilnQuantizer, checkpoint_config  # noqa: E402
-from torch_formats_test import compressed, mxfp4  # noqa: E402
-from torch_layers_support import cosine, modelopt  # noqa: E402
+import cukiln.torch as ct
+from cukiln.torch import NVFP4Experts, NVFP4Linear
+from cukiln.torch.transformers import CukilnConfig, CukilnQuantizer, checkpoint_config
+from torch_formats_test import compressed, mxfp4
+from torch_layers_support import cosine, modelopt
 
 SIZES = {
     "vocab_size": 128,
