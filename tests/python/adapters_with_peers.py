@@ -397,6 +397,32 @@ with ProgramCache() as cache:
     assert run_program(code, home) == ["8 0"]
 
 
+def test_programs_are_counted_without_a_change_of_the_environment(home, headers):
+    code = """
+import threading
+changes = []
+sys.addaudithook(lambda event, _: changes.append(event) if event in ("os.putenv", "os.unsetenv") else None)
+given, seen, ends = dict(os.environ), [], threading.Event()
+def read():
+    while not ends.is_set():
+        if os.environ != given:
+            seen.append(dict(os.environ))
+reader = threading.Thread(target=read)
+reader.start()
+with ProgramCache() as cache:
+    compile_one(cache)
+    print(counts(cache))
+ends.set()
+reader.join()
+print(changes, seen)
+"""
+    assert run_program(code, home) == ["0 1", "[] []"]
+    report = home / "report"  # `cukiln run` counts then
+    report.write_text("")
+    assert run_program(code, home, CUKILN_RUN_REPORT=str(report)) == ["0 0", "[] []"]
+    assert report.read_text().startswith("hit ")
+
+
 def test_a_program_compiles_without_a_store(home, headers):  # fault 245
     code = """
 import logging

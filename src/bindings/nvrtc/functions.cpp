@@ -46,6 +46,12 @@ int bytes_of(Part part, Handle program, char* out) {
 
 }  // namespace
 
+/// Opens the real NVRTC, as the first call of a function below does, and has programs reported to a
+/// file, unless CUKILN_RUN_REPORT names one. Without effect after such a call.
+CUKILN_EXPORTED void cukiln_nvrtc_open_with_report(const char* file) {
+  static_cast<void>(cukiln::nvrtc_binding::api_with_report(file));
+}
+
 // NOLINTBEGIN(readability-identifier-naming): NVRTC's names
 CUKILN_EXPORTED const char* nvrtcGetErrorString(int code) {
   const auto real = api().real.error_string;

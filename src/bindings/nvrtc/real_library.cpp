@@ -18,6 +18,7 @@ namespace cukiln::nvrtc_binding {
 namespace {
 
 std::atomic<void*> g_real = nullptr;
+std::atomic<const char*> g_report = nullptr;  // during api_with_report
 
 const char* file_name(const char* path) noexcept {
   const char* const slash = std::strrchr(path, '/');
@@ -135,8 +136,11 @@ const dropin::ProgramFunctions* open_programs(const dropin::RealNvrtc& real) {
   }
   dropin::OpenFunction open = nullptr;
   find(open, library, dropin::kOpenName);
-  return open != nullptr ? open(dropin::kInterface, &real, ::secure_getenv("CUKILN_RUN_REPORT"))
-                         : nullptr;
+  const char* report = ::secure_getenv("CUKILN_RUN_REPORT");
+  if (report == nullptr || *report == '\0') {
+    report = g_report;
+  }
+  return open != nullptr ? open(dropin::kInterface, &real, report) : nullptr;
 }
 
 }  // namespace
@@ -160,6 +164,13 @@ const Api& api() {
     return &made;
   }();
   return *found;
+}
+
+const Api& api_with_report(const char* file) {
+  g_report = file;
+  const Api& found = api();
+  g_report = nullptr;
+  return found;
 }
 
 }  // namespace cukiln::nvrtc_binding

@@ -36,5 +36,8 @@ struct Api {
 /// Finds both, once. The real NVRTC is: CUKILN_NVRTC_LIBRARY; the one that the host opened or is
 /// linked with; the one that the dynamic linker finds. Its functions are null if there is none.
 const Api& api();
+/// As api(). The first call of either opens both libraries: if it is this one, programs are
+/// reported to `file`, unless CUKILN_RUN_REPORT names one. Threads: one at a time.
+const Api& api_with_report(const char* file);
 
 }  // namespace cukiln::nvrtc_binding

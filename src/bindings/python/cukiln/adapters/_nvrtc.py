@@ -16,7 +16,6 @@ from typing import NamedTuple
 from .. import _errors, _library
 
 _logger = logging.getLogger("cukiln")
-_REPORT = "CUKILN_RUN_REPORT"
 _STRINGS = POINTER(c_char_p)
 
 
@@ -73,15 +72,13 @@ def _open() -> tuple[ctypes.CDLL, int]:
     for part in ("CUBIN", "LTOIR", "ProgramLog"):
         getattr(library, f"nvrtcGet{part}Size").argtypes = (c_void_p, POINTER(c_size_t))
         getattr(library, f"nvrtcGet{part}").argtypes = (c_void_p, c_char_p)
+    library.cukiln_nvrtc_open_with_report.argtypes = (c_char_p,)
+    library.cukiln_nvrtc_open_with_report.restype = None
     report, path = tempfile.mkstemp(prefix="cukiln-programs-")
-    given = os.environ.get(_REPORT)
-    os.environ[_REPORT] = given or path  # `cukiln run` has its own
     try:
-        library.nvrtcVersion(byref(c_int()), byref(c_int()))  # the first call opens it
+        library.cukiln_nvrtc_open_with_report(os.fsencode(path))
     finally:
         os.unlink(path)  # noqa: PTH108: both have it open
-        if given is None:
-            del os.environ[_REPORT]
     return library, report
 
 
