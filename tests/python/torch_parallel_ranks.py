@@ -2,9 +2,13 @@
 """What the ranks of a tensor or sequence parallel MLP compute, and the same in one process: for
 torch_parallel_test.py, and on two GPUs for tests/gpu/torch/parallel_test.py."""
 
+import copy
+import warnings
+
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.distributed.fsdp import fully_shard
 
 from cukiln.torch import NVFP4TrainableLinear, use_loader
 from torch_support import matrix, ops, workspace
@@ -77,6 +81,44 @@ def run_rank(rank, folder, backend, device, compiler):
         else:
             raise AssertionError(f"not refused: {what}")
     dist.destroy_process_group()
+
+
+def run_sharded_rank(rank, folder):
+    """FSDP2 over two ranks computes as one process does, and has nothing to warn of."""
+    warnings.simplefilter("error")
+    dist.init_process_group(
+        "gloo", init_method=f"file://{folder}/group", rank=rank, world_size=RANKS
+    )
+    linears = [nn.Linear(FEATURES, WIDTH), nn.Linear(WIDTH, FEATURES)]
+    with torch.no_grad():
+        for linear, weight, bias in zip(linears, (UP, DOWN), (UP_BIAS, DOWN_BIAS), strict=True):
+            linear.weight.copy_(weight)
+            linear.bias.copy_(bias)
+    alone, sharded = (
+        nn.Sequential(*(NVFP4TrainableLinear.from_linear(copy.deepcopy(one)) for one in linears))
+        for _ in range(2)
+    )
+    for layer in (*sharded, sharded):
+        fully_shard(layer)
+    assert sharded[0].weight.to_local().shape == (WIDTH // RANKS, FEATURES)
+    for x, dy in ((X, DY), (X.view(2, 3, FEATURES), DY.view(2, 3, FEATURES))):
+        results = []
+        for model in (alone, sharded):
+            x = x.detach().requires_grad_()
+            model.zero_grad()
+            y = model(x)
+            y += 0  # keeps the hooks, as y is no view
+            y.backward(dy)
+            gradients = [each.grad for each in model.parameters()]
+            full = [each.full_tensor() if model is sharded else each for each in gradients]
+            results.append([y.detach(), x.grad, *full])
+        for expected, given in zip(*results, strict=True):
+            assert torch.equal(expected, given)
+    dist.destroy_process_group()
+
+
+def run_sharded(folder):
+    torch.multiprocessing.spawn(run_sharded_rank, (str(folder),), nprocs=RANKS)
 
 
 def run_ranks(folder, backend="gloo", device="cpu", compiler="aot_eager"):

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""NVFP4TrainableLinear over two ranks, tensor and sequence parallel, by gloo on the CPU."""
+"""NVFP4TrainableLinear over two ranks, tensor and sequence parallel and by FSDP2, with gloo on the
+CPU."""
 
 import pytest
 
@@ -22,3 +23,7 @@ def test_tensor_parallel_ranks_compute_parts_of_the_whole(ranks, expected):
 
 def test_sequence_parallel_ranks_compute_parts_of_the_whole(ranks, expected):
     parallel.check_sequence_parallel(ranks[True], expected)
+
+
+def test_ranks_with_parts_of_the_parameters_compute_as_one_process(tmp_path):
+    parallel.run_sharded(tmp_path)

@@ -161,7 +161,8 @@ class NVFP4TrainableLinear(nn.Module):
             y = torch.ops.nvfp4.linear_fwd(rows, self.weight.to(torch.bfloat16), *workspace, bias)[
                 0
             ]
-        y = y.reshape(*x.shape[:-1], self.out_features)
+        if x.dim() != 2:  # not as a view, of which FSDP2 warns: an in-place op drops its hooks
+            y = torch.ops.aten._unsafe_view.default(y, [*x.shape[:-1], self.out_features])
         if self.parallel_mode == "row":
             y = self._exchange(y, "reduce_scatter", "all_gather", "all_reduce", None)
             if row_bias is not None:
