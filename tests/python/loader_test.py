@@ -146,6 +146,8 @@ def test_devices_without_a_driver_are_an_error(home, cuda):
     with cukiln.Loader(cuda_library="/nowhere/libcuda.so.1") as loader:
         with pytest.raises(cukiln.DriverError, match="no CUDA driver"):
             loader.devices()
+        with pytest.raises(cukiln.DriverError, match=r"preload_all\(targets=\[…\], load=False\)"):
+            cukiln.preload_all(loader=loader)
     cuda.fail("cuInit", 100)
     with cukiln.Loader() as loader:
         with pytest.raises(cukiln.DriverError, match="no GPU is visible"):
@@ -455,8 +457,14 @@ def test_an_exception_in_progress_is_raised_after_the_work(loader):
 def test_shipped_modules_are_preloaded_by_name(loader):
     report = loader.preload(modules=["amax_gsa"], targets=["sm_90a"], load=False)
     assert [one.name for one in report.modules] == ["amax_gsa"]
-    with pytest.raises(cukiln.NotFoundError, match="no_such"):
-        loader.preload(modules=["no_such"], load=False)
+    listed = r'the manifest has no module "amax"; it has (.*, )?"amax_gsa", '
+    with pytest.raises(cukiln.NotFoundError, match=listed):
+        loader.preload(modules=["amax"], load=False)
+    with pytest.raises(cukiln.NotFoundError, match='has no module "a"; it has none'):
+        loader.preload([], modules=["a"], load=False)
+    many = [module(name=f"m{index}") for index in range(51)]
+    with pytest.raises(cukiln.NotFoundError, match='it has "m0", .* "m49", and more$'):
+        loader.preload(many, modules=["a"], load=False)
 
 
 def run(script, **environment):

@@ -127,6 +127,17 @@ def test_a_sealed_loader_gives_what_is_loaded_and_no_more(source, cuda):
 def test_errors_are_those_of_the_compile(source, cuda, tmp_path):
     with pytest.raises(cukiln.NotFoundError, match=r"none\.cu"):
         cukiln.get_cuda_module("own", [tmp_path / "none.cu"])
+    for arguments, said in (
+        ((None, [source]), "^name is None; a str is expected"),
+        (("own", [3]), r"^sources has 3 \(int\); a str or a path is expected"),
+    ):
+        with pytest.raises(TypeError, match=said):
+            cukiln.get_cuda_module(*arguments)
+    with pytest.raises(TypeError, match="^extra_include_paths has 3"):
+        cukiln.get_cuda_module("own", [source], extra_include_paths=[3])
+    for field in ("sources", "include", "objects"):
+        with pytest.raises(TypeError, match=f"^{field} has 3"):
+            cukiln.ModuleSpec(**{"sources": "a.cu", field: [3]}).to_c()
     source.write_text("#include <torch/extension.h>\n")
     with pytest.raises(cukiln.CompileError) as raised:
         cukiln.get_cuda_module("own", [source])

@@ -284,7 +284,7 @@ X = matrix(4, 64)
         (lambda r, m: ops.quantize_nvfp4_from_buffer(X, torch.ones(3)), r"shape \[2\] is expected"),
         (
             lambda r, m: ops.quantize_nvfp4_from_buffer(X, torch.ones(2).double()),
-            "float32 is expected",
+            r"gsa is \[2\] float64 on cpu; float32 is expected",
         ),
         (
             lambda r, m: ops.deinterleave_quantize_from_buffer(matrix(2, 48), torch.ones(2)),

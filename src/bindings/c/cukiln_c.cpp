@@ -57,6 +57,19 @@ Result<void> create(const cukiln_options* given, cukiln_loader*& out) {
   return {};
 }
 
+Error no_module(const Manifest& manifest, const std::string& name) {
+  constexpr std::size_t kMaxNames = 50;
+  std::string message = "the manifest has no module \"" + name + "\"; it has";
+  std::size_t count = 0;
+  for (const ModuleSpec& module : manifest.modules()) {
+    if (++count <= kMaxNames) {
+      message += (count == 1 ? " \"" : ", \"") + module.name + "\"";
+    }
+  }
+  message += count == 0 ? " none" : count > kMaxNames ? ", and more" : "";
+  return Error(ErrorCode::not_found, std::move(message));
+}
+
 /// The modules of these names, in the manifest's order; a name may have several.
 Result<Manifest> select_modules(const Manifest& manifest, const std::vector<std::string>& names) {
   Manifest chosen;
@@ -68,7 +81,7 @@ Result<Manifest> select_modules(const Manifest& manifest, const std::vector<std:
   for (const std::string& name : names) {
     const auto& all = chosen.modules();
     if (std::none_of(all.begin(), all.end(), [&](const ModuleSpec& m) { return m.name == name; })) {
-      return Error(ErrorCode::not_found, "the manifest has no module \"" + name + "\"");
+      return no_module(manifest, name);
     }
   }
   return chosen;

@@ -95,6 +95,11 @@ Result<Shim> open_shim() {
   library.read(shim.uint8, "aoti_torch_dtype_uint8");
   library.read(shim.int32, "aoti_torch_dtype_int32");
   library.read(shim.int64, "aoti_torch_dtype_int64");
+  library.read(shim.float64, "aoti_torch_dtype_float64");
+  library.read(shim.float8_e4m3fn, "aoti_torch_dtype_float8_e4m3fn");
+  library.read(shim.int8, "aoti_torch_dtype_int8");
+  library.read(shim.int16, "aoti_torch_dtype_int16");
+  library.read(shim.boolean, "aoti_torch_dtype_bool");
   library.read(shim.cpu, "aoti_torch_device_type_cpu");
   library.read(shim.cuda, "aoti_torch_device_type_cuda");
   CUKILN_CHECK(library.complete());

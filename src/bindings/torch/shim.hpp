@@ -61,6 +61,7 @@ struct Shim {
   // NOLINTEND(readability-identifier-naming)
   // The numbers of data types and devices.
   std::int32_t bfloat16, float16, float32, uint8, int32, int64, cpu, cuda;
+  std::int32_t float64, float8_e4m3fn, int8, int16, boolean;  ///< which no op takes
 };
 
 /// Errors: not_found (no libtorch is loaded); incompatible (a function is missing).

@@ -2,7 +2,6 @@
 #include "bindings/torch/tensor.hpp"
 
 #include <algorithm>
-#include <array>
 
 #include <fmt/ranges.h>
 
@@ -100,13 +99,14 @@ std::string Tensor::shape() const {
 }
 
 std::string Tensor::describe() const {
-  const std::array<std::pair<std::int32_t, const char*>, 6> names = {{{shim_->bfloat16, "bfloat16"},
-                                                                      {shim_->float16, "float16"},
-                                                                      {shim_->float32, "float32"},
-                                                                      {shim_->uint8, "uint8"},
-                                                                      {shim_->int32, "int32"},
-                                                                      {shim_->int64, "int64"}}};
-  const char* type = "another dtype";
+  const std::pair<std::int32_t, const char*> names[] = {
+      {shim_->bfloat16, "bfloat16"}, {shim_->float16, "float16"},
+      {shim_->float32, "float32"},   {shim_->float64, "float64"},
+      {shim_->uint8, "uint8"},       {shim_->int8, "int8"},
+      {shim_->int16, "int16"},       {shim_->int32, "int32"},
+      {shim_->int64, "int64"},       {shim_->float8_e4m3fn, "float8_e4m3fn"},
+      {shim_->boolean, "bool"}};
+  const char* type = "of another dtype";
   for (const auto& [number, name] : names) {
     type = number == dtype() ? name : type;
   }

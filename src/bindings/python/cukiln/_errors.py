@@ -93,7 +93,19 @@ BY_CODE: tuple[type[Error], ...] = (
 )
 
 
+# What the library's messages name, and what it is in Python.
+_IN_PYTHON = (
+    ("SealPolicy::warn", "seal(warn=True)"),
+    (
+        "can be compiled but not loaded",
+        "can be compiled but not loaded: preload_all(targets=[…], load=False), and so Loader.preload",
+    ),
+)
+
+
 def of(code: int, message: str, log: str) -> Error:
     """The exception of a cukiln_code."""
     kind = BY_CODE[code - 1] if 0 < code <= len(BY_CODE) else InternalError
-    return kind(message.replace("SealPolicy::warn", "seal(warn=True)"), log=log)
+    for said, here in _IN_PYTHON:
+        message = message.replace(said, here)
+    return kind(message, log=log)

@@ -16,7 +16,7 @@ from typing import Any
 from . import _errors, _library
 from ._kernel import Kernel
 from ._loader import Loader, default_loader
-from ._spec import ModuleReport, ModuleSpec, PreloadReport, several
+from ._spec import ModuleReport, ModuleSpec, PreloadReport, path_of, several
 
 
 class CudaModule:
@@ -80,7 +80,7 @@ class _ShippedKernel:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._kernel, name)
 
-    def __getitem__(self, config: tuple) -> Any:
+    def __getitem__(self, config: tuple[Any, ...]) -> Any:
         return self._kernel[config]
 
     def __repr__(self) -> str:
@@ -146,11 +146,11 @@ _Path = str | os.PathLike[str]
 _HOST_CODE = (".c", ".cc", ".cpp", ".cxx")
 
 
-def _paths(given: Sequence[_Path] | _Path | None) -> tuple[str, ...]:
+def _paths(what: str, given: Sequence[_Path] | _Path | None) -> tuple[str, ...]:
     if given is None:
         return ()
     several = (given,) if isinstance(given, (str, os.PathLike)) else given
-    return tuple(os.fspath(path) for path in several)
+    return tuple(path_of(what, path) for path in several)
 
 
 def _is_shipped(source: str) -> bool:
@@ -291,8 +291,10 @@ def get_cuda_module(
             "is_python_module=False and is_standalone=True ask for a library on disk; there is "
             "none: kernels are cubins in the store"
         )
+    if not isinstance(name, str):
+        raise TypeError(f"name is {name!r}; a str is expected, the module's")
     owner = loader if loader is not None else default_loader()
-    paths = _paths(sources)
+    paths = _paths("sources", sources)
     if sources is not None and not paths:
         raise _errors.InvalidArgumentError(
             f"module {name} has no sources; .cu files are expected, or None for a module that "
@@ -302,7 +304,7 @@ def get_cuda_module(
         name,
         paths,
         several("extra_cuda_cflags", extra_cuda_cflags or ()),
-        _paths(extra_include_paths),
+        _paths("extra_include_paths", extra_include_paths),
         several("names", names),
         several("targets", targets),
     )

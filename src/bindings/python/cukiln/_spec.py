@@ -53,7 +53,7 @@ class ModuleSpec:
         sources = (given,) if isinstance(given, (str, os.PathLike, Source)) else tuple(given)
         headers = tuple(Source(path, text) for path, text in self.headers.items())
         named_headers = tuple(Source(name, text) for name, text in self.named_headers.items())
-        include = tuple(os.fspath(folder) for folder in several("include", self.include))
+        include = tuple(path_of("include", folder) for folder in several("include", self.include))
         flags = (*map(_macro, self.define.items()), *several("flags", self.flags))
         names = several("names", self.names)
         targets = several("targets", self.targets)
@@ -61,7 +61,7 @@ class ModuleSpec:
             raise _errors.InvalidArgumentError(
                 f"link is {self.link!r}; expected one of {', '.join(_LINK_MODES)}"
             )
-        objects = tuple(os.fspath(path) for path in several("objects", self.objects))
+        objects = tuple(path_of("objects", path) for path in several("objects", self.objects))
         return _library.Module(
             name=_library.encoded(self.name) or None,
             sources=_sources(sources),
@@ -86,6 +86,14 @@ class ModuleSpec:
         )
 
 
+def path_of(what: str, given: Any) -> str:
+    try:
+        return os.fsdecode(given)
+    except TypeError:
+        kind = type(given).__name__
+        raise TypeError(f"{what} has {given!r} ({kind}); a str or a path is expected") from None
+
+
 def several(what: str, given: Iterable[Any]) -> tuple[Any, ...]:
     if isinstance(given, (str, bytes, os.PathLike)):  # a str would be taken letter by letter
         raise _errors.InvalidArgumentError(f"{what} is {given!r}; expected a list of them")
@@ -97,14 +105,14 @@ def _macro(item: tuple[str, object]) -> str:
     return f"-D{name}" if value is None or value is True else f"-D{name}={value}"
 
 
-def _sources(given: tuple[Path | Source, ...]):
+def _sources(given: tuple[Path | Source, ...]) -> Any:
     array = (_library.Source * len(given))()
     for entry, source in zip(array, given, strict=True):
         if isinstance(source, Source):
             text = source.text.encode() if isinstance(source.text, str) else bytes(source.text)
             entry.path, entry.text, entry.text_bytes = _library.encoded(source.name), text, len(text)
         else:
-            entry.path = _library.encoded(source)
+            entry.path = _library.encoded(path_of("sources", source))
     return array if given else None
 
 
