@@ -67,6 +67,20 @@ def test_the_stubs_say_what_the_code_does(tmp_path):
     assert checked.returncode == 0, checked.stdout + checked.stderr
 
 
+def test_the_package_is_strictly_typed(tmp_path):
+    (tmp_path / "untyped.py").write_text("def f(x): return x\n")
+    options = ["--config-file", "pyproject.toml", "--cache-dir", tmp_path / "cache"]
+    for checked, errors in ((["-p", "cukiln"], 0), ([tmp_path / "untyped.py"], 1)):
+        done = subprocess.run(
+            [sys.executable, "-m", "mypy", *options, *checked],
+            capture_output=True,
+            text=True,
+            check=False,
+            cwd=REPOSITORY,
+        )
+        assert done.returncode == errors, done.stdout + done.stderr
+
+
 def test_programs_are_checked_against_an_installed_package(tmp_path):
     """py.typed tells, in site-packages. PyTorch's own types are left out: they take minutes."""
     site = tmp_path / "site-packages"

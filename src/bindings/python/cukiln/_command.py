@@ -4,7 +4,7 @@
 import os
 import sys
 
-from . import _library
+from . import _errors, _library
 
 
 def main() -> int:
@@ -13,7 +13,7 @@ def main() -> int:
     try:
         program = str(_library.find("cukiln"))
         os.execv(program, [program, *sys.argv[1:]])
-    except (_library._errors.NotFoundError, OSError) as error:
+    except (_errors.NotFoundError, OSError) as error:
         print(f"cukiln: {error}", file=sys.stderr)
         return 3  # the environment lacks something
 

@@ -109,7 +109,7 @@ class Kernel:
             f"{self.name} is launched with a grid and a block: {self.name}[grid, block](…)"
         )
 
-    def __getitem__(self, config: tuple) -> Launch:
+    def __getitem__(self, config: tuple[Any, ...]) -> Launch:
         """`kernel[grid, block]`, `kernel[grid, block, stream, shared_bytes]`."""
         if not isinstance(config, tuple) or not 2 <= len(config) <= 4:
             raise _errors.InvalidArgumentError(

@@ -37,12 +37,14 @@ _LEVELS = (logging.ERROR, logging.WARNING, logging.INFO, logging.DEBUG)
 _creation = threading.local()  # `warnings`: of the loader that this thread creates
 
 
-@_library.LOG_FUNCTION
-def _log(_user: int | None, level: int, message: bytes) -> None:
+def _write_log(_user: int | None, level: int, message: bytes) -> None:
     text = _library.text(message)
     _logger.log(_LEVELS[level], "%s", text)
     if _LEVELS[level] >= logging.WARNING:
         getattr(_creation, "warnings", []).append(text)
+
+
+_log = _library.LOG_FUNCTION(_write_log)
 
 
 def _is_heard() -> bool:
@@ -60,7 +62,7 @@ def _event_function(events: Callable[[Event], object] | None) -> Any:
     if events is None:
         return _library.EVENT_FUNCTION()
 
-    def call(_user: int | None, event) -> None:
+    def call(_user: int | None, event: Any) -> None:
         try:
             events(Event.from_c(event.contents))
         except Exception as error:  # it cannot pass through C
@@ -264,7 +266,7 @@ class Loader:
         reports: dict[int, ModuleReport] = {}  # by their place, which is not the order they end in
         raised: list[BaseException] = []
 
-        def report_one(_user: int | None, done: int, total: int, last) -> None:
+        def report_one(_user: int | None, done: int, total: int, last: Any) -> None:
             try:
                 report = ModuleReport.from_c(last.contents)
                 reports[last.contents.index] = report
@@ -472,7 +474,7 @@ class Loader:
         )
         return self._explanation(code, out)
 
-    def _explanation(self, code: int, out) -> Explanation:
+    def _explanation(self, code: int, out: Any) -> Explanation:
         _library.check(code)
         try:
             return Explanation.from_c(out.contents)

@@ -243,8 +243,10 @@ def _halved() -> Tensor:
     """Codes of the 16 codes' numbers halved 0, 1, …, 5 times, to nearest, ties to even."""
     rows = []
     for times in range(6):
+        numbers = [number * 2**times for number in _E2M1]
         nearest = [
-            min(range(8), key=lambda i, x=x: (abs(_E2M1[i] * 2**times - x), i % 2)) for x in _E2M1
+            min((abs(number - x), code % 2, code) for code, number in enumerate(numbers))[2]
+            for x in _E2M1
         ]
         rows.append([*nearest, *(8 | code for code in nearest)])
     return torch.tensor(rows, dtype=torch.uint8)

@@ -68,6 +68,16 @@ class NVFP4MoE(Layer):
     optional = ("w13_input_scale", "w2_input_scale")
     copied: tuple[str, ...] = ("expert_map",)
 
+    w13_weight: Tensor
+    w13_weight_scale: Tensor
+    w13_weight_scale_2: Tensor
+    w13_input_scale: Tensor
+    w2_weight: Tensor
+    w2_weight_scale: Tensor
+    w2_weight_scale_2: Tensor
+    w2_input_scale: Tensor
+    expert_map: Tensor | None
+
     def __init__(
         self,
         experts: int,
@@ -218,20 +228,21 @@ class NVFP4MoE(Layer):
     def from_stacked(cls, tensors: Mapping[str, Tensor | None], **settings: Any) -> NVFP4MoE:
         """Of all experts' tensors under this layer's own names, as inference engines hold them.
         Scales may be one for each expert and projection; if they differ, as in from_checkpoint."""
-        weight = tensors["w13_weight"]
+        given = {name: tensor for name, tensor in tensors.items() if tensor is not None}
+        weight = given["w13_weight"]
         experts, width2, half = weight.shape
         layer = cls._sized(experts, 2 * half, width2 // 2, **settings)
         ratios: list[float] = []
         for part in ("w13", "w2"):
             for kind in ("weight", "weight_scale"):
-                setattr(layer, f"{part}_{kind}", tensors[f"{part}_{kind}"].detach())
-            decode = tensors[f"{part}_weight_scale_2"].reshape(experts, -1)
+                setattr(layer, f"{part}_{kind}", given[f"{part}_{kind}"].detach())
+            decode = given[f"{part}_weight_scale_2"].reshape(experts, -1)
             if part == "w13" and decode.shape[1] == 2:
                 decode, ratios = layer._one_decode_each(decode)
             else:
                 decode = torch.stack([one_scale(each) for each in decode])
             setattr(layer, f"{part}_weight_scale_2", decode.to(weight.device))
-            input_scale = largest(tensors.get(f"{part}_input_scale")).to(weight.device)
+            input_scale = largest(given.get(f"{part}_input_scale")).to(weight.device)
             setattr(layer, f"{part}_input_scale", input_scale)
         layer._fold(ratios)
         layer.process_weights_after_loading()
@@ -517,7 +528,7 @@ class NVFP4SharedExpert(NVFP4MoE):
         """As NVFP4MoE's; the layer is one node then."""
         return super().calibrate(x, torch.zeros(*x.shape[:-1], 1, dtype=torch.int32, device=x.device))
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x: Tensor) -> Tensor:  # type: ignore[override]  # routing has no part in it
         self.require_ready()
         if self._dynamic:
             return like(self._run_dynamically(as_rows(x, self.hidden_size)), x)

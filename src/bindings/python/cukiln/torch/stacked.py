@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -51,7 +51,7 @@ class NVFP4Experts(NVFP4MoE):
         weights = [getattr(module, name).detach() for name in _PROJECTIONS]
         if module.is_transposed:
             weights = [weight.transpose(1, 2) for weight in weights]
-        settings = {**_activation(module), **settings}
+        settings = {**cast(dict[str, Any], _activation(module)), **settings}
         empty = weights[0].is_meta
         layer = cls.from_bf16(*weights, bias=module.has_bias and empty, **settings)
         if module.has_bias and not empty:
@@ -84,9 +84,12 @@ class NVFP4Experts(NVFP4MoE):
                     for index, expert in enumerate(zip(blocks, scales, strict=True))
                 ]
             )
-        rows, half = parts[0][0][0].shape
+        up_parts, down_parts = parts
+        rows, half = up_parts[0][0].shape
         biases = [tensors.get(f"{prefix}{name}_bias") for name in _PROJECTIONS]
-        layer = cls._from_parts(*parts, 2 * half, rows // 2, None, None, {**GPT_OSS, **settings})
+        layer = cls._from_parts(
+            up_parts, down_parts, 2 * half, rows // 2, None, None, {**GPT_OSS, **settings}
+        )
         if any(bias is not None for bias in biases):
             layer._set_biases(*biases)
         layer.process_weights_after_loading()
@@ -113,10 +116,7 @@ class NVFP4Experts(NVFP4MoE):
         names: tuple[str, str, str],
         ratios: list[float],
     ) -> None:
-        gate, upward, down = (
-            [tensors.get(f"{prefix}{name}.bias") for prefix in prefixes] for name in names
-        )
-        given = [bias is not None for bias in (*gate, *upward, *down)]
+        given = [f"{prefix}{name}.bias" in tensors for prefix in prefixes for name in names]
         if not any(given):
             return
         if not all(given):
@@ -124,6 +124,9 @@ class NVFP4Experts(NVFP4MoE):
                 f"{given.count(True)} of {len(given)} biases of experts are in the checkpoint; all "
                 "are expected, or none"
             )
+        gate, upward, down = (
+            [tensors[f"{prefix}{name}.bias"] for prefix in prefixes] for name in names
+        )
         both = [
             torch.cat([one, other.float() / ratio])
             for one, other, ratio in zip(gate, upward, ratios, strict=True)
@@ -143,7 +146,9 @@ class NVFP4Experts(NVFP4MoE):
     def make_runner(self) -> Any:
         return super().make_runner() if self.w13_bias is None else _BiasedRunner(self)
 
-    def forward(self, x: Tensor, topk_ids: Tensor, topk_weights: Tensor) -> Tensor:
+    def forward(  # type: ignore[override]  # in the order of transformers
+        self, x: Tensor, topk_ids: Tensor, topk_weights: Tensor
+    ) -> Tensor:
         return super().forward(x, topk_weights, topk_ids)
 
 
@@ -268,7 +273,7 @@ def _activation(module: nn.Module) -> dict[str, Any] | None:
         return None
     for alpha in {1.0, float(getattr(module, "alpha", 1.0))}:
         for beta in (0.0, 1.0):
-            settings = {"limit": limit, "alpha": alpha, "beta": beta}
+            settings: dict[str, Any] = {"limit": limit, "alpha": alpha, "beta": beta}
             settings["interleaved"] = not module.is_concatenated
             expected = _swiglu(gate_up, **settings)
             if given.shape == expected.shape and torch.allclose(given, expected, 1e-4, 1e-4):

@@ -217,8 +217,8 @@ def _empty_layer(
                     "than NVFP4"
                 )
             return None
-        unknown = set(AsModelOpt(dict.fromkeys(tensors))) - _KINDS - _SKIPPED  # type: ignore
-        refuse_smoothing({f"{path}.{name}": None for name in unknown}, path)  # type: ignore
+        unknown = set(AsModelOpt(dict.fromkeys(tensors))) - _KINDS - _SKIPPED
+        refuse_smoothing({f"{path}.{name}": None for name in unknown}, path)
         if unknown:
             raise ValueError(
                 f"{path} has {', '.join(sorted(unknown))}, which NVFP4 layers have not"
@@ -252,7 +252,7 @@ def _fill(layer: NVFP4Linear | NVFP4Experts, tensors: Mapping[str, Tensor]) -> N
 
 def _experts(layer: NVFP4Experts, tensors: Mapping[str, Tensor]) -> NVFP4MoE:
     """The experts of another tool's checkpoint, with rows in the layer's order."""
-    settings = {"limit": layer.limit, "alpha": layer.alpha, "beta": layer.beta}
+    settings: dict[str, Any] = {"limit": layer.limit, "alpha": layer.alpha, "beta": layer.beta}
     if any(name.endswith("_blocks") for name in tensors):
         return NVFP4Experts.from_mxfp4(tensors, interleaved=layer.interleaved, **settings)
     names = next((n for n in _NAMES if f"0.{n[0]}.weight" in AsModelOpt(tensors)), None)

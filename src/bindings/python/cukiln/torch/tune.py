@@ -153,11 +153,11 @@ class Operands:
         copies = max(2, min(64, -(-4 * cache // (n * k * 9 // 16))))
         self._weights = [self._matrix(n, k) for _ in range(copies)]
         self._gsa = torch.ones(2, device="cuda")
-        self._tokens: tuple[int, tuple[torch.Tensor, ...]] | None = None
+        self._tokens: tuple[int, tuple[torch.Tensor, ...]] = (0, ())
 
     def time(self, m: int, tactic: int, best: float) -> float:
         """Microseconds; of one sample if that is much more than `best`."""
-        if self._tokens is None or self._tokens[0] != m:
+        if self._tokens[0] != m:
             workspace = self._gemm.workspace_bytes(m, self._n, self._k)
             output = torch.empty(m, self._n, device="cuda", dtype=torch.bfloat16)
             space = torch.zeros(max(16, workspace), device="cuda", dtype=torch.uint8)
