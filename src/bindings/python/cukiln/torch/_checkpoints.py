@@ -30,7 +30,7 @@ _COMPRESSED = {
 # Of E4M3's powers of two: 2^-9, its smallest number, to 2^8.
 _LEAST, _MOST = -9, 8
 _E2M1 = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
-# Ratios of two scales of one matrix. Up to the first, what lies between the products of experts
+# Ratios of two scales of one matrix. Up to the first, what lies between the GEMMs of experts
 # with it and without is far from the ends of E4M3's range under one scale; up to the second, so
 # are block scales that are made smaller.
 _FOLDED, _REQUANTIZED = 16.0, 64.0
@@ -102,13 +102,13 @@ def one_decode(
     scales: Tensor,
     decodes: Tensor,
     parts: tuple[slice, slice],
-    product: bool,
+    linear_in_up: bool,
 ) -> tuple[Tensor, Tensor, Tensor, float]:
     """Gate and up, two sets of rows of one matrix, under one decode scale; and by what the results
-    of the product with down are then too small.
+    of the GEMM with down are then too small.
 
     Exact if the scales are equal; if their ratio is a power of two that the block scales can take;
-    and if what follows is silu(gate) · up (`product`), since up's ratio can then go to down. If
+    and if what follows is silu(gate) · up (`linear_in_up`), since up's ratio can then go to down. If
     not, the part with the smaller scale is quantised again, with a warning.
     """
     decodes = decodes.detach().double().reshape(-1).cpu()
@@ -126,7 +126,7 @@ def one_decode(
     if exact is not None:
         return codes, *exact, 1.0
     ratio = (decodes[1] / decodes[0]).item()
-    if product and 1 / _FOLDED <= ratio <= _FOLDED:
+    if linear_in_up and 1 / _FOLDED <= ratio <= _FOLDED:
         return codes, scales, decodes[0].float(), ratio
     if not 1 / _REQUANTIZED <= ratio <= _REQUANTIZED:
         raise ValueError(

@@ -180,7 +180,7 @@ class MoeRunner(Runner):
 
     up_codes uint8 [experts, 2 · width, hidden / 2], down_codes uint8 [experts, hidden, width / 2];
     scales uint8 [experts, …] as the quantisers lay out each expert's; decode float32 [experts], the
-    decode scale of each. activation_gsa float32 [2] scales what lies between the products;
+    decode scale of each. activation_gsa float32 [2] scales what lies between the GEMMs;
     hidden_gsa float32 [2] every input, and without it each input's own amax does. Without
     activation_gsa (W4A16) neither is quantised: both stay in bf16. expert_map int32
     maps ids to local experts, -1 to none. SwiGLU: gate = min(gate, limit), up clamped to ±limit,
@@ -268,7 +268,7 @@ _ops.define(
 def register_runner(runner: Any) -> int:
     """A `runner_id` for any object that has `_run_impl`: another library's kernels behind the ops.
 
-    `nvfp4.linear_gemm(x, id, out_features)` then gives what `runner._run_impl(x)` returns, and
+    `nvfp4.linear_gemm(x, id, out_features)` then returns what `runner._run_impl(x)` returns, and
     `nvfp4.moe_gemm(hidden_states, topk_weights, topk_ids, id, hidden_size)` what
     `runner._run_impl(hidden_states, topk_weights, topk_ids)` does: a new bfloat16 tensor
     [rows of the input, out_features or hidden_size] on the input's device. Compiled graphs call it
@@ -300,7 +300,7 @@ def get_runner(runner_id: int) -> Any:
 def unregister_runner(runner_id: int) -> None:
     """Ends what register_runner began. The number is not used again."""
     if runner_id not in _registered:
-        raise LookupError(f"register_runner gave no number {runner_id}, or it was unregistered")
+        raise LookupError(f"register_runner returned no number {runner_id}, or it was unregistered")
     _native.call("runner_destroy", runner_id)
     del _registered[runner_id]
 

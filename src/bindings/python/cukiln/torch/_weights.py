@@ -17,7 +17,7 @@ from torch.nn.functional import pad
 from ._runners import use_loader
 
 BLOCK = 16  # columns that share a scale
-K_MULTIPLE = 32  # columns of a product's operands
+K_MULTIPLE = 32  # columns of a GEMM's operands
 N_MULTIPLE = 8  # columns of its result
 
 

@@ -32,7 +32,7 @@ def _projection(expert: nn.Module, index: int, name: str) -> nn.Linear:
     return linear
 
 
-def _is_product(settings: Mapping[str, Any]) -> bool:
+def _is_linear_in_up(settings: Mapping[str, Any]) -> bool:
     """Whether SwiGLU with these settings is linear in up."""
     return settings.get("limit", math.inf) == math.inf and settings.get("beta", 0.0) == 0
 
@@ -57,7 +57,7 @@ class NVFP4MoE(Layer):
     SwiGLU: gate = min(gate, limit), up = clamp(up, ±limit), then
     gate · sigmoid(alpha · gate) · (up + beta). Empty until weights are loaded: `w13_…` is gate
     above up, or in pairs of rows if `interleaved`, `w2_…` is down, each of all experts; the rest as
-    in `NVFP4Linear`, `activations` too: in bf16 what lies between the products is not quantised
+    in `NVFP4Linear`, `activations` too: in bf16 what lies between the GEMMs is not quantised
     either. Else it has a fixed scale, `w2_input_scale`. Where a checkpoint lacks it, it is that of
     the largest value that the limit allows; without a limit, decode 1, which holds values of 0.1 to
     2688, with a warning: `calibrate` finds a better one.
@@ -128,7 +128,7 @@ class NVFP4MoE(Layer):
         **settings: Any,
     ) -> NVFP4MoE:
         """Quantises experts that have nn.Linear under `names`: gate, up, down. `input_scale` and
-        `activation_scale`: decode, of the inputs of the two products."""
+        `activation_scale`: decode, of the inputs of the two GEMMs."""
         up_parts, down_parts = [], []
         hidden = width = 0
         for index, expert in enumerate(experts):
@@ -166,7 +166,7 @@ class NVFP4MoE(Layer):
         scales if it is a power of two, or else into down's scale; with a limit or a beta it cannot,
         and the one with the smaller scale is quantised again, with a warning."""
         tensors = AsModelOpt(tensors)
-        product = _is_product(settings)
+        linear_in_up = _is_linear_in_up(settings)
         kinds = ("weight", "weight_scale", "weight_scale_2", "input_scale")
 
         def tensor(prefix: str, name: str, kind: str) -> Tensor | None:
@@ -190,7 +190,7 @@ class NVFP4MoE(Layer):
             if len(given) == 1:
                 return codes, scales, one_scale(decode)
             halves = slice(0, rows), slice(rows, None)
-            *parts, ratio = one_decode(prefix + given[0], codes, scales, decode, halves, product)
+            *parts, ratio = one_decode(prefix + given[0], codes, scales, decode, halves, linear_in_up)
             ratios.append(ratio)
             return (*parts[:2], parts[2].to(codes.device))
 
@@ -250,12 +250,12 @@ class NVFP4MoE(Layer):
 
     def _one_decode_each(self, decodes: Tensor) -> tuple[Tensor, list[float]]:
         """Gate and up of each expert under one scale."""
-        width, product = self.width, _is_product(vars(self))
+        width, linear_in_up = self.width, _is_linear_in_up(vars(self))
         rows = slice(0, width), slice(width, None)
         if self.interleaved:
             rows = slice(0, None, 2), slice(1, None, 2)
         done = [
-            one_decode(f"w13 of expert {index}", *parts, rows, product)
+            one_decode(f"w13 of expert {index}", *parts, rows, linear_in_up)
             for index, parts in enumerate(
                 zip(self.w13_weight, self.w13_weight_scale, decodes, strict=True)
             )
@@ -265,7 +265,7 @@ class NVFP4MoE(Layer):
         return torch.stack(decode), list(ratios)
 
     def _fold(self, ratios: list[float]) -> None:
-        """What one_decode left of up's scales, into down's. The values between the products are
+        """What one_decode left of up's scales, into down's. The values between the GEMMs are
         that much smaller then, or larger."""
         if all(ratio == 1 for ratio in ratios):
             return
@@ -365,7 +365,7 @@ class NVFP4MoE(Layer):
         if math.isinf(self.limit):
             warnings.warn(
                 f"{type(self).__name__} has no w2_input_scale and no limit: what lies between its "
-                "products is rounded as if it were 0.1 to 2688, and is 0 below 0.006. Call "
+                "GEMMs is rounded as if it were 0.1 to 2688, and is 0 below 0.006. Call "
                 "calibrate() with tokens, pass activation_scale, the largest value / 2688, or "
                 'activations="bf16"',
                 stacklevel=2,
@@ -411,7 +411,7 @@ class NVFP4MoE(Layer):
             )
         topk = topk_ids.shape[-1]
         rows = as_rows(x, self.hidden_size)
-        if topk_ids.dtype == torch.int64:  # what does not fit must not become somebody's id
+        if topk_ids.dtype == torch.int64:  # what does not fit must not become an expert's id
             topk_ids = topk_ids.clamp(-1, _LAST_ID).to(torch.int32)
         y = self.call(
             torch.ops.nvfp4.moe_gemm.default,
@@ -437,7 +437,7 @@ class NVFP4MoE(Layer):
 
     @torch.no_grad()
     def calibrate(self, x: Tensor, topk_ids: Tensor) -> Tensor:
-        """Raises `w2_input_scale` to what holds all that lies between the products for these tokens,
+        """Raises `w2_input_scale` to what holds all that lies between the GEMMs for these tokens,
         and returns it: the layer must have seen tokens of every kind. Like new weights, it ends
         exported programs of this layer."""
         self.require_ready()
@@ -455,7 +455,7 @@ class NVFP4MoE(Layer):
         scale = largest(scales)
         if not (scale > 0 and scale.isfinite()):
             raise ValueError(
-                f"the scale of what lies between the products is {scale.item()}; it needs tokens "
+                f"the scale of what lies between the GEMMs is {scale.item()}; it needs tokens "
                 "for which that is neither all 0, nor infinite or NaN, of experts of this layer"
             )
         self._buffers["w2_input_scale"] = scale
@@ -490,7 +490,7 @@ class NVFP4SharedExpert(NVFP4MoE):
     `from_linear([mlp])`, `from_checkpoint(tensors, ["….shared_experts."])`.
 
     With a `w2_input_scale`, or activations in bf16, it is one node, like an NVFP4MoE. Else what lies
-    between the products is scaled by its own amax, in four nodes.
+    between the GEMMs is scaled by its own amax, in four nodes.
     """
 
     copied = NVFP4MoE.decodes

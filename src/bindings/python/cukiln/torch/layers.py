@@ -9,7 +9,7 @@ holds, under its names, so that either loads the other's. A layer that goes to m
 A layer may be called on several streams at once, and captured in graphs. A graph or an exported
 program has the runner's number in it, and a fingerprint of the weights that it had at its creation:
 keep the layer, on its device, as long as the graph. A program in another process needs the same layers, made in the
-same order; where others have the numbers, it is an IndexError.
+same order; where others have the numbers, it is an error.
 
 Weights may be written in place. Replaced buffers (`layer.weight = …`, `.data = …`, functional_call)
 and global scales that were written are an error of the next call outside of graphs. `to_empty` makes
@@ -222,7 +222,7 @@ def quantize_(
     model on meta becomes one of empty layers, for load_state_dict(…, assign=True). `activations`:
     NVFP4Linear's, of every layer.
 
-    Gives a report of what was replaced and what was left, and why; warns of experts in parameters
+    Returns a report of what was replaced and what was left, and why; warns of experts in parameters
     of three dimensions that stay, and where nothing was replaced. Errors name the layer; those
     before it are NVFP4 then."""
     if type(model) is nn.Linear:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A linear layer that is trained: its three products are NVFP4's.
+"""A linear layer that is trained: its three GEMMs are NVFP4's.
 
 Forward and both gradients quantise their operands and are one op each (`nvfp4::linear_fwd`,
 `linear_dgrad`, `linear_wgrad`), so one node each of a compiled graph. The quantised weight is a
@@ -21,7 +21,7 @@ from torch.autograd.function import once_differentiable
 from ._layer import check_input, check_weight, result_dtype
 from ._weights import apply_keeping_dtypes, empty_quantized, ready
 
-_MULTIPLE = 32  # of features: either is summed over in some product
+_MULTIPLE = 32  # of features: either is summed over in some GEMM
 _WORKSPACE = ("_wq", "_wsf", "_wtq", "_wtsf", "_wgsa")  # as quantize_weight_ takes them
 
 
