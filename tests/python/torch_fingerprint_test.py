@@ -142,6 +142,74 @@ def test_a_fingerprint_is_of_contents_and_settings():
     assert again.fingerprint != first.fingerprint
 
 
+def biased_experts(change=lambda state: None, **settings):
+    """Quantised experts with biases and a map, a tensor of which is changed before they are."""
+    torch.manual_seed(3)
+    weights = torch.randn(3, 64, 64), torch.randn(3, 64, 32)
+    made = ct.NVFP4Experts.from_bf16(*weights, limit=7.0).state_dict()
+    biases = torch.randn(2, 3, 64).bfloat16()
+    state = {**made, "w13_bias": biases[0], "w2_bias": biases[1]}
+    change(state)
+    expert_map = settings.pop("expert_map", torch.tensor([0, 2, 1]))
+    layer = ct.NVFP4Experts(
+        3, 64, 32, bias=True, **{"limit": 7.0, "expert_map": expert_map, **settings}
+    )
+    layer.load_state_dict(state)
+    return layer
+
+
+def test_experts_with_biases_have_a_fingerprint_of_all_that_they_compute_with():
+    def add_one(name):
+        def change(state):
+            flat = state[name].view(torch.uint8).reshape(-1)
+            flat[flat.numel() // 2] ^= 1
+
+        return change
+
+    first, again = biased_experts(), biased_experts()
+    assert first.fingerprint == again.fingerprint and first.runner_id != again.runner_id
+    assert 2 <= first.fingerprint < 1 << 62
+    seen = {first.fingerprint}
+    for name in first.state_dict():
+        if "input_scale" not in name:
+            seen.add(biased_experts(add_one(name)).fingerprint)
+    for name in ("w13_input_scale", "w2_input_scale"):
+        seen.add(biased_experts(lambda state, name=name: state[name].fill_(0.5)).fingerprint)
+    for settings in ({"limit": 6.0}, {"alpha": 1.702}, {"beta": 1.0}, {"interleaved": True},
+                     {"activations": "bf16"}, {"expert_map": None},
+                     {"expert_map": torch.tensor([0, 1, 2])}):  # fmt: skip
+        seen.add(biased_experts(**settings).fingerprint)
+    assert len(seen) == 1 + 8 + 2 + 7
+
+    x, ids, weights = matrix(2, 64), torch.zeros(2, 1, dtype=torch.int32), torch.ones(2, 1)
+    given = x, weights, ids, first.runner_id, 64
+    assert torch.equal(ops.moe_gemm(*given, first.fingerprint), first(x, ids, weights))
+    with pytest.raises(RuntimeError, match=f"runner {first.runner_id}, a _Biased, has other weig"):
+        ops.moe_gemm(*given, first.fingerprint + 1)
+
+
+def test_an_exported_program_runs_on_no_other_experts_with_biases(tmp_path):
+    class Routed(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.experts = biased_experts()
+
+        def forward(self, x):
+            weights, ids = x[:, :3].softmax(-1).topk(1)
+            return self.experts(x, ids, weights)
+
+    made, x, path = Routed(), torch.randn(4, 64), tmp_path / "program.pt2"
+    expected = made(x)
+    torch.export.save(torch.export.export(made, (x,)), path)
+    program = torch.export.load(path).module()
+    assert torch.equal(program(x), expected)
+    state = made.experts.state_dict()
+    state["w2_bias"] += 1
+    made.experts.load_state_dict(state)  # the runner of before has ended, and a new one has its id
+    with pytest.raises((IndexError, RuntimeError), match=r"no runner|other weights"):
+        program(x)
+
+
 @pytest.mark.parametrize("size", [1, 5, 4096 * 4, 4096 * 4 + 3, 4096 * 4 * 1025 + 7])
 def test_every_bit_counts(size):
     data = torch.randint(256, (size,), dtype=torch.uint8)

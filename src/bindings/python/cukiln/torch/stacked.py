@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from ._checkpoints import from_mxfp4
+from ._fingerprint import fingerprint
 from ._runners import register_runner, unregister_runner
 from ._weights import gsa_of, ready
 from .experts import NVFP4MoE
@@ -155,10 +156,10 @@ class NVFP4Experts(NVFP4MoE):
 class _BiasedRunner:
     """A registered runner that ends with the layer's use of it."""
 
-    fingerprint = 0
-
     def __init__(self, layer: NVFP4Experts) -> None:
-        self.runner_id = register_runner(_Biased(layer))
+        runner = _Biased(layer)
+        self.fingerprint = runner.fingerprint
+        self.runner_id = register_runner(runner)
 
     def reserve(self, max_tokens: int) -> None:
         """PyTorch allocates what it needs."""
@@ -181,6 +182,17 @@ class _Biased:
         self.hidden_gsa, self.between_gsa = (
             gsa_of(scale) if scale > 0 else None
             for scale in (layer.w13_input_scale, layer.w2_input_scale)
+        )
+        tensors = {
+            **{name: tensor for name, tensor in layer.named_buffers() if "input_scale" not in name},
+            "hidden_gsa": self.hidden_gsa,
+            "between_gsa": self.between_gsa,
+        }
+        given = {name: tensor for name, tensor in tensors.items() if tensor is not None}
+        device = layer.w13_weight.device
+        self.fingerprint = fingerprint(
+            [tensor.to(device).contiguous() for tensor in given.values()],
+            ("biased experts", *given, *self.activation, self.keeps_bf16),
         )
 
     def _run_impl(self, x: Tensor, topk_weights: Tensor, topk_ids: Tensor) -> Tensor:
