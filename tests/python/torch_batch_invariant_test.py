@@ -8,9 +8,10 @@ import math
 import pytest
 import torch
 from torch import nn
+from torch._subclasses.fake_tensor import FakeTensorMode
 
-from cukiln.torch import NVFP4Linear
-from torch_layers_support import bf16_linear, cosine
+from cukiln.torch import NVFP4Experts, NVFP4Linear, NVFP4MoE, NVFP4SharedExpert
+from torch_layers_support import Mlp, bf16_linear, cosine
 
 
 @pytest.fixture(autouse=True)
@@ -90,3 +91,98 @@ def test_it_is_compiled_for_any_number_of_tokens():
     for tokens in (3, 9, 16, 40):
         x = torch.randn(tokens, 64)
         assert torch.equal(compiled(x), layer(x))
+
+
+# ---- Mixtures of experts. That kernels add up in an order of shapes alone is kernels.moe's to test.
+
+EXPERTS, TOPK = 4, 2
+FIXED = {"input_scale": 8 / 2688, "activation_scale": 8 / 2688}
+
+
+def mixture(kind=NVFP4MoE, **settings):
+    if kind is NVFP4SharedExpert:
+        return kind.from_linear([Mlp()], **settings)
+    if kind is NVFP4Experts:
+        torch.manual_seed(1)
+        weights = torch.randn(EXPERTS, 64, 64), torch.randn(EXPERTS, 64, 32)
+        return kind.from_bf16(*weights, limit=7.0, **settings)
+    return kind.from_linear([Mlp() for _ in range(EXPERTS)], limit=7.0, **settings)
+
+
+def call(layer, x):
+    """Routed by the token itself."""
+    if isinstance(layer, NVFP4SharedExpert):
+        return layer(x)
+    weights, ids = x[..., :EXPERTS].nan_to_num().float().softmax(-1).topk(TOPK)
+    return layer(x, *((ids, weights) if isinstance(layer, NVFP4Experts) else (weights, ids)))
+
+
+@pytest.mark.parametrize("kind", [NVFP4MoE, NVFP4Experts, NVFP4SharedExpert])
+@pytest.mark.parametrize("settings", [FIXED, {"activations": "bf16"}])
+def test_a_token_of_experts_has_the_same_bits_in_every_batch(kind, settings, monkeypatch):
+    layer = mixture(kind, **settings)
+    assert layer.batch_invariant(16) is layer
+    rows = []
+    run = layer._run
+    monkeypatch.setattr(layer, "_run", lambda x, *rest: (rows.append(len(x)), run(x, *rest))[1])
+    x = torch.randn(3, 64, dtype=torch.bfloat16)
+    expected = call(layer, x)
+    assert expected.count_nonzero() > 0.9 * expected.numel()
+    for row in range(3):
+        assert torch.equal(call(layer, x[row]), expected[row])
+    for before, batch in neighbours(x):
+        batch[:before:2, 5] = math.nan
+        assert torch.equal(call(layer, batch)[before : before + 3], expected)
+    assert call(layer, x[:0]).shape == (0, 64)
+    assert set(rows) == {16} and len(rows) > 10
+
+
+def test_experts_whose_scale_is_that_of_a_batch_are_refused():
+    for kind, settings, missing in (
+        (NVFP4MoE, {}, "NVFP4MoE has no w13_input_scale.* pass input_scale"),
+        (NVFP4Experts, {"activation_scale": 1.0}, "NVFP4Experts has no w13_input_scale"),
+        (NVFP4SharedExpert, {"input_scale": 0.01}, "no w2_input_scale.* pass activation_scale"),
+    ):
+        layer = mixture(kind, **settings)
+        x = torch.randn(3, 64)
+        expected = call(layer, x)
+        with pytest.raises(ValueError, match=missing):
+            layer.batch_invariant()
+        assert torch.equal(call(layer, x), expected)  # as before
+        fixed = mixture(kind, **FIXED).batch_invariant()
+        with pytest.raises(ValueError, match=missing.split(".")[0]):
+            fixed.load_state_dict(layer.state_dict())
+        fixed.load_state_dict(mixture(kind, **FIXED).state_dict())
+        assert call(fixed, x).shape == (3, 64)
+    biased = NVFP4Experts(EXPERTS, 64, 32, bias=True, activations="bf16")
+    biased.batch_invariant()
+    with pytest.raises(ValueError, match="experts have biases"):
+        biased.load_state_dict({**mixture(NVFP4Experts).state_dict(), "w13_bias": torch.zeros(EXPERTS, 64),
+                                "w2_bias": torch.zeros(EXPERTS, 64)})  # fmt: skip
+
+
+def test_a_gpu_takes_few_tokens_for_each_expert():
+    layer = mixture(**FIXED).batch_invariant(33)
+    mapped = NVFP4MoE(
+        EXPERTS, 64, 32, limit=7.0, expert_map=torch.arange(8) % 4 - 1, activations="bf16"
+    )
+    mapped.load_state_dict(layer.state_dict())
+    mapped.batch_invariant(65)
+    said = r"batch_invariant\({}\): {} tokens with 2 of {} experts each .* at most {}"
+    with FakeTensorMode():
+        x, weights = (torch.empty(3, size, device="cuda") for size in (64, TOPK))
+        ids = torch.empty(3, TOPK, dtype=torch.int32, device="cuda")
+        with pytest.raises(ValueError, match=said.format(33, 33, 4, 32)):
+            layer._run_in_groups(x, weights, ids)
+        with pytest.raises(ValueError, match=said.format(65, 65, 8, 64)):
+            mapped._run_in_groups(x, weights, ids)
+
+
+def test_experts_are_compiled_for_any_number_of_tokens():
+    layer = mixture(**FIXED).batch_invariant(16)
+    compiled = torch.compile(
+        lambda x: call(layer, x), fullgraph=True, dynamic=True, backend="aot_eager"
+    )
+    for tokens in (3, 9, 16, 40):
+        x = torch.randn(tokens, 64)
+        assert torch.equal(compiled(x), call(layer, x))

@@ -164,6 +164,30 @@ class Layers(unittest.TestCase):
                 batch = torch.cat([other[:before], x, other[:after]])
                 self.assertTrue(layer(batch)[before : before + 5].equal(expected), (k, n, before))
 
+    def test_batch_invariant_experts_compute_the_same_bits_in_every_batch(self):
+        """Few of 64 experts in the one batch, many in the other."""
+        fixed = {"input_scale": 8 / 2688, "activation_scale": 8 / 2688, "activations": "nvfp4"}
+        experts = [Mlp(1024, 512) for _ in range(64)]
+        for settings in (fixed, {"activations": "bf16"}):
+            layer = NVFP4MoE.from_linear(experts, limit=10.0, **settings).batch_invariant(16)
+            x = torch.randn(5, 1024, device=DEVICE, dtype=torch.bfloat16)
+            other = torch.randn(64, 1024, device=DEVICE, dtype=torch.bfloat16)
+            other[::3] *= 1e4
+            weights = torch.rand(69, 4, device=DEVICE)
+            ids = torch.randint(0, 64, (69, 4), device=DEVICE)
+            expected = layer(x, weights[:5], ids[:5])
+            alone = [layer(x[i : i + 1], weights[i : i + 1], ids[i : i + 1]) for i in range(5)]
+            self.assertTrue(torch.cat(alone).equal(expected))
+            for before, after, near in ((0, 3, False), (11, 0, True), (3, 40, True), (3, 8, False)):
+                batch = torch.cat([other[:before], x, other[:after]])
+                there = slice(before, before + 5)
+                given = weights[: len(batch)].clone(), ids[5 : 5 + len(batch)].clone()
+                if near:  # to the same experts
+                    given[1][:] = ids[0]
+                for all_, own in zip(given, (weights[:5], ids[:5]), strict=True):
+                    all_[there] = own
+                self.assertTrue(layer(batch, *given)[there].equal(expected), (settings, before))
+
     def test_an_emptied_layer_is_empty(self):
         layer = NVFP4Linear.from_linear(linear(512, 256))
         x = torch.randn(4, 512, device=DEVICE, dtype=torch.bfloat16)

@@ -50,6 +50,7 @@ class Layer(nn.Module):
         self.activations = activations
         self._ready = False
         self._max_tokens = 0
+        self._group = 0  # tokens of a call, if it is always the same
         self._runner: Runner | None = None
         self._bound: list[int] = []
         self._copied: list[str] = []  # all those buffers, as far as writes to them are counted
@@ -94,6 +95,8 @@ class Layer(nn.Module):
                     "2688: this looks like its inverse, which compressed-tensors calls "
                     "weight_global_scale"
                 )
+        if self._group:
+            self._require_fixed_scales()  # before anything is changed
         for codes, scales in self.matrices:
             rows, columns = self.shape(codes)
             rows, columns = up(rows, N_MULTIPLE), up(columns, K_MULTIPLE)
@@ -107,6 +110,8 @@ class Layer(nn.Module):
             decode = getattr(self, name)
             if not ((decode >= 0) & decode.isfinite()).all():
                 raise ValueError(f"{name} is {decode.tolist()}; 0 or more is expected, and finite")
+        if self._group:
+            self._require_fixed_scales()
         self._runner = self.make_runner()
         if self._max_tokens:
             self._runner.reserve(self._max_tokens)
@@ -135,6 +140,18 @@ class Layer(nn.Module):
         self._max_tokens = max(self._max_tokens, max_tokens)
         if self._runner is not None:
             self._runner.reserve(self._max_tokens)
+
+    def _take_groups(self, tokens: int) -> None:
+        """Has every call of the kernels have so many rows, some of which may be padding."""
+        if self._ready:
+            self._require_fixed_scales()
+        self.reserve(tokens)
+        self._group = tokens
+        if self._ready:
+            self.bind()
+
+    def _require_fixed_scales(self) -> None:
+        """Raises a ValueError if a token's result depends on others in a group."""
 
     def compile_unsupported_reason(self) -> str | None:
         """Why torch.compile cannot have this layer in a graph; None where it can."""

@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import pad
 
 from ._checkpoints import AsModelOpt, one_decode, refuse_smoothing
 from ._layer import E4M3, Layer, as_rows, check, check_weight, largest, like, one_scale
@@ -19,6 +20,7 @@ from ._weights import BLOCK, K_MULTIPLE, gsa_of, quantize
 _PROJECTIONS = ("gate_proj", "up_proj", "down_proj")
 _IDS = {torch.int32, torch.int64}
 _LAST_ID = (1 << 31) - 1
+_FEW_TOKENS = 16  # for each expert, of which GPUs take the same kernels: kMoeSkinnyTokens
 
 
 def _projection(expert: nn.Module, index: int, name: str) -> nn.Linear:
@@ -166,7 +168,7 @@ class NVFP4MoE(Layer):
         scales if it is a power of two, or else into down's scale; with a limit or a beta it cannot,
         and the one with the smaller scale is quantised again, with a warning."""
         tensors = AsModelOpt(tensors)
-        linear_in_up = _is_linear_in_up(settings)
+        in_up = _is_linear_in_up(settings)
         kinds = ("weight", "weight_scale", "weight_scale_2", "input_scale")
 
         def tensor(prefix: str, name: str, kind: str) -> Tensor | None:
@@ -190,7 +192,7 @@ class NVFP4MoE(Layer):
             if len(given) == 1:
                 return codes, scales, one_scale(decode)
             halves = slice(0, rows), slice(rows, None)
-            *parts, ratio = one_decode(prefix + given[0], codes, scales, decode, halves, linear_in_up)
+            *parts, ratio = one_decode(prefix + given[0], codes, scales, decode, halves, in_up)
             ratios.append(ratio)
             return (*parts[:2], parts[2].to(codes.device))
 
@@ -373,6 +375,29 @@ class NVFP4MoE(Layer):
         most = self.limit * (self.limit + abs(self.beta))
         return torch.full_like(self.w2_input_scale, min(most / 2688, 1.0))
 
+    def batch_invariant(self, tokens: int = 16) -> NVFP4MoE:
+        """From now on a token's result is the same, bit for bit, in every batch, and no NaN or
+        outlier of another token reaches it. Every call of the kernels has `tokens` rows, some of
+        which may be padding, which no expert takes: for decode. More tokens are several calls.
+
+        Activations are in bf16 or have fixed scales, `w13_input_scale`, and NVFP4SharedExpert's
+        `w2_input_scale` too: else it is a ValueError, here or when weights are loaded. On a GPU at
+        most 16 tokens for each expert on average (tokens · topk / experts) are taken; with more,
+        other kernels compute, of which this was not shown. Experts with biases are refused."""
+        self._take_groups(tokens)
+        return self
+
+    def _require_fixed_scales(self) -> None:
+        if not (self.keeps_bf16() or self.w13_input_scale > 0):
+            self._refuse_batch_invariance("has no w13_input_scale", "input_scale")
+
+    def _refuse_batch_invariance(self, why: str, setting: str) -> None:
+        raise ValueError(
+            f"batch_invariant: this {type(self).__name__} {why}, so that all tokens of a call have "
+            f'one scale, by their amax: pass {setting}, the largest value / 2688, or activations="'
+            'bf16"'
+        )
+
     def make_runner(self) -> Runner:
         expert_map = self.expert_map
         if expert_map is not None:
@@ -413,14 +438,34 @@ class NVFP4MoE(Layer):
         rows = as_rows(x, self.hidden_size)
         if topk_ids.dtype == torch.int64:  # what does not fit must not become an expert's id
             topk_ids = topk_ids.clamp(-1, _LAST_ID).to(torch.int32)
-        y = self.call(
-            torch.ops.nvfp4.moe_gemm.default,
+        run = self._run_in_groups if self._group else self._run
+        y = run(
             rows,
             topk_weights.reshape(-1, topk).to(torch.float32).contiguous(),
             topk_ids.reshape(-1, topk).contiguous(),
-            size=self.hidden_size,
         )
         return like(y, x)
+
+    def _run(self, rows: Tensor, topk_weights: Tensor, topk_ids: Tensor) -> Tensor:
+        op = torch.ops.nvfp4.moe_gemm.default
+        return self.call(op, rows, topk_weights, topk_ids, size=self.hidden_size)
+
+    def _run_in_groups(self, rows: Tensor, topk_weights: Tensor, topk_ids: Tensor) -> Tensor:
+        tokens, group, topk = rows.shape[0], self._group, topk_ids.shape[1]
+        experts = self.experts if self.expert_map is None else len(self.expert_map)
+        if rows.is_cuda and group * topk > _FEW_TOKENS * experts:
+            raise ValueError(
+                f"batch_invariant({group}): {group} tokens with {topk} of {experts} experts each "
+                f"are more than {_FEW_TOKENS} for each expert on average; at most "
+                f"{_FEW_TOKENS * experts // topk} tokens are expected"
+            )
+        more = group - tokens if tokens <= group else -tokens % group
+        rows, topk_weights = (pad(each, (0, 0, 0, more)) for each in (rows, topk_weights))
+        topk_ids = pad(topk_ids, (0, 0, 0, more), value=-1)
+        if tokens <= group:
+            return self._run(rows, topk_weights, topk_ids)[:tokens]
+        given = (each.split(group) for each in (rows, topk_weights, topk_ids))
+        return torch.cat([self._run(*part) for part in zip(*given, strict=True)])[:tokens]
 
     def _check_routing(self, x: Tensor, topk_ids: Tensor) -> None:
         if topk_ids.dtype not in _IDS or topk_ids.dim() == 0 or topk_ids.shape[-1] == 0:
@@ -509,6 +554,11 @@ class NVFP4SharedExpert(NVFP4MoE):
         if experts != 1:
             raise ValueError(f"{experts} experts are given; a shared expert is one")
         return cls(hidden_size, width, device="meta", **settings)
+
+    def _require_fixed_scales(self) -> None:
+        super()._require_fixed_scales()
+        if not (self.keeps_bf16() or self.w2_input_scale > 0):
+            self._refuse_batch_invariance("has no w2_input_scale", "activation_scale")
 
     def make_runner(self) -> Runner:
         self._dynamic = not self.keeps_bf16() and not self.w2_input_scale > 0

@@ -20,7 +20,7 @@ warns. Training is `cukiln.torch.training`.
 
 Without `input_scale` one scale holds for all tokens of a call, so that a token's result depends on
 its batch; with it, kernels for another number of tokens may still round differently.
-`NVFP4Linear.batch_invariant` is for results that do not.
+`batch_invariant` is for results that do not.
 """
 
 from __future__ import annotations
@@ -71,7 +71,6 @@ class NVFP4Linear(Layer):
                 "are expected"
             )
         self.in_features, self.out_features = in_features, out_features
-        self._group = 0  # tokens of a call, if it is always the same
         rows, columns = self.shape("weight")
         for name, value in (
             ("weight", torch.empty(rows, columns // 2, dtype=torch.uint8, device=device)),
@@ -146,10 +145,7 @@ class NVFP4Linear(Layer):
         (`input_scale` has no part in it), and every call of the kernels has `tokens` rows, some of
         which may be padding: for decode, under torch.compile, which fuses the scaling. More tokens
         are several calls. Like new weights, it ends exported programs of this layer."""
-        self.reserve(tokens)
-        self._group = tokens
-        if self._ready:
-            self.bind()
+        self._take_groups(tokens)
         return self
 
     def make_runner(self) -> Runner:

@@ -144,6 +144,14 @@ class NVFP4Experts(NVFP4MoE):
         self.interleaved = True
         self.load_state_dict(state)
 
+    def _require_fixed_scales(self) -> None:
+        if self.w13_bias is not None:
+            raise ValueError(
+                "batch_invariant: these experts have biases, with which a GEMM has the tokens of one "
+                "expert, and their number may decide how it rounds; experts without are expected"
+            )
+        super()._require_fixed_scales()
+
     def make_runner(self) -> Any:
         return super().make_runner() if self.w13_bias is None else _BiasedRunner(self)
 
