@@ -26,13 +26,16 @@ CUKILN_API cukiln_code cukiln_nvfp4_preload(cukiln_loader* loader,
 /// NULL.
 CUKILN_API const char* cukiln_nvfp4_source(const char* file_name, size_t* text_bytes);
 
-/// cukiln::nvfp4::Gemm, a launcher of one device, for hosts that measure its tactics. The loader
-/// must outlive it. Threads: any concurrently.
+/// cukiln::nvfp4::Gemm or W4a16Gemm, a launcher of one device, for hosts that measure its tactics.
+/// The loader must outlive it. Threads: any concurrently.
 typedef struct cukiln_nvfp4_gemm cukiln_nvfp4_gemm;
 
 /// Free `*gemm` with cukiln_nvfp4_gemm_destroy. Errors: those of Gemm::create.
 CUKILN_API cukiln_code cukiln_nvfp4_gemm_create(cukiln_loader* loader, int device,
                                                 cukiln_nvfp4_gemm** gemm);
+/// Likewise, of W4a16Gemm::create.
+CUKILN_API cukiln_code cukiln_nvfp4_w4a16_gemm_create(cukiln_loader* loader, int device,
+                                                      cukiln_nvfp4_gemm** gemm);
 /// NULL is allowed.
 CUKILN_API void cukiln_nvfp4_gemm_destroy(cukiln_nvfp4_gemm* gemm);
 
@@ -60,8 +63,8 @@ typedef struct cukiln_nvfp4_gemm_call {
   int64_t m;
   int64_t n;
   int64_t k;
-  void* output;  ///< bf16 [m, n]
-  const void* a_codes;
+  void* output;         ///< bf16 [m, n]
+  const void* a_codes;  ///< a_codes, a_scales and a_gsa: of a Gemm only
   const void* a_scales;
   const float* a_gsa;  ///< {encode, decode}
   const void* b_codes;
@@ -70,11 +73,12 @@ typedef struct cukiln_nvfp4_gemm_call {
   const void* bias;  ///< bf16 [n], or NULL
   void* workspace;
   size_t workspace_bytes;
-  int constant_b;  ///< 1: as in GemmOptions
-  int tactic;      ///< -1: the launcher's choice
+  int constant_b;      ///< 1: as in GemmOptions
+  int tactic;          ///< -1: the launcher's choice
+  const void* a_bf16;  ///< [m, k], dense: of a W4a16Gemm only
 } cukiln_nvfp4_gemm_call;
 
-/// Errors: those of Gemm::launch.
+/// Errors: those of the launcher's `launch`.
 CUKILN_API cukiln_code cukiln_nvfp4_gemm_launch(const cukiln_nvfp4_gemm* gemm,
                                                 const cukiln_nvfp4_gemm_call* call);
 
@@ -87,7 +91,7 @@ typedef struct cukiln_nvfp4_measured_gemm {  // never grows: it is used in array
   cukiln_nvfp4_tactic tactic;
 } cukiln_nvfp4_measured_gemm;
 
-/// Gemm::keep_tactics, in the loader's store.
+/// The launcher's `keep_tactics`, in the loader's store.
 CUKILN_API cukiln_code cukiln_nvfp4_gemm_keep_tactics(const cukiln_nvfp4_gemm* gemm,
                                                       cukiln_loader* loader,
                                                       const cukiln_nvfp4_measured_gemm* rows,

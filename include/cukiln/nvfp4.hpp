@@ -272,8 +272,8 @@ struct GemmOptions {
   /// serialisation, it must execute griddepcontrol.wait before griddepcontrol.launch_dependents, as
   /// cukiln's do.
   bool constant_b = false;
-  /// Tactic in [0, `Gemm::tactics(m, n, k)`), for hosts that tune their own shapes; -1: the one
-  /// that the store has for this shape (`Gemm::keep_tactics`), else that of the built-in table,
+  /// Tactic in [0, the launcher's `tactics(m, n, k)`), for hosts that tune their own shapes; -1:
+  /// the one that the store has for this shape (`keep_tactics`), else that of the built-in table,
   /// else the heuristic's choice. Tactics that split K differently may round differently.
   int tactic = -1;
 };
@@ -298,6 +298,15 @@ struct MeasuredGemm {
 namespace detail {
 struct GemmArchitecture;  // the kernels of one architecture, and how they are launched
 struct StoredTactics;     // what the store has for them
+
+/// What a launcher of GEMMs has of one device.
+struct GemmKernels {
+  static constexpr std::size_t kMax = 24;
+  cukiln::detail::LaunchDevice device;
+  const GemmArchitecture* architecture = nullptr;
+  std::shared_ptr<const StoredTactics> stored;
+  Kernel kernels[kMax];  // in the architecture's order
+};
 }  // namespace detail
 
 /// Computes D = alpha · A · Bᵀ + bias: A [m, k], B [n, k] quantised, D bf16 [m, n], dense. alpha is
@@ -340,11 +349,7 @@ class CUKILN_API Gemm {
                       const GemmOptions& options = {}) const noexcept;
 
  private:
-  static constexpr std::size_t kMaxKernels = 24;
-  cukiln::detail::LaunchDevice device_;
-  const detail::GemmArchitecture* architecture_ = nullptr;
-  std::shared_ptr<const detail::StoredTactics> stored_;
-  Kernel kernels_[kMaxKernels];
+  detail::GemmKernels kernels_;
 };
 
 /// Computes D = alpha · A · Bᵀ + bias with an A that is not quantised (W4A16): A bf16 [m, k], B [n,
@@ -365,18 +370,19 @@ class CUKILN_API W4a16Gemm {
   /// Bytes of workspace for this shape, and no less than for any smaller m. May be 0.
   std::size_t workspace_bytes(std::int64_t m, std::int64_t n, std::int64_t k) const noexcept;
 
-  /// The number of tactics for a shape, see `GemmOptions::tactic`.
+  /// Tactics: as in `Gemm`, in a blob of their own.
   int tactics(std::int64_t m, std::int64_t n, std::int64_t k) const noexcept;
+  Result<GemmTacticName> tactic(std::int64_t m, std::int64_t n, std::int64_t k,
+                                int tactic = -1) const;
+  Result<void> keep_tactics(Store& store, const std::vector<MeasuredGemm>& rows) const;
+  Result<std::vector<MeasuredGemm>> kept_tactics(Store& store) const;
 
   Result<void> launch(Stream stream, const MutableMatrixView& output, const MatrixView& a,
                       const QuantizedMatrix& b, const Workspace& workspace,
                       const GemmOptions& options = {}) const noexcept;
 
  private:
-  static constexpr std::size_t kMaxKernels = 24;
-  cukiln::detail::LaunchDevice device_;
-  bool is_sm90_ = false;
-  Kernel kernels_[kMaxKernels];
+  detail::GemmKernels kernels_;
 };
 
 struct GroupedGemmOptions {

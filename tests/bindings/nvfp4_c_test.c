@@ -64,6 +64,8 @@ static void a_gemm_needs_a_device_and_refuses_null(void) {
   CHECK(cukiln_loader_create(&options, &loader) == CUKILN_OK);
   cukiln_nvfp4_gemm* gemm = (cukiln_nvfp4_gemm*)&loader;
   CHECK(cukiln_nvfp4_gemm_create(loader, 0, &gemm) == CUKILN_DRIVER && gemm == NULL);
+  gemm = (cukiln_nvfp4_gemm*)&loader;
+  CHECK(cukiln_nvfp4_w4a16_gemm_create(loader, 0, &gemm) == CUKILN_DRIVER && gemm == NULL);
   CHECK(cukiln_nvfp4_gemm_create(NULL, 0, &gemm) == CUKILN_INVALID_ARGUMENT);
   CHECK(strcmp(cukiln_last_error(), "loader is NULL") == 0);
   CHECK(cukiln_nvfp4_gemm_create(loader, 0, NULL) == CUKILN_INVALID_ARGUMENT);

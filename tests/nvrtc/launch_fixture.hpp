@@ -69,8 +69,22 @@ inline nvfp4::GemmOptions with_tactic(int tactic) {
   return options;
 }
 
-struct GemmFixture : LaunchFixture {
-  explicit GemmFixture(int capability) : LaunchFixture(capability) {}
+/// What the launches of W4A4 and of W4A16 have in common. `Gemm`: the launcher.
+template <class Gemm>
+struct GemmFixtureOf : LaunchFixture {
+  explicit GemmFixtureOf(int capability) : LaunchFixture(capability) {}
+
+  Gemm gemm = made<Gemm>();
+  nvfp4::QuantizedMatrix b{address<std::uint8_t>(0x40000), address<std::uint8_t>(0x50000),
+                           address<nvfp4::GlobalScale>(0x60000)};
+  std::uint16_t* output = address<std::uint16_t>(0x70000);
+  nvfp4::Workspace workspace;
+};
+
+struct GemmFixture : GemmFixtureOf<nvfp4::Gemm> {
+  using GemmFixtureOf::GemmFixtureOf;
+  static constexpr const char* kFamily = "nvfp4_gemm";
+  static constexpr const char* kOtherFamily = "nvfp4_w4a16_gemm";
 
   Result<void> launch(std::int64_t m, std::int64_t n, std::int64_t k,
                       const nvfp4::GemmOptions& options = {}) {
@@ -80,13 +94,25 @@ struct GemmFixture : LaunchFixture {
     return gemm.launch(nullptr, {DataType::bf16, output, m, n}, a, b, workspace, options);
   }
 
-  nvfp4::Gemm gemm = made<nvfp4::Gemm>();
   nvfp4::QuantizedMatrix a{address<std::uint8_t>(0x10000), address<std::uint8_t>(0x20000),
                            address<nvfp4::GlobalScale>(0x30000)};
-  nvfp4::QuantizedMatrix b{address<std::uint8_t>(0x40000), address<std::uint8_t>(0x50000),
-                           address<nvfp4::GlobalScale>(0x60000)};
-  std::uint16_t* output = address<std::uint16_t>(0x70000);
-  nvfp4::Workspace workspace;
+};
+
+struct W4a16Fixture : GemmFixtureOf<nvfp4::W4a16Gemm> {
+  using GemmFixtureOf::GemmFixtureOf;
+  static constexpr const char* kFamily = "nvfp4_w4a16_gemm";
+  static constexpr const char* kOtherFamily = "nvfp4_gemm";
+
+  /// `gap`: between rows of A.
+  Result<void> launch(std::int64_t m, std::int64_t n, std::int64_t k,
+                      const nvfp4::GemmOptions& options = {}, std::int64_t gap = 8) {
+    b.rows = n;
+    b.columns = k;
+    return gemm.launch(nullptr, {DataType::bf16, output, m, n},
+                       {DataType::bf16, tokens, m, k, k + gap}, b, workspace, options);
+  }
+
+  std::uint16_t* tokens = address<std::uint16_t>(0x10000);
 };
 
 }  // namespace cukiln::testing

@@ -17,16 +17,34 @@ fake = ctypes.CDLL(os.environ["CUKILN_CUDA_LIBRARY"])
 fake.fake_cuda_set_capability(0, 120)
 fake.fake_cuda_read_parameters(1)
 from cukiln.torch import tune
-gemm = tune.Gemm(cukiln.Loader(), 0)
+gemm = tune.Gemm(cukiln.Loader(), 0, "ACTIVATIONS")
 print(*(gemm.chosen(m, {N}, {K}).kernel for m in tune.TOKENS))
 """
 
 
 @pytest.fixture
-def gemm(cuda, loader):
+def device(cuda):
     cuda.library.fake_cuda_set_capability(0, 120)  # whose kernels compile fastest
     cuda.library.fake_cuda_read_parameters(1)
+
+
+@pytest.fixture
+def gemm(device, loader):
     return tune.Gemm(loader, 0)
+
+
+@pytest.fixture
+def w4a16(device, loader):
+    return tune.Gemm(loader, 0, "bf16")
+
+
+@pytest.fixture(params=tune.ACTIVATIONS)
+def either(request, device, loader):
+    return tune.Gemm(loader, 0, request.param)
+
+
+def taken_by_another_process(gemm):
+    return in_another_process(OTHER_PROCESS.replace("ACTIVATIONS", gemm.activations)).split()
 
 
 def last_is_fastest(m, tactic, best):
@@ -34,9 +52,10 @@ def last_is_fastest(m, tactic, best):
     return 10.5 - tactic + m
 
 
-def test_the_fastest_are_kept_and_every_later_process_takes_them(gemm, loader):
-    built_in = in_another_process(OTHER_PROCESS)
-    assert built_in.split() == [gemm.chosen(m, N, K).kernel for m in tune.TOKENS]
+def test_the_fastest_are_kept_and_every_later_process_takes_them(either, loader):
+    gemm = either
+    built_in = taken_by_another_process(gemm)
+    assert built_in == [gemm.chosen(m, N, K).kernel for m in tune.TOKENS]
     rows = list(tune.fastest(gemm, N, K, last_is_fastest))
     assert [row.m for row in rows] == list(tune.TOKENS)
     for row in rows:
@@ -46,16 +65,48 @@ def test_the_fastest_are_kept_and_every_later_process_takes_them(gemm, loader):
         assert row.before == 10.5 - tactics.index(gemm.chosen(row.m, N, K)) + row.m
     gemm.keep(rows)
     wanted = [row.tactic.kernel for row in rows]
-    first, second = in_another_process(OTHER_PROCESS), in_another_process(OTHER_PROCESS)
-    assert first.split() == second.split() == wanted
+    first, second = taken_by_another_process(gemm), taken_by_another_process(gemm)
+    assert first == second == wanted
     assert first != built_in
     # Those of this process stay as they were.
-    assert [tune.Gemm(loader, 0).chosen(m, N, K).kernel for m in tune.TOKENS] == built_in.split()
+    again = tune.Gemm(loader, 0, gemm.activations)
+    assert [again.chosen(m, N, K).kernel for m in tune.TOKENS] == built_in
 
     (kept,) = cukiln.BlobStore("cukiln.tactics", loader).list()
-    assert re.fullmatch(rb"1 nvfp4_gemm sm_120 \d+ [0-9a-f]{16} Fake GPU 0", kept.key)
+    family = {"nvfp4": b"nvfp4_gemm", "bf16": b"nvfp4_w4a16_gemm"}[gemm.activations]
+    assert re.fullmatch(rb"1 %s sm_120 \d+ [0-9a-f]{16} Fake GPU 0" % family, kept.key)
     text = cukiln.BlobStore("cukiln.tactics", loader).get(kept.key).decode()
     assert f"{N} {K} 8 {wanted[0]} 1 16500\n" in text
+
+
+def test_w4a4_and_w4a16_are_kept_beside_one_another(gemm, w4a16, loader):
+    for each in (gemm, w4a16):
+        each.keep(list(tune.fastest(each, N, K, last_is_fastest)))
+    assert len(cukiln.BlobStore("cukiln.tactics", loader).list()) == 2
+    for each in (gemm, w4a16):
+        kept = [each.tactics(m, N, K)[-1].kernel for m in tune.TOKENS]
+        assert taken_by_another_process(each) == kept
+
+
+def test_a_tuner_measures_both_and_keeps_both(device, loader, monkeypatch):
+    class Operands:
+        def __init__(self, gemm, n, k):
+            assert (n, k) == (N, K)
+
+        time = staticmethod(last_is_fastest)
+
+    monkeypatch.setattr(tune, "Operands", Operands)
+    monkeypatch.setattr(tune.torch, "zeros", lambda *_, **__: None)
+    monkeypatch.setattr(tune.torch.cuda, "current_device", lambda: 0)
+    monkeypatch.setattr(tune.torch.cuda, "empty_cache", lambda: None)
+    reported = []
+    rows = tune.tune([(N, K), (N, K)], loader=loader, report=reported.append)
+    assert rows == reported
+    kernels = [row.tactic.kernel.partition("_decode")[0] for row in rows]
+    assert kernels == ["nvfp4_gemm"] * len(tune.TOKENS) + ["w4a16_gemm"] * len(tune.TOKENS)
+    assert len(cukiln.BlobStore("cukiln.tactics", loader).list()) == 2
+    only = tune.tune([(N, K)], loader=loader, activations=["bf16"], keep=False)
+    assert only == rows[len(tune.TOKENS) :]
 
 
 def test_rows_that_no_launch_could_take_are_refused(gemm):
@@ -82,6 +133,21 @@ def test_a_launch_has_the_operands_that_it_was_given(gemm, cuda):
     call.b_gsa = None
     with pytest.raises(cukiln.InvalidArgumentError, match=r"b\.global_scale is null"):
         gemm.launch(call)
+
+
+def test_a_launch_of_w4a16_has_its_operands(w4a16, cuda):
+    call = _library.GemmCall(
+        m=16, n=N, k=K, output=0x10000, a_bf16=0x20000, b_codes=0x50000, b_scales=0x60000,
+        b_gsa=0x70008, bias=0x80000, constant_b=1, tactic=2,
+    )  # fmt: skip
+    w4a16.launch(call)
+    last = cuda.last()
+    assert last.kernel == w4a16.tactics(16, N, K)[2].kernel
+    for pointer in (0x10000, 0x20000, 0x60000, 0x70008, 0x80000):
+        assert pointer.to_bytes(8, "little") in last.arguments, hex(pointer)
+    call.a_bf16 = None
+    with pytest.raises(cukiln.InvalidArgumentError, match="a is null"):
+        w4a16.launch(call)
 
 
 def test_without_a_gpu_it_ends_and_says_so(capsys):

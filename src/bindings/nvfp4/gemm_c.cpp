@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// The C functions of one launcher, for hosts that measure its tactics.
+// The C functions of the GEMMs' launchers, for hosts that measure their tactics.
 #include <algorithm>
 #include <cstring>
 #include <string>
+#include <variant>
 #include <vector>
 
 #include "bindings/c/last_error.hpp"
@@ -17,7 +18,13 @@ using c::guarded;
 using c::null_argument;
 
 struct cukiln_nvfp4_gemm {  // NOLINT(readability-identifier-naming): C's name
-  nvfp4::Gemm gemm;
+  std::variant<nvfp4::Gemm, nvfp4::W4a16Gemm> launcher;
+
+  /// Calls `f` with the launcher.
+  template <class F>
+  auto with_launcher(F f) const {
+    return std::visit(f, launcher);
+  }
 };
 
 namespace {
@@ -28,7 +35,29 @@ nvfp4::QuantizedMatrix matrix_of(const void* codes, const void* scales, const fl
           reinterpret_cast<const nvfp4::GlobalScale*>(gsa), rows, columns};
 }
 
-Result<void> launch(const nvfp4::Gemm& gemm, const cukiln_nvfp4_gemm_call& given) {
+/// Only A differs.
+struct Launch {
+  Stream stream;
+  const cukiln_nvfp4_gemm_call& call;
+  const nvfp4::GemmOptions& options;
+
+  Result<void> operator()(const nvfp4::Gemm& gemm) const {
+    return run(gemm, matrix_of(call.a_codes, call.a_scales, call.a_gsa, call.m, call.k));
+  }
+  Result<void> operator()(const nvfp4::W4a16Gemm& gemm) const {
+    return run(gemm, MatrixView(DataType::bf16, call.a_bf16, call.m, call.k));
+  }
+
+ private:
+  template <class Gemm, class A>
+  Result<void> run(const Gemm& gemm, const A& a) const {
+    return gemm.launch(stream, {DataType::bf16, call.output, call.m, call.n}, a,
+                       matrix_of(call.b_codes, call.b_scales, call.b_gsa, call.n, call.k),
+                       {call.workspace, call.workspace_bytes}, options);
+  }
+};
+
+Result<void> launch(const cukiln_nvfp4_gemm& gemm, const cukiln_nvfp4_gemm_call& given) {
   auto read = c::read_struct(given, "cukiln_nvfp4_gemm_call");
   if (!read) {
     return std::move(read).error();
@@ -39,11 +68,23 @@ Result<void> launch(const nvfp4::Gemm& gemm, const cukiln_nvfp4_gemm_call& given
   if (read->bias != nullptr) {
     options.bias = {DataType::bf16, read->bias, read->n};
   }
-  return gemm.launch(static_cast<Stream>(read->stream),
-                     {DataType::bf16, read->output, read->m, read->n},
-                     matrix_of(read->a_codes, read->a_scales, read->a_gsa, read->m, read->k),
-                     matrix_of(read->b_codes, read->b_scales, read->b_gsa, read->n, read->k),
-                     {read->workspace, read->workspace_bytes}, options);
+  return gemm.with_launcher(Launch{static_cast<Stream>(read->stream), *read, options});
+}
+
+template <class Launcher>
+cukiln_code create(cukiln_loader* loader, int device, cukiln_nvfp4_gemm** gemm) {
+  return guarded([&]() -> Result<void> {
+    if (loader == nullptr || gemm == nullptr) {
+      return null_argument(loader == nullptr ? "loader" : "gemm");
+    }
+    *gemm = nullptr;
+    auto made = Launcher::create(extension::loader_of(*loader), device);
+    if (!made) {
+      return std::move(made).error();
+    }
+    *gemm = new cukiln_nvfp4_gemm{*std::move(made)};
+    return {};
+  });
 }
 
 nvfp4::MeasuredGemm measured_of(const cukiln_nvfp4_measured_gemm& row) {
@@ -61,29 +102,25 @@ nvfp4::MeasuredGemm measured_of(const cukiln_nvfp4_measured_gemm& row) {
 extern "C" {
 
 cukiln_code cukiln_nvfp4_gemm_create(cukiln_loader* loader, int device, cukiln_nvfp4_gemm** gemm) {
-  return guarded([&]() -> Result<void> {
-    if (loader == nullptr || gemm == nullptr) {
-      return null_argument(loader == nullptr ? "loader" : "gemm");
-    }
-    *gemm = nullptr;
-    auto made = nvfp4::Gemm::create(extension::loader_of(*loader), device);
-    if (!made) {
-      return std::move(made).error();
-    }
-    *gemm = new cukiln_nvfp4_gemm{*std::move(made)};
-    return {};
-  });
+  return create<nvfp4::Gemm>(loader, device, gemm);
+}
+
+cukiln_code cukiln_nvfp4_w4a16_gemm_create(cukiln_loader* loader, int device,
+                                           cukiln_nvfp4_gemm** gemm) {
+  return create<nvfp4::W4a16Gemm>(loader, device, gemm);
 }
 
 void cukiln_nvfp4_gemm_destroy(cukiln_nvfp4_gemm* gemm) { delete gemm; }
 
 size_t cukiln_nvfp4_gemm_workspace_bytes(const cukiln_nvfp4_gemm* gemm, int64_t m, int64_t n,
                                          int64_t k) {
-  return gemm != nullptr ? gemm->gemm.workspace_bytes(m, n, k) : 0;
+  const auto bytes = [=](const auto& launcher) { return launcher.workspace_bytes(m, n, k); };
+  return gemm != nullptr ? gemm->with_launcher(bytes) : 0;
 }
 
 int cukiln_nvfp4_gemm_tactics(const cukiln_nvfp4_gemm* gemm, int64_t m, int64_t n, int64_t k) {
-  return gemm != nullptr ? gemm->gemm.tactics(m, n, k) : 0;
+  const auto count = [=](const auto& launcher) { return launcher.tactics(m, n, k); };
+  return gemm != nullptr ? gemm->with_launcher(count) : 0;
 }
 
 cukiln_code cukiln_nvfp4_gemm_tactic(const cukiln_nvfp4_gemm* gemm, int64_t m, int64_t n, int64_t k,
@@ -92,7 +129,8 @@ cukiln_code cukiln_nvfp4_gemm_tactic(const cukiln_nvfp4_gemm* gemm, int64_t m, i
     if (gemm == nullptr || name == nullptr) {
       return null_argument(gemm == nullptr ? "gemm" : "name");
     }
-    auto found = gemm->gemm.tactic(m, n, k, tactic);
+    auto found =
+        gemm->with_launcher([=](const auto& launcher) { return launcher.tactic(m, n, k, tactic); });
     if (!found) {
       return std::move(found).error();
     }
@@ -109,7 +147,7 @@ cukiln_code cukiln_nvfp4_gemm_launch(const cukiln_nvfp4_gemm* gemm,
     if (gemm == nullptr || call == nullptr) {
       return null_argument(gemm == nullptr ? "gemm" : "call");
     }
-    return launch(gemm->gemm, *call);
+    return launch(*gemm, *call);
   });
 }
 
@@ -121,7 +159,9 @@ cukiln_code cukiln_nvfp4_gemm_keep_tactics(const cukiln_nvfp4_gemm* gemm, cukiln
     }
     std::vector<nvfp4::MeasuredGemm> measured;
     std::transform(rows, rows + count, std::back_inserter(measured), measured_of);
-    return gemm->gemm.keep_tactics(extension::store_of(*loader), measured);
+    return gemm->with_launcher([&](const auto& launcher) {
+      return launcher.keep_tactics(extension::store_of(*loader), measured);
+    });
   });
 }
 

@@ -15,7 +15,7 @@ namespace cukiln::nvfp4 {
 struct GemmCall {
   Stream stream;
   std::uint16_t* output;
-  QuantizedMatrix a;
+  QuantizedMatrix a;  ///< W4A4
   QuantizedMatrix b;
   const std::uint16_t* bias;
   std::uint32_t m;
@@ -23,7 +23,8 @@ struct GemmCall {
   std::uint32_t k;
   void* workspace;
   bool constant_b;
-  GemmTactic tactic;  // `tile`: an index into the architecture's kernels
+  GemmTactic tactic;  ///< `tile`: an index into the architecture's kernels
+  MatrixView bf16_a;  ///< W4A16
 };
 
 namespace detail {
@@ -34,16 +35,6 @@ struct GemmKernel {
   const char* name;
   std::uint32_t shared_bytes;                   // dynamic
   Result<void> (*check)(const Kernel& kernel);  // KernelSignature::check
-};
-
-/// The tactics of a shape, in the order in which `GemmOptions::tactic` counts them.
-struct GemmTactics {
-  GemmTactic all[24];  // `tile`: as in GemmCall
-  std::size_t count = 0;
-
-  void add(const GemmTactic& tactic) noexcept { all[count++] = tactic; }
-  const GemmTactic* begin() const noexcept { return all; }
-  const GemmTactic* end() const noexcept { return all + count; }
 };
 
 /// The kernels of one architecture, and how a GEMM is launched with them.
@@ -65,6 +56,27 @@ struct GemmArchitecture {
 extern const GemmArchitecture kGemmSm90;
 extern const GemmArchitecture kGemmSm100;  ///< where GroupedGemm::runs_on
 extern const GemmArchitecture kGemmAny;    ///< those of sm_90's kernels that compile everywhere
+extern const GemmArchitecture kW4a16Sm90;
+extern const GemmArchitecture kW4a16Any;  ///< as kGemmAny
+
+/// The architectures that compute one kind of GEMM.
+struct GemmFamily {
+  const char* name;  ///< of the kernels, for errors and in the keys of stored tactics
+  /// The last one is for every device that has no kernels of its own.
+  const GemmArchitecture* architectures[3];
+};
+
+inline constexpr GemmFamily kGemmFamily = {"nvfp4_gemm", {&kGemmSm90, &kGemmSm100, &kGemmAny}};
+inline constexpr GemmFamily kW4a16Family = {"nvfp4_w4a16_gemm", {&kW4a16Sm90, &kW4a16Any}};
+
+/// The architecture for a device.
+inline const GemmArchitecture& architecture_of(const GemmFamily& family, int capability) noexcept {
+  const GemmArchitecture* const* at = family.architectures;
+  while (!(*at)->runs_on(capability)) {
+    ++at;
+  }
+  return **at;
+}
 
 }  // namespace detail
 }  // namespace cukiln::nvfp4

@@ -32,15 +32,30 @@ inline Result<void> check_operand_sizes(const char* name, const QuantizedMatrix&
   return {};
 }
 
+/// `a` is [rows, columns].
+inline Result<void> check_same_columns(std::int64_t rows, std::int64_t columns,
+                                       const QuantizedMatrix& b) noexcept {
+  if (columns != b.columns) {
+    return kernels::refuse("a is [{}, {}] and b [{}, {}]; the same number of columns is expected",
+                           rows, columns, b.rows, b.columns);
+  }
+  return {};
+}
+
+/// Of a GEMM that is not grouped: its kernels write eight columns of D at a time.
+inline Result<void> check_rows_of_b(const QuantizedMatrix& b) noexcept {
+  if (b.rows % 8 != 0) {
+    return kernels::refuse("b is [{}, {}]; a multiple of 8 rows is expected", b.rows, b.columns);
+  }
+  return {};
+}
+
 /// Checks that A and B have the same k, and D a row for each of A's.
 inline Result<void> check_gemm_sizes(const MutableMatrixView& output, const QuantizedMatrix& a,
                                      const QuantizedMatrix& b) noexcept {
   CUKILN_CHECK(check_operand_sizes("a", a));
   CUKILN_CHECK(check_operand_sizes("b", b));
-  if (a.columns != b.columns) {
-    return kernels::refuse("a is [{}, {}] and b [{}, {}]; the same number of columns is expected",
-                           a.rows, a.columns, b.rows, b.columns);
-  }
+  CUKILN_CHECK(check_same_columns(a.rows, a.columns, b));
   if (output.rows != a.rows) {
     return kernels::refuse("output is [{}, {}]; {} rows are expected, those of a", output.rows,
                            output.columns, a.rows);

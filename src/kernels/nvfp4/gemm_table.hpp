@@ -18,6 +18,18 @@ struct GemmTactic {
   }
 };
 
+/// The tactics of a shape, in the order in which `GemmOptions::tactic` counts them. `tile`: an
+/// index into the architecture's kernels.
+struct GemmTactics {
+  static constexpr std::size_t kMax = 64;
+  GemmTactic all[kMax];
+  std::size_t count = 0;
+
+  void add(const GemmTactic& tactic) noexcept { all[count++] = tactic; }
+  const GemmTactic* begin() const noexcept { return all; }
+  const GemmTactic* end() const noexcept { return all + count; }
+};
+
 /// The fastest tactic for this n and k, and for numbers of tokens above the previous row's, up to
 /// m.
 struct TunedGemm {

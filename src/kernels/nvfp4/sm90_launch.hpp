@@ -2,18 +2,32 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
+#include <cstddef>
 #include <cstdint>
 
 #include "kernels/checks.hpp"
+#include "kernels/nvfp4/gemm_architecture.hpp"
 #include "kernels/nvfp4/sm90_plan.hpp"
 
 #include <cukiln/kernel.hpp>
 #include <cukiln/nvfp4.hpp>
-#include <cukiln/tensor_box.hpp>
+#include <cukiln/tensor_map.hpp>
 
-/// What the launchers of W4A4 and of W4A16 kernels on sm_90 share.
+/// How W4A4 and W4A16 kernels are launched on sm_90, and those of them that compile everywhere on
+/// other devices. A type `Family` has what differs:
+///
+///     kTiles, kTable                    of sm90_plan.hpp; the table that is built in
+///     kDecodeModules[3]                 with the tiles of 8, 16 and 32 tokens
+///     kPrefillModule, kPrepareKernel    this kernel writes A as those of prefill read it
+///     kPrepareColumns                   of A, that a thread of it takes
+///     kElement                          of what it writes
+///     kPrefillBytes                     shared memory at least, where no SM has two thread blocks
+///     Decode, Prepare, Prefill          KernelSignature
+///     decode, prepare, prefill          launch them, see launch_decode and launch_prefill
 namespace cukiln::nvfp4::sm90 {
 
+inline constexpr std::uint32_t kPrepareThreads = 256;
 inline constexpr std::uint32_t kPrefillThreads = 384;
 
 // Dynamic shared memory that limits the occupancy of an sm_90 SM to one thread block, or to two.
@@ -95,6 +109,149 @@ inline LaunchConfig prefill_config(const PrefillTile& tile, std::uint32_t splits
     config.cluster = {splits, 1, 1};
   }
   return config;
+}
+
+inline LaunchConfig prepare_config(std::uint64_t columns, const Shape& shape) noexcept {
+  constexpr std::uint64_t kBlocksPerSm = 16;  // in total, not at the same time
+  LaunchConfig config;
+  config.block.x = kPrepareThreads;
+  config.grid.x = static_cast<std::uint32_t>(std::min<std::uint64_t>(
+      ceil_div(shape.m * (whole_groups(shape.k) / columns), kPrepareThreads),
+      shape.num_sms * kBlocksPerSm));
+  return config;
+}
+
+template <class Family>
+constexpr detail::GemmKernel decode_kernel(const DecodeTile& tile,
+                                           std::uint32_t shared_bytes) noexcept {
+  const std::size_t module = tile.tokens == 8 ? 0 : tile.tokens == 16 ? 1 : 2;
+  return {Family::kDecodeModules[module], tile.name, shared_bytes, Family::Decode::check};
+}
+
+/// A kernel for each tile, then the one that prepares A for prefill.
+template <class Family>
+constexpr auto sm90_kernels() noexcept {
+  static_assert(Family::kTiles.count() + 1 <= detail::GemmKernels::kMax);
+  const Tiles& tiles = Family::kTiles;
+  std::array<detail::GemmKernel, Family::kTiles.count() + 1> all{};
+  for (std::size_t i = 0; i < tiles.decode_count; ++i) {
+    const DecodeTile& tile = tiles.decode[i];
+    all[i] = decode_kernel<Family>(tile, std::max(tile.shared_bytes, kOccupancy1Bytes));
+  }
+  for (std::size_t i = 0; i < tiles.prefill_count; ++i) {
+    const PrefillTile& tile = tiles.prefill[i];
+    all[tiles.decode_count + i] = {Family::kPrefillModule, tile.name,
+                                   std::max(tile.shared_bytes, Family::kPrefillBytes),
+                                   Family::Prefill::check};
+  }
+  all[tiles.count()] = {Family::kPrefillModule, Family::kPrepareKernel, 0, Family::Prepare::check};
+  return all;
+}
+template <class Family>
+inline constexpr auto kSm90Kernels = sm90_kernels<Family>();
+
+template <class Family>
+constexpr auto any_kernels() noexcept {
+  std::array<detail::GemmKernel, std::size_t{2} * kAnyTiles> all{};
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    const DecodeTile& tile = any_tile(Family::kTiles, i);
+    all[i] = decode_kernel<Family>(tile, tile.shared_bytes);
+  }
+  return all;
+}
+template <class Family>
+inline constexpr auto kAnyKernels = any_kernels<Family>();
+
+template <class Family>
+Result<void> launch_decode(const Kernel& kernel, const GemmCall& call, const DecodeTile& tile,
+                           std::uint32_t shared_bytes) noexcept {
+  constexpr std::uint32_t kBoxBytes = 128;
+  TensorBox weights = data_box(call.b, tile.rows, kBoxBytes);
+  weights.swizzled = true;
+  CUKILN_TRY(const TensorMap weight_map, tensor_map(kernel, weights));
+  LaunchConfig config;
+  config.grid.x = static_cast<std::uint32_t>(ceil_div(call.n, tile.rows));
+  config.grid.y = static_cast<std::uint32_t>(ceil_div(call.m, tile.tokens));
+  config.block.x = block_threads(tile);
+  config.shared_bytes = shared_bytes;
+  config.programmatic_launch = true;  // the kernel itself waits for what it reads
+  return Family::decode(kernel, config, weight_map, call);
+}
+
+template <class Family>
+Result<void> launch_prefill(const Kernel* kernels, const GemmCall& call,
+                            const Shape& shape) noexcept {
+  const Tiles& tiles = Family::kTiles;
+  CUKILN_CHECK(Family::prepare(kernels[tiles.count()],
+                               prepare_config(Family::kPrepareColumns, shape), call));
+
+  const Kernel& kernel = kernels[call.tactic.tile];
+  const PrefillTile& tile = tiles.prefill[call.tactic.tile - tiles.decode_count];
+  CUKILN_TRY(const TensorMap token_map,
+             tensor_map(kernel, token_box(Family::kElement, call.workspace, tile, shape)));
+  CUKILN_TRY(const TensorMap weight_map,
+             tensor_map(kernel, data_box(call.b, tile.rows, kGroupK / 2)));
+  LaunchConfig config = prefill_config(tile, call.tactic.splits, shape);
+  if (config.grid.x <= shape.num_sms) {  // not two on one SM, while others have none
+    config.shared_bytes = std::max(config.shared_bytes, Family::kPrefillBytes);
+  }
+  return Family::prefill(kernel, config, token_map, weight_map, call);
+}
+
+template <class Family>
+Result<void> launch_sm90(const Kernel* kernels, std::uint32_t num_sms,
+                         const GemmCall& call) noexcept {
+  const Shape shape = {call.m, call.n, call.k, num_sms};
+  if (!shape.is_decode()) {
+    return launch_prefill<Family>(kernels, call, shape);
+  }
+  const DecodeTile& tile = Family::kTiles.decode[call.tactic.tile];
+  return launch_decode<Family>(kernels[call.tactic.tile], call, tile,
+                               evenly_spread_bytes(tile, block_count(tile, shape), shape));
+}
+
+/// Takes any number of tokens, at most sixteen for each thread block.
+template <class Family>
+Result<void> launch_any(const Kernel* kernels, std::uint32_t /*num_sms*/,
+                        const GemmCall& call) noexcept {
+  const DecodeTile& tile = any_tile(Family::kTiles, call.tactic.tile);
+  CUKILN_CHECK(check_token_blocks(tile, call.m, call.k));
+  return launch_decode<Family>(kernels[call.tactic.tile], call, tile, tile.shared_bytes);
+}
+
+inline std::size_t workspace_bytes(std::int64_t m, std::int64_t /*n*/, std::int64_t k) {
+  const auto tokens = static_cast<std::uint64_t>(m);
+  return tokens <= kMaxDecodeTokens ? 0 : tokens * whole_groups(static_cast<std::uint64_t>(k)) * 2;
+}
+
+template <class Family>
+constexpr detail::GemmArchitecture sm90_architecture() noexcept {
+  return {[](int capability) noexcept { return capability == 90; },
+          kSm90Kernels<Family>.data(),
+          kSm90Kernels<Family>.size(),
+          workspace_bytes,
+          [](std::uint32_t m, std::uint32_t n, std::uint32_t k, std::uint32_t num_sms) noexcept {
+            return tactics_of(Family::kTiles, {m, n, k, num_sms});
+          },
+          [](std::uint32_t m, std::uint32_t n, std::uint32_t k, std::uint32_t num_sms) noexcept {
+            return select_tactic(Family::kTiles, Family::kTable, {m, n, k, num_sms});
+          },
+          launch_sm90<Family>};
+}
+
+template <class Family>
+constexpr detail::GemmArchitecture any_architecture() noexcept {
+  return {[](int /*capability*/) noexcept { return true; },
+          kAnyKernels<Family>.data(),
+          kAnyKernels<Family>.size(),
+          [](std::int64_t, std::int64_t, std::int64_t) { return std::size_t{0}; },
+          [](std::uint32_t m, std::uint32_t, std::uint32_t, std::uint32_t) noexcept {
+            return any_tactics(m);
+          },
+          [](std::uint32_t m, std::uint32_t n, std::uint32_t k, std::uint32_t num_sms) noexcept {
+            return select_any(Family::kTiles, {m, n, k, num_sms});
+          },
+          launch_any<Family>};
 }
 
 }  // namespace cukiln::nvfp4::sm90

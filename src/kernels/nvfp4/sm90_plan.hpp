@@ -4,19 +4,19 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <iterator>
 
 #include "kernels/nvfp4/sm90_table.hpp"
 
 namespace cukiln::nvfp4::sm90 {
 
-// The kernels' tiles, and the heuristic that selects one for a shape that scripts/tune did not
-// measure. Its times were measured on an H200 with K = 7168; only their ratios matter. Shared
-// memory is that of gemm_sm90.cuh and nvfp4_gemm_prefill.cu, which refuse to compile with other
+// The tiles of kernels for sm_90, and the heuristic that selects one for a shape that was not
+// measured. Its times were measured on an H200 with K = 7168; only their ratios matter. Shared
+// memory is that of gemm_sm90.cuh and of the prefill kernels, which refuse to compile with other
 // numbers.
 
 inline constexpr std::uint32_t kGroupK = 128;  ///< the step of K in the kernels' main loops
 inline constexpr std::uint32_t kMaxSplits = 4;
+inline constexpr std::uint64_t kMaxDecodeTokens = 32;  ///< more take the kernels for prefill
 
 inline std::uint64_t ceil_div(std::uint64_t a, std::uint64_t b) noexcept { return (a + b - 1) / b; }
 
@@ -50,29 +50,11 @@ inline constexpr DecodeTile kDecodeTiles[] = {
     {"nvfp4_gemm_decode_32x10", 32, 80, 115776, 18.8, 38.0},
 };
 
-inline constexpr std::uint64_t kMaxDecodeTokens = kDecodeTiles[std::size(kDecodeTiles) - 1].tokens;
-
-/// A range of kDecodeTiles.
+/// A range of tiles.
 struct DecodeTiles {
   std::uint32_t first;
   std::uint32_t count;
 };
-constexpr DecodeTiles tiles_with_tokens(std::uint64_t tokens) noexcept {
-  DecodeTiles found{0, 0};
-  for (const DecodeTile& tile : kDecodeTiles) {
-    found.first += tile.tokens < tokens ? 1 : 0;
-    found.count += tile.tokens == tokens ? 1 : 0;
-  }
-  return found;
-}
-
-/// The smallest tiles that hold m tokens; the largest for more than kMaxDecodeTokens.
-constexpr DecodeTiles decode_tiles(std::uint64_t m) noexcept {
-  constexpr DecodeTiles k8 = tiles_with_tokens(8);
-  constexpr DecodeTiles k16 = tiles_with_tokens(16);
-  constexpr DecodeTiles kMax = tiles_with_tokens(kMaxDecodeTokens);
-  return m <= 8 ? k8 : m <= 16 ? k16 : kMax;
-}
 
 /// A tile of a kernel for more tokens than that.
 struct PrefillTile {
@@ -90,8 +72,50 @@ inline constexpr PrefillTile kPrefillTiles[] = {
     {"nvfp4_gemm_prefill_128x256", 128, 256, 223296, 1, 1.31},
 };
 
-/// Of Gemm's kernels on sm_90: every tile's, and the one that expands A for prefill.
-inline constexpr std::size_t kKernelCount = std::size(kDecodeTiles) + std::size(kPrefillTiles) + 1;
+/// The tiles of a family of kernels. A tactic counts them in this order: those for decode, in
+/// ascending order of tokens, then those for prefill.
+struct Tiles {
+  const DecodeTile* decode;
+  std::uint32_t decode_count;
+  const PrefillTile* prefill;
+  std::uint32_t prefill_count;
+  DecodeTiles for_8, for_16, for_32;  ///< tokens
+
+  constexpr std::uint32_t count() const noexcept { return decode_count + prefill_count; }
+  /// The smallest tiles that hold m tokens; the largest for more than kMaxDecodeTokens.
+  constexpr DecodeTiles decode_for(std::uint64_t m) const noexcept {
+    return m <= 8 ? for_8 : m <= 16 ? for_16 : for_32;
+  }
+  /// The first tile that fits m tokens.
+  constexpr std::uint32_t first_for(std::uint64_t m) const noexcept {
+    return m <= kMaxDecodeTokens ? decode_for(m).first : decode_count;
+  }
+};
+
+template <std::size_t decode_count, std::size_t prefill_count>
+constexpr Tiles make_tiles(const DecodeTile (&decode)[decode_count],
+                           const PrefillTile (&prefill)[prefill_count]) noexcept {
+  constexpr std::size_t kSplits = 3;  // 1, 2 and 4
+  static_assert(decode_count <= GemmTactics::kMax && prefill_count * kSplits <= GemmTactics::kMax);
+  const auto with_tokens = [&](std::uint64_t tokens) {
+    DecodeTiles found{0, 0};
+    for (const DecodeTile& tile : decode) {
+      found.first += tile.tokens < tokens ? 1 : 0;
+      found.count += tile.tokens == tokens ? 1 : 0;
+    }
+    return found;
+  };
+  return {decode,
+          decode_count,
+          prefill,
+          prefill_count,
+          with_tokens(8),
+          with_tokens(16),
+          with_tokens(kMaxDecodeTokens)};
+}
+
+/// Those of W4A4.
+inline constexpr Tiles kTiles = make_tiles(kDecodeTiles, kPrefillTiles);
 
 struct Shape {
   std::uint64_t m, n, k;
@@ -117,25 +141,19 @@ inline bool may_split(const PrefillTile& tile, std::uint32_t splits, const Shape
           tile_count(tile, shape) * splits <= (splits == 4 ? wave_blocks * 7 / 8 : wave_blocks));
 }
 
-/// The tactics of a shape. Decode tiles are counted from the first of decode_tiles(m).
-struct Tactics {
-  GemmTactic all[std::max(std::size(kDecodeTiles), std::size(kPrefillTiles) * 3)];
-  std::size_t count = 0;
-};
-
-inline Tactics tactics_of(const Shape& shape) noexcept {
-  Tactics found;
+inline GemmTactics tactics_of(const Tiles& tiles, const Shape& shape) noexcept {
+  GemmTactics found;
   if (shape.is_decode()) {
-    const std::uint32_t count = decode_tiles(shape.m).count;
-    for (std::uint32_t tile = 0; tile < count; ++tile) {
-      found.all[found.count++] = {tile, 1};
+    const DecodeTiles fit = tiles.decode_for(shape.m);
+    for (std::uint32_t i = 0; i < fit.count; ++i) {
+      found.add({fit.first + i, 1});
     }
     return found;
   }
-  for (std::uint32_t tile = 0; tile < std::size(kPrefillTiles); ++tile) {
+  for (std::uint32_t i = 0; i < tiles.prefill_count; ++i) {
     for (std::uint32_t splits = 1; splits <= kMaxSplits; splits *= 2) {
-      if (may_split(kPrefillTiles[tile], splits, shape)) {
-        found.all[found.count++] = {tile, splits};
+      if (may_split(tiles.prefill[i], splits, shape)) {
+        found.add({tiles.decode_count + i, splits});
       }
     }
   }
@@ -162,23 +180,52 @@ inline double estimated_us(const PrefillTile& tile, std::uint32_t splits,
   return static_cast<double>(waves * groups) * tile.us_per_group * occupancy_factor + reduce_us;
 }
 
-/// Selects the tactic that should take the least time.
-inline GemmTactic heuristic_tactic(const Shape& shape) noexcept {
-  const Tactics tactics = tactics_of(shape);
-  const std::uint32_t first = decode_tiles(shape.m).first;
-  const auto time = [&](const GemmTactic& tactic) {
-    return shape.is_decode() ? estimated_us(kDecodeTiles[first + tactic.tile], shape)
-                             : estimated_us(kPrefillTiles[tactic.tile], tactic.splits, shape);
-  };
-  return *std::min_element(
-      tactics.all, tactics.all + tactics.count,
-      [&](const GemmTactic& a, const GemmTactic& b) { return time(a) < time(b); });
+inline double estimated_us(const Tiles& tiles, const GemmTactic& tactic,
+                           const Shape& shape) noexcept {
+  return tactic.tile < tiles.decode_count
+             ? estimated_us(tiles.decode[tactic.tile], shape)
+             : estimated_us(tiles.prefill[tactic.tile - tiles.decode_count], tactic.splits, shape);
 }
 
-/// Selects the tuned tactic, or the heuristic's for a shape or a card that was not measured.
-inline GemmTactic select_tactic(const Shape& shape) noexcept {
-  const GemmTactic* const tuned = kTuned.find(shape.m, shape.n, shape.k, shape.num_sms);
-  return tuned != nullptr ? *tuned : heuristic_tactic(shape);
+/// Selects the tactic of a table that is built in, which counts tiles from the first that fits the
+/// shape; for a shape or a card that was not measured the one that should take the least time.
+inline GemmTactic select_tactic(const Tiles& tiles, const GemmTable& table,
+                                const Shape& shape) noexcept {
+  if (const GemmTactic* const tuned = table.find(shape.m, shape.n, shape.k, shape.num_sms)) {
+    return {tiles.first_for(shape.m) + tuned->tile, tuned->splits};
+  }
+  const GemmTactics all = tactics_of(tiles, shape);
+  const auto time = [&](const GemmTactic& tactic) { return estimated_us(tiles, tactic, shape); };
+  return *std::min_element(all.begin(), all.end(), [&](const GemmTactic& a, const GemmTactic& b) {
+    return time(a) < time(b);
+  });
+}
+
+// Every device runs the first kAnyTiles tiles for 8 tokens, and those for 16: its kernels, in this
+// order.
+
+inline constexpr std::uint32_t kAnyTiles = 3;
+
+constexpr const DecodeTile& any_tile(const Tiles& tiles, std::size_t kernel) noexcept {
+  const DecodeTiles fit = tiles.decode_for(kernel < kAnyTiles ? 8 : 16);
+  return tiles.decode[fit.first + kernel % kAnyTiles];
+}
+
+inline GemmTactics any_tactics(std::uint64_t m) noexcept {
+  GemmTactics found;
+  for (std::uint32_t i = 0; i < kAnyTiles; ++i) {
+    found.add({(m <= 8 ? 0 : kAnyTiles) + i, 1});
+  }
+  return found;
+}
+
+/// Selects the one that should take the least time.
+inline GemmTactic select_any(const Tiles& tiles, const Shape& shape) noexcept {
+  const GemmTactics all = any_tactics(shape.m);
+  return *std::min_element(all.begin(), all.end(), [&](const GemmTactic& a, const GemmTactic& b) {
+    return estimated_us(any_tile(tiles, a.tile), shape) <
+           estimated_us(any_tile(tiles, b.tile), shape);
+  });
 }
 
 }  // namespace cukiln::nvfp4::sm90

@@ -5,6 +5,8 @@
 
 #include <doctest/doctest.h>
 
+#include "kernels/nvfp4/w4a16_plan.hpp"
+
 namespace cukiln::nvfp4::sm90 {
 namespace {
 
@@ -12,20 +14,23 @@ constexpr std::uint32_t kH200 = 132;
 
 Shape shape(std::uint64_t m, std::uint64_t n, std::uint64_t k) { return {m, n, k, kH200}; }
 
-const DecodeTile& decode_tile(std::uint64_t m, std::uint64_t n) {
-  const std::uint32_t first = decode_tiles(m).first;
-  return kDecodeTiles[first + heuristic_tactic(shape(m, n, 7168)).tile];
+constexpr GemmTable kNotMeasured = {nullptr, 0, 0};
+
+GemmTactic estimated(const Tiles& tiles, const Shape& of) {
+  return select_tactic(tiles, kNotMeasured, of);
 }
 
-std::uint32_t decode_rows(std::uint64_t m, std::uint64_t n) { return decode_tile(m, n).rows; }
+std::uint32_t decode_rows(std::uint64_t m, std::uint64_t n) {
+  return kDecodeTiles[estimated(kTiles, shape(m, n, 7168)).tile].rows;
+}
 
 struct Chosen {
   std::uint32_t tokens, rows, splits;
   bool operator==(const Chosen&) const = default;
 };
 Chosen prefill(std::uint64_t m, std::uint64_t n, std::uint64_t k) {
-  const GemmTactic tactic = heuristic_tactic(shape(m, n, k));
-  const PrefillTile& tile = kPrefillTiles[tactic.tile];
+  const GemmTactic tactic = estimated(kTiles, shape(m, n, k));
+  const PrefillTile& tile = kPrefillTiles[tactic.tile - kTiles.decode_count];
   return {tile.tokens, tile.rows, tactic.splits};
 }
 
@@ -44,14 +49,15 @@ TEST_CASE("a few tokens take the tile of weights that should be fastest for its 
 }
 
 TEST_CASE("every tile for a few tokens is the fastest for some number of rows") {
-  for (const DecodeTile& tile : kDecodeTiles) {
-    CAPTURE(tile.tokens);
-    CAPTURE(tile.rows);
-    bool chosen = false;
-    for (std::uint64_t n = 1024; n <= 40960 && !chosen; n += 512) {
-      chosen = &decode_tile(tile.tokens, n) == &tile;
+  for (const Tiles& tiles : {kTiles, w4a16::kTiles}) {
+    for (std::uint32_t tile = 0; tile < tiles.decode_count; ++tile) {
+      CAPTURE(tile);
+      bool chosen = false;
+      for (std::uint64_t n = 1024; n <= 40960 && !chosen; n += 512) {
+        chosen = estimated(tiles, shape(tiles.decode[tile].tokens, n, 7168)).tile == tile;
+      }
+      CHECK(chosen);
     }
-    CHECK(chosen);
   }
 }
 
@@ -65,50 +71,53 @@ TEST_CASE("many tokens take the tile and the split of K that should be fastest")
 }
 
 TEST_CASE("K is split only where all clusters run at once") {
-  for (std::uint64_t m = 33; m <= 8192; m += 61) {
-    for (std::uint64_t n = 128; n <= 32768; n += 1160) {
-      CAPTURE(m);
-      CAPTURE(n);
-      const Tactics tactics = tactics_of(shape(m, n, 7168));
-      for (std::size_t i = 0; i < tactics.count; ++i) {
-        const PrefillTile& tile = kPrefillTiles[tactics.all[i].tile];
-        const std::uint32_t splits = tactics.all[i].splits;
-        CHECK((splits == 1 || tile_count(tile, shape(m, n, 7168)) * splits <=
-                                  std::uint64_t{kH200} * tile.blocks_per_sm));
+  for (const Tiles& tiles : {kTiles, w4a16::kTiles}) {
+    for (std::uint64_t m = 33; m <= 8192; m += 61) {
+      for (std::uint64_t n = 128; n <= 32768; n += 1160) {
+        CAPTURE(m);
+        CAPTURE(n);
+        for (const GemmTactic& tactic : tactics_of(tiles, shape(m, n, 7168))) {
+          const PrefillTile& tile = tiles.prefill[tactic.tile - tiles.decode_count];
+          CHECK((tactic.splits == 1 || tile_count(tile, shape(m, n, 7168)) * tactic.splits <=
+                                           std::uint64_t{kH200} * tile.blocks_per_sm));
+        }
       }
     }
+    CHECK(tactics_of(tiles, shape(33, 128, 32)).count == tiles.prefill_count);  // cannot be split
   }
-  CHECK(tactics_of(shape(33, 128, 32)).count == std::size(kPrefillTiles));  // nothing to split
 }
 
-TEST_CASE("every row of the table is in order, and names a tactic that its shape has") {
-  const TunedGemm* before = nullptr;
-  for (const TunedGemm& row : kTuned) {
-    CAPTURE(row.n);
-    CAPTURE(row.k);
-    CAPTURE(row.m);
-    CHECK(row.n % 8 == 0);
-    CHECK(row.k % 32 == 0);
-    const bool continues = before != nullptr && before->n == row.n && before->k == row.k;
-    if (continues) {
-      CHECK(before->m < row.m);
-    } else if (before != nullptr) {
-      CHECK((before->n != row.n ? before->n < row.n : before->k < row.k));
+TEST_CASE("every row of the tables is in order, and names a tactic that its shape has") {
+  const struct {
+    const Tiles& tiles;
+    const GemmTable& table;
+  } families[] = {{kTiles, kTuned}, {w4a16::kTiles, w4a16::kTuned}};
+  for (const auto& [tiles, table] : families) {
+    const TunedGemm* before = nullptr;
+    for (const TunedGemm& row : table) {
+      CAPTURE(row.n);
+      CAPTURE(row.k);
+      CAPTURE(row.m);
+      CHECK(row.n % 8 == 0);
+      CHECK(row.k % 32 == 0);
+      const bool continues = before != nullptr && before->n == row.n && before->k == row.k;
+      if (continues) {
+        CHECK(before->m < row.m);
+      } else if (before != nullptr) {
+        CHECK((before->n != row.n ? before->n < row.n : before->k < row.k));
+      }
+      // A row also serves fewer tokens, from where the one before it ends.
+      const std::uint64_t first = continues ? before->m + 1 : 1;
+      for (const std::uint64_t m : {first, std::uint64_t{row.m}}) {
+        const Shape here = {m, row.n, row.k, table.num_sms};
+        const GemmTactics all = tactics_of(tiles, here);
+        const GemmTactic selected = select_tactic(tiles, table, here);
+        CHECK(selected == GemmTactic{tiles.first_for(m) + row.tactic.tile, row.tactic.splits});
+        CHECK(std::find(all.begin(), all.end(), selected) != all.end());
+      }
+      CHECK(tiles.first_for(first) == tiles.first_for(row.m));
+      before = &row;
     }
-    // A row also serves fewer tokens, from where the one before it ends.
-    const std::uint64_t first = continues ? before->m + 1 : 1;
-    for (const std::uint64_t m : {first, std::uint64_t{row.m}}) {
-      const Shape here = {m, row.n, row.k, kTuned.num_sms};
-      const Tactics tactics = tactics_of(here);
-      CHECK(std::find(tactics.all, tactics.all + tactics.count, row.tactic) !=
-            tactics.all + tactics.count);
-      CHECK(select_tactic(here) == row.tactic);
-    }
-    if (first <= kMaxDecodeTokens) {  // whose tiles are others
-      CHECK(row.m <= kMaxDecodeTokens);
-      CHECK(decode_tiles(first).first == decode_tiles(row.m).first);
-    }
-    before = &row;
   }
 }
 

@@ -126,13 +126,43 @@ TEST_CASE("fault 300: a row that a launch could not take is refused") {
   CHECK(refusal({measured(4096, 7168, 4096, "nvfp4_gemm_128x256")}, kGemmSm100).empty());
 }
 
+TEST_CASE("rows of W4A16 name its kernels, and no others") {
+  const std::vector<MeasuredGemm> rows = {measured(4096, 7168, 8, "w4a16_gemm_decode_8x4"),
+                                          measured(4096, 7168, 16, "w4a16_gemm_decode_16x10"),
+                                          measured(4096, 7168, 32, "w4a16_gemm_decode_32x7"),
+                                          measured(4096, 7168, 64, "w4a16_gemm_prefill_64x256", 2)};
+  CHECK(refusal(rows, kW4a16Sm90).empty());
+  CHECK(refusal(rows).find("this device has no such kernel") != std::string::npos);
+  CHECK(refusal({rows[0]}, kW4a16Any).empty());
+  CHECK(refusal({rows[2]}, kW4a16Any).find("no such kernel") != std::string::npos);
+  CHECK(refusal({rows[3]}, kW4a16Sm90).find("no tactic of 1 tokens") != std::string::npos);
+  CHECK(refusal({measured(4096, 7168, 8, "w4a16_gemm_arrange")}, kW4a16Sm90).find("no tactic") !=
+        std::string::npos);
+  CHECK(refusal({measured(4096, 7168, 8, "nvfp4_gemm_decode_8x4")}, kW4a16Sm90)
+            .find("no such kernel") != std::string::npos);
+}
+
+TEST_CASE("each device has one architecture of each family") {
+  CHECK(&architecture_of(kGemmFamily, 90) == &kGemmSm90);
+  CHECK(&architecture_of(kGemmFamily, 103) == &kGemmSm100);
+  CHECK(&architecture_of(kGemmFamily, 120) == &kGemmAny);
+  CHECK(&architecture_of(kW4a16Family, 90) == &kW4a16Sm90);
+  CHECK(&architecture_of(kW4a16Family, 100) == &kW4a16Any);
+  for (const GemmFamily& family : {kGemmFamily, kW4a16Family}) {
+    for (const int capability : {90, 100, 120}) {
+      CHECK(architecture_of(family, capability).kernel_count <= GemmKernels::kMax);
+    }
+  }
+}
+
 TEST_CASE("fault 301: another card, family or version of the kernels has another key") {
   const std::string key = tactics_key(h200(), "nvfp4_gemm", kGemmSm90);
   CHECK(key.substr(0, 25) == "1 nvfp4_gemm sm_90 132 " + key.substr(23, 2));
   CHECK(key.substr(key.size() - 12) == " NVIDIA H200");
   CHECK(tactics_key(h200(), "nvfp4_gemm", kGemmSm90) == key);
-  CHECK(tactics_key(h200(), "w4a16_gemm", kGemmSm90) != key);
-  CHECK(tactics_key(h200(), "nvfp4_gemm", kGemmAny) != key);  // fewer modules
+  CHECK(tactics_key(h200(), "nvfp4_w4a16_gemm", kGemmSm90) != key);
+  CHECK(tactics_key(h200(), "nvfp4_gemm", kW4a16Sm90) != key);  // other modules
+  CHECK(tactics_key(h200(), "nvfp4_gemm", kGemmAny) != key);    // fewer modules
   DeviceInfo other = h200();
   other.name = "NVIDIA H100 80GB HBM3";
   CHECK(tactics_key(other, "nvfp4_gemm", kGemmSm90) != key);

@@ -350,6 +350,7 @@ class GemmCall(Sized):
         ("workspace_bytes", c_size_t),
         ("constant_b", c_int),
         ("tactic", c_int),
+        ("a_bf16", c_void_p),
     )
 
 
@@ -455,6 +456,7 @@ _NVFP4_PROTOTYPES: dict[str, tuple[object, tuple[object, ...]]] = {
     "cukiln_nvfp4_preload": (c_int, (_LOADER, POINTER(PreloadOptions), POINTER(PreloadReport))),
     "cukiln_nvfp4_source": (c_void_p, (c_char_p, POINTER(c_size_t))),
     "cukiln_nvfp4_gemm_create": (c_int, (_LOADER, c_int, POINTER(_GEMM))),
+    "cukiln_nvfp4_w4a16_gemm_create": (c_int, (_LOADER, c_int, POINTER(_GEMM))),
     "cukiln_nvfp4_gemm_destroy": (None, (_GEMM,)),
     "cukiln_nvfp4_gemm_workspace_bytes": (c_size_t, (_GEMM, *_SHAPE)),
     "cukiln_nvfp4_gemm_tactics": (c_int, (_GEMM, *_SHAPE)),

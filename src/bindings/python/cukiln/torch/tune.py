@@ -4,6 +4,7 @@ in the store, from which every process that starts later takes them.
 
   python -m cukiln.torch.tune 7168x7168 18432x7168    weights [n, k]: features out x in
   python -m cukiln.torch.tune                         those of common models; takes some minutes
+  python -m cukiln.torch.tune --activations bf16      only W4A16, as a layer's `activations`
   python -m cukiln.torch.tune --store DIR 7168x7168   in another store than that of the settings
 
 Run it before the processes of a job start: each reads the store once, and all of them should find
@@ -24,6 +25,7 @@ from dataclasses import dataclass
 import torch
 
 from .. import Error, IoError, Loader, _library, default_loader
+from .._timer import Timer
 
 # Weights of DeepSeek-V3, Llama 3 8B and 70B, Qwen3 32B, and squares.
 WEIGHTS = (
@@ -36,6 +38,8 @@ WEIGHTS = (
 )
 # Up to each of the first three, sm_90 has tiles of their own: no row serves both sides of one.
 TOKENS = (8, 16, 32, 64, 96, 128, 192, 256, 384, 512, 1024, 2048, 4096)
+
+ACTIVATIONS = ("nvfp4", "bf16")  # W4A4 and W4A16: both have tactics of their own
 
 _SAMPLES = 5
 _HOPELESS = 1.3  # times as slow as the fastest so far: one sample is enough
@@ -62,12 +66,16 @@ class Measured:
 class Gemm:
     """The launcher of one device, by <cukiln/nvfp4.h>."""
 
-    def __init__(self, loader: Loader, device: int) -> None:
+    def __init__(self, loader: Loader, device: int, activations: str = "nvfp4") -> None:
         self._loader = loader
+        self.activations = activations
         self._functions = _library.nvfp4()
         self._handle = c_void_p()
-        made = self._functions.cukiln_nvfp4_gemm_create(loader.handle, device, byref(self._handle))
-        _library.check(made)
+        create = {
+            "nvfp4": self._functions.cukiln_nvfp4_gemm_create,
+            "bf16": self._functions.cukiln_nvfp4_w4a16_gemm_create,
+        }[activations]
+        _library.check(create(loader.handle, device, byref(self._handle)))
         weakref.finalize(self, self._functions.cukiln_nvfp4_gemm_destroy, self._handle)
 
     def tactics(self, m: int, n: int, k: int) -> list[Tactic]:
@@ -111,39 +119,6 @@ class Gemm:
         return Tactic(name.kernel.decode(), name.splits)
 
 
-class Timer:
-    """Measures the GPU's time of a launch, of as many in a graph, without the host's."""
-
-    def __init__(self, launch: Callable[[int], None]) -> None:
-        self._stream = torch.cuda.Stream()
-        self._stream.wait_stream(torch.cuda.current_stream())  # which fills what is read
-        with torch.cuda.stream(self._stream):
-            launch(0)
-            start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-            start.record()
-            for i in range(4):
-                launch(i)
-            end.record()
-            end.synchronize()
-            self._count = max(4, min(256, int(6 / max(start.elapsed_time(end), 1e-3))))
-            self._graph = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(self._graph, stream=self._stream):
-                for i in range(self._count):
-                    launch(i)
-            self._graph.replay()
-        self._stream.synchronize()
-
-    def sample(self) -> float:
-        """Microseconds."""
-        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        with torch.cuda.stream(self._stream):
-            start.record()
-            self._graph.replay()
-            end.record()
-        end.synchronize()
-        return start.elapsed_time(end) * 1e3 / self._count
-
-
 class Operands:
     """Random operands of weights [n, k], enough weights that none is in the cache at its turn."""
 
@@ -161,7 +136,7 @@ class Operands:
             workspace = self._gemm.workspace_bytes(m, self._n, self._k)
             output = torch.empty(m, self._n, device="cuda", dtype=torch.bfloat16)
             space = torch.zeros(max(16, workspace), device="cuda", dtype=torch.uint8)
-            self._tokens = m, (*self._matrix(m, self._k), output, space)
+            self._tokens = m, (*self._a(m), output, space)
         timer = Timer(lambda i: self._launch(i, tactic))
         first = timer.sample()
         if first > _HOPELESS * best:
@@ -169,7 +144,7 @@ class Operands:
         return statistics.median([first, *(timer.sample() for _ in range(_SAMPLES - 1))])
 
     def _launch(self, i: int, tactic: int) -> None:
-        m, (codes, scales, output, space) = self._tokens
+        m, (a, scales, output, space) = self._tokens
         b_codes, b_scales = self._weights[i % len(self._weights)]
         self._gemm.launch(
             _library.GemmCall(
@@ -178,7 +153,7 @@ class Operands:
                 n=self._n,
                 k=self._k,
                 output=output.data_ptr(),
-                a_codes=codes.data_ptr(),
+                a_codes=a.data_ptr(),
                 a_scales=scales.data_ptr(),
                 a_gsa=self._gsa.data_ptr(),
                 b_codes=b_codes.data_ptr(),
@@ -188,8 +163,16 @@ class Operands:
                 workspace_bytes=space.numel(),
                 constant_b=1,
                 tactic=tactic,
+                a_bf16=a.data_ptr(),  # or a_codes: a launcher reads one of them
             )
         )
+
+    def _a(self, m: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """Data and block scales, or bf16 and nothing."""
+        if self._gemm.activations == "nvfp4":
+            return self._matrix(m, self._k)
+        a = torch.randn(m, self._k, device="cuda", dtype=torch.bfloat16)
+        return a, torch.empty(0, device="cuda", dtype=torch.uint8)
 
     @staticmethod
     def _matrix(rows: int, columns: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -217,11 +200,13 @@ def tune(
     weights: Iterable[tuple[int, int]] = WEIGHTS,
     *,
     loader: Loader | None = None,
+    activations: Iterable[str] = ACTIVATIONS,
     keep: bool = True,
     report: Callable[[Measured], object] = lambda measured: None,
 ) -> list[Measured]:
-    """Measures on the current CUDA device, for each of the weights [n, k], and keeps what is fastest
-    in the store of the loader (the default loader's) as soon as these weights are done.
+    """Measures on the current CUDA device, for each of the weights [n, k] and of the activations,
+    "nvfp4" (W4A4) or "bf16" (W4A16), and keeps what is fastest in the store of the loader (the
+    default loader's) as soon as these weights are done.
 
     `report` is called with each row. Errors: InvalidArgumentError (n is no multiple of 8, k none of
     32), IoError (there is no store on disk, or it cannot be written); those of a compile.
@@ -229,19 +214,21 @@ def tune(
     wanted = sorted(set(weights))
     torch.zeros(1, device="cuda")  # makes a context current
     chosen = default_loader() if loader is None else loader
-    gemm = Gemm(chosen, torch.cuda.current_device())
+    device = torch.cuda.current_device()
+    gemms = [Gemm(chosen, device, each) for each in activations]
     measured: list[Measured] = []
     for n, k in wanted:
-        operands = Operands(gemm, n, k)
-        rows = []
-        for row in fastest(gemm, n, k, operands.time):
-            report(row)
-            rows.append(row)
-        del operands
-        torch.cuda.empty_cache()
-        if keep:
-            gemm.keep(rows)
-        measured += rows
+        for gemm in gemms:
+            operands = Operands(gemm, n, k)
+            rows = []
+            for row in fastest(gemm, n, k, operands.time):
+                report(row)
+                rows.append(row)
+            del operands
+            torch.cuda.empty_cache()
+            if keep:
+                gemm.keep(rows)
+            measured += rows
     return measured
 
 
@@ -268,6 +255,7 @@ def main(arguments: list[str] | None = None) -> int:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("weights", nargs="*", type=weights_of, metavar="NxK", help="out x in features")
+    parser.add_argument("--activations", choices=ACTIVATIONS, help="only these; both if not given")
     parser.add_argument("--store", metavar="DIR", help="where the tactics are kept")
     given = parser.parse_args(arguments)
     if not torch.cuda.is_available():
@@ -278,6 +266,7 @@ def main(arguments: list[str] | None = None) -> int:
             rows = tune(
                 given.weights or WEIGHTS,
                 loader=loader,
+                activations=[given.activations] if given.activations else ACTIVATIONS,
                 report=lambda row: print(line(row), file=sys.stderr),
             )
     except Error as error:

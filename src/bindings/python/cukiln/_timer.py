@@ -1,0 +1,42 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Times of launches on a GPU, for `cukiln.torch.tune` and tests/bench. Opens no library."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+
+
+class Timer:
+    """Measures the GPU's time of a launch, of as many in a graph, without the host's."""
+
+    def __init__(self, launch: Callable[[int], None]) -> None:
+        self._stream = torch.cuda.Stream()
+        self._stream.wait_stream(torch.cuda.current_stream())  # which fills what is read
+        with torch.cuda.stream(self._stream):
+            for i in range(3):
+                launch(i)
+            start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+            start.record()
+            for i in range(4):
+                launch(i)
+            end.record()
+            end.synchronize()
+            self._count = max(4, min(256, int(6 / max(start.elapsed_time(end), 1e-3))))
+            self._graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(self._graph, stream=self._stream):
+                for i in range(self._count):
+                    launch(i)
+            self._graph.replay()
+        self._stream.synchronize()
+
+    def sample(self) -> float:
+        """Microseconds."""
+        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        with torch.cuda.stream(self._stream):
+            start.record()
+            self._graph.replay()
+            end.record()
+        end.synchronize()
+        return start.elapsed_time(end) * 1e3 / self._count

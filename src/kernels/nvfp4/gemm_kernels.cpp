@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kernels/nvfp4/gemm_kernels.hpp"
+
+#include <algorithm>
+#include <tuple>
+
+#include "kernels/device_kernels.hpp"
+#include "kernels/nvfp4/gemm_checks.hpp"
+#include "kernels/nvfp4/stored_tactics.hpp"
+
+#include <cukiln/blob_store.hpp>
+
+namespace cukiln::nvfp4::detail {
+namespace {
+
+// Sizes that a launch accepts.
+bool is_shape(std::int64_t m, std::int64_t n, std::int64_t k) noexcept {
+  return m > 0 && n > 0 && k > 0 && m <= INT32_MAX && n <= INT32_MAX && k <= INT32_MAX;
+}
+
+GemmTactics tactics_of(const GemmKernels& gemm, std::int64_t m, std::int64_t n,
+                       std::int64_t k) noexcept {
+  return gemm.architecture->tactics(static_cast<std::uint32_t>(m), static_cast<std::uint32_t>(n),
+                                    static_cast<std::uint32_t>(k), gemm.device.num_sms);
+}
+
+/// The choice of GemmOptions::tactic. Errors: invalid_argument (there is no such tactic).
+Result<GemmTactic> choose_tactic(const GemmKernels& gemm, std::int64_t m, std::int64_t n,
+                                 std::int64_t k, int tactic) noexcept {
+  if (tactic >= 0) {
+    const GemmTactics all = tactics_of(gemm, m, n, k);
+    if (static_cast<std::size_t>(tactic) < all.count) {
+      return all.all[tactic];
+    }
+    return kernels::refuse(
+               "tactic is {}; [{}, {}, {}] has {}, counted from 0, and -1 selects the one expected "
+               "to be fastest",
+               tactic, m, n, k, all.count)
+        .error();
+  }
+  const std::uint32_t num_sms = gemm.device.num_sms;
+  const auto narrow = [](std::int64_t value) { return static_cast<std::uint32_t>(value); };
+  const GemmTactic* const kept =
+      gemm.stored->table().find(narrow(m), narrow(n), narrow(k), num_sms);
+  return kept != nullptr ? *kept
+                         : gemm.architecture->select(narrow(m), narrow(n), narrow(k), num_sms);
+}
+
+Result<void> check_created(const GemmKernels& gemm) {
+  return gemm.architecture != nullptr
+             ? Result<void>()
+             : make_error(ErrorCode::invalid_argument, "an empty GEMM: make it with create");
+}
+
+}  // namespace
+
+Result<GemmKernels> create_gemm(KernelLoader& loader, int device, const GemmFamily& family) {
+  return guarded([&]() -> Result<GemmKernels> {
+    CUKILN_TRY(const auto kernels, kernels::DeviceKernels::open(loader, device));
+    CUKILN_CHECK(check_hopper_or_later(kernels.info(), family.name));
+    GemmKernels made;
+    made.architecture = &architecture_of(family, kernels.info().capability);
+    for (std::size_t i = 0; i < made.architecture->kernel_count; ++i) {
+      const GemmKernel& wanted = made.architecture->kernels[i];
+      CUKILN_TRY(made.kernels[i], kernels.get(wanted.module, wanted.name));
+      CUKILN_CHECK(wanted.check(made.kernels[i]));
+      CUKILN_CHECK(made.kernels[i].reserve_shared(wanted.shared_bytes));
+    }
+    CUKILN_TRY(made.stored, load_tactics(loader, kernels.info(), family.name, *made.architecture));
+    made.device = kernels.device();
+    return made;
+  });
+}
+
+std::size_t workspace_bytes(const GemmKernels& gemm, std::int64_t m, std::int64_t n,
+                            std::int64_t k) noexcept {
+  return gemm.architecture == nullptr || m <= 0 || n <= 0 || k <= 0
+             ? 0
+             : gemm.architecture->workspace_bytes(m, n, k);
+}
+
+int tactic_count(const GemmKernels& gemm, std::int64_t m, std::int64_t n, std::int64_t k) noexcept {
+  return gemm.architecture == nullptr || !is_shape(m, n, k)
+             ? 0
+             : static_cast<int>(tactics_of(gemm, m, n, k).count);
+}
+
+Result<GemmTacticName> tactic_name(const GemmKernels& gemm, std::int64_t m, std::int64_t n,
+                                   std::int64_t k, int tactic) {
+  return guarded([&]() -> Result<GemmTacticName> {
+    CUKILN_CHECK(check_created(gemm));
+    if (!is_shape(m, n, k)) {
+      return make_error(ErrorCode::invalid_argument,
+                        "[m, n, k] is [{}, {}, {}]; sizes of 1 to {} are expected", m, n, k,
+                        INT32_MAX);
+    }
+    CUKILN_TRY(const GemmTactic chosen, choose_tactic(gemm, m, n, k, tactic));
+    return GemmTacticName{gemm.architecture->kernels[chosen.tile].name,
+                          static_cast<int>(chosen.splits)};
+  });
+}
+
+Result<std::vector<MeasuredGemm>> kept_tactics(const GemmKernels& gemm, Store& store) {
+  return guarded([&]() -> Result<std::vector<MeasuredGemm>> {
+    CUKILN_CHECK(check_created(gemm));
+    CUKILN_TRY(const auto text, BlobStore(store).get(kTacticsKind, gemm.stored->key));
+    if (!text) {
+      return std::vector<MeasuredGemm>();
+    }
+    CUKILN_TRY(auto rows, parse_tactics(*text));
+    CUKILN_CHECK(resolve_tactics(rows, *gemm.architecture, gemm.device.num_sms));
+    return rows;
+  });
+}
+
+Result<void> keep_tactics(const GemmKernels& gemm, Store& store,
+                          const std::vector<MeasuredGemm>& rows) {
+  return guarded([&]() -> Result<void> {
+    CUKILN_CHECK(check_created(gemm));
+    // What is there and cannot be used is replaced.
+    std::vector<MeasuredGemm> all = kept_tactics(gemm, store).value_or(std::vector<MeasuredGemm>());
+    const auto is_measured_again = [&](const MeasuredGemm& kept) {
+      return std::any_of(rows.begin(), rows.end(), [&](const MeasuredGemm& row) {
+        return row.n == kept.n && row.k == kept.k;
+      });
+    };
+    all.erase(std::remove_if(all.begin(), all.end(), is_measured_again), all.end());
+    all.insert(all.end(), rows.begin(), rows.end());
+    std::sort(all.begin(), all.end(), [](const MeasuredGemm& a, const MeasuredGemm& b) {
+      return std::tie(a.n, a.k, a.m) < std::tie(b.n, b.k, b.m);
+    });
+    CUKILN_CHECK(resolve_tactics(all, *gemm.architecture, gemm.device.num_sms));
+    return BlobStore(store).put(kTacticsKind, gemm.stored->key, tactics_text(all));
+  });
+}
+
+Result<void> launch_gemm(const GemmKernels& gemm, GemmCall call, const MutableMatrixView& output,
+                         const Workspace& workspace, const GemmOptions& options) noexcept {
+  const std::int64_t m = call.m;
+  const std::int64_t n = call.b.rows;
+  const std::int64_t k = call.b.columns;
+  CUKILN_CHECK(kernels::check_dense_matrix("output", output, DataType::bf16, m, n, 16));
+  if (output.is_empty()) {
+    return {};
+  }
+  CUKILN_CHECK(check_operand_pointers("b", call.b));
+  CUKILN_CHECK(kernels::check_optional_vector("bias", options.bias, DataType::bf16, n, 16));
+  CUKILN_CHECK(check_workspace(workspace, workspace_bytes(gemm, m, n, k), 16));
+  CUKILN_TRY(call.tactic, choose_tactic(gemm, m, n, k, options.tactic));
+  call.output = output.data_as<std::uint16_t>();
+  call.bias = options.bias.data_as<const std::uint16_t>();
+  call.n = static_cast<std::uint32_t>(n);
+  call.k = static_cast<std::uint32_t>(k);
+  call.workspace = workspace.data;
+  call.constant_b = options.constant_b;
+  return gemm.architecture->launch(gemm.kernels, gemm.device.num_sms, call);
+}
+
+}  // namespace cukiln::nvfp4::detail

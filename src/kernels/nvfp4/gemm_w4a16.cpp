@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "base/result.hpp"
+#include "kernels/nvfp4/sm90_launch.hpp"
+#include "kernels/nvfp4/w4a16_plan.hpp"
+#include "kernels/nvfp4/w4a16_table.hpp"
+
+#include "kernels_src/nvfp4/gemm_signatures.cuh"  // after TensorMap
+
+namespace cukiln::nvfp4::detail {
+namespace {
+
+struct W4a16 {
+  static constexpr const sm90::Tiles& kTiles = w4a16::kTiles;
+  static constexpr const GemmTable& kTable = w4a16::kTuned;
+  static constexpr const char* kDecodeModules[] = {"nvfp4_w4a16_gemm", "nvfp4_w4a16_gemm_16",
+                                                   "nvfp4_w4a16_gemm_32"};
+  static constexpr const char* kPrefillModule = "nvfp4_w4a16_gemm_prefill";
+  static constexpr const char* kPrepareKernel = "w4a16_gemm_arrange";
+  static constexpr std::uint64_t kPrepareColumns = 32;
+  static constexpr TensorBox::Element kElement = TensorBox::Element::bf16;
+  static constexpr std::uint32_t kPrefillBytes = sm90::kOccupancy1Bytes;
+
+  using Decode = kernels::KernelSignature<signatures::W4a16GemmDecode>;
+  using Prepare = kernels::KernelSignature<signatures::W4a16GemmArrange>;
+  using Prefill = kernels::KernelSignature<signatures::W4a16GemmPrefill>;
+
+  static const std::uint16_t* a(const GemmCall& call) noexcept {
+    return call.bf16_a.data_as<const std::uint16_t>();
+  }
+  static std::uint64_t a_stride(const GemmCall& call) noexcept {
+    return static_cast<std::uint64_t>(call.bf16_a.row_stride);
+  }
+
+  static Result<void> decode(const Kernel& kernel, const LaunchConfig& config,
+                             const TensorMap& weights, const GemmCall& call) noexcept {
+    return Decode::launch(kernel, call.stream, config, call.output, a(call), a_stride(call),
+                          weights, call.b.scales, &call.b.global_scale->encode, call.bias, call.m,
+                          call.n, call.k, std::uint32_t{call.constant_b});
+  }
+  static Result<void> prepare(const Kernel& kernel, LaunchConfig config,
+                              const GemmCall& call) noexcept {
+    config.programmatic_launch = true;  // the kernel itself waits
+    return Prepare::launch(kernel, call.stream, config, static_cast<std::uint16_t*>(call.workspace),
+                           a(call), a_stride(call), call.m, call.k);
+  }
+  static Result<void> prefill(const Kernel& kernel, const LaunchConfig& config,
+                              const TensorMap& tokens, const TensorMap& weights,
+                              const GemmCall& call) noexcept {
+    return Prefill::launch(kernel, call.stream, config, call.output, tokens, weights, call.b.scales,
+                           &call.b.global_scale->encode, call.bias, call.m, call.n, call.k);
+  }
+};
+
+}  // namespace
+
+const GemmArchitecture kW4a16Sm90 = sm90::sm90_architecture<W4a16>();
+const GemmArchitecture kW4a16Any = sm90::any_architecture<W4a16>();
+
+}  // namespace cukiln::nvfp4::detail
