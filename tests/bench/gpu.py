@@ -7,14 +7,19 @@ from __future__ import annotations
 
 import ctypes
 import statistics
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 
 import flashinfer_sampling
+import results
 import torch
 from roofline import Measured
+
+sys.path.insert(0, str(results.REPOSITORY / "src" / "bindings" / "python"))
+from cukiln._timer import Timer
 
 Launch = Callable[[int], None]  # the i-th, on the current stream
 SampleRows = Callable[[torch.Tensor], object]
@@ -472,45 +477,12 @@ PARTS = {"gemm": gemm, "moe": moe, "amax": amax, "quantize": quantize, "gate_up"
          "sampler": sampler}  # fmt: skip
 
 
-class Timer:
-    """Measures the GPU time of a launch, as many in a graph, without the host's time."""
-
-    def __init__(self, launch: Launch):
-        self.stream = torch.cuda.Stream()
-        self.stream.wait_stream(torch.cuda.current_stream())  # which fills what is read
-        with torch.cuda.stream(self.stream):
-            for i in range(3):
-                launch(i)
-            start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-            start.record()
-            for i in range(4):
-                launch(i)
-            end.record()
-            end.synchronize()
-            self.count = max(4, min(256, int(1500 / max(start.elapsed_time(end) * 250, 1e-3))))
-            self.graph = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(self.graph, stream=self.stream):
-                for i in range(self.count):
-                    launch(i)
-            self.graph.replay()
-        self.stream.synchronize()
-
-    def sample_us(self) -> float:
-        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        with torch.cuda.stream(self.stream):
-            start.record()
-            self.graph.replay()
-            end.record()
-        end.synchronize()
-        return start.elapsed_time(end) * 1e3 / self.count
-
-
 def measure(entry: Entry, ceilings: dict[str, float], rounds: int) -> Measured:
     ours, theirs = Timer(entry.ours), Timer(entry.theirs)
     samples, rival_samples = [], []
     for _ in range(rounds):
-        samples.append(ours.sample_us())
-        rival_samples.append(theirs.sample_us())
+        samples.append(ours.sample())
+        rival_samples.append(theirs.sample())
     limit = entry.bytes / ceilings["bytes_per_s"]
     if entry.rate == "matrix":
         limit = max(limit, entry.operations / ceilings["operations_per_s"])
@@ -527,8 +499,8 @@ def ceilings() -> dict[str, float]:
     a, b = (torch.randn(8192, 8192, device="cuda", dtype=torch.bfloat16) for _ in range(2))
     c = torch.empty_like(a)
     product = Timer(lambda _: torch.mm(a, b, out=c))
-    copy_us = statistics.median(copy.sample_us() for _ in range(5))
-    product_us = statistics.median(product.sample_us() for _ in range(5))
+    copy_us = statistics.median(copy.sample() for _ in range(5))
+    product_us = statistics.median(product.sample() for _ in range(5))
     return {
         "bytes_per_s": 2 * source.nbytes / copy_us * 1e6,
         "operations_per_s": 2 * 8192**3 / product_us * 1e6,

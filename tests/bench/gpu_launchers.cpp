@@ -76,6 +76,19 @@ Result<void> open() {
   return {};
 }
 
+/// Either GEMM.
+template <class Gemm, class A>
+const char* multiply(const Gemm& gemm, Stream stream, std::uint16_t* output, const A& a,
+                     const nvfp4::QuantizedMatrix& b, void* workspace, std::int64_t constant_b,
+                     std::int64_t tactic) {
+  nvfp4::GemmOptions options;
+  options.constant_b = constant_b != 0;
+  options.tactic = static_cast<int>(tactic);
+  return message_of(gemm.launch(stream, {DataType::bf16, output, a.rows, b.rows}, a, b,
+                                {workspace, gemm.workspace_bytes(a.rows, b.rows, b.columns)},
+                                options));
+}
+
 }  // namespace
 
 #pragma GCC visibility push(default)
@@ -109,13 +122,9 @@ const char* bench_gemm(Stream stream, std::uint16_t* output, const std::uint8_t*
                        const nvfp4::GlobalScale* b_scale, std::int64_t m, std::int64_t n,
                        std::int64_t k, void* workspace, std::int64_t constant_b,
                        std::int64_t tactic) {
-  nvfp4::GemmOptions options;
-  options.constant_b = constant_b != 0;
-  options.tactic = static_cast<int>(tactic);
-  return message_of(
-      launchers->gemm.launch(stream, {DataType::bf16, output, m, n},
-                             {a_data, a_scales, a_scale, m, k}, {b_data, b_scales, b_scale, n, k},
-                             {workspace, launchers->gemm.workspace_bytes(m, n, k)}, options));
+  const nvfp4::QuantizedMatrix a = {a_data, a_scales, a_scale, m, k};
+  return multiply(launchers->gemm, stream, output, a, {b_data, b_scales, b_scale, n, k}, workspace,
+                  constant_b, tactic);
 }
 
 std::size_t bench_w4a16_workspace(std::int64_t m, std::int64_t n, std::int64_t k) {
@@ -127,13 +136,8 @@ const char* bench_w4a16(Stream stream, std::uint16_t* output, const std::uint16_
                         const nvfp4::GlobalScale* b_scale, std::int64_t m, std::int64_t n,
                         std::int64_t k, void* workspace, std::int64_t constant_b,
                         std::int64_t tactic) {
-  nvfp4::GemmOptions options;
-  options.constant_b = constant_b != 0;
-  options.tactic = static_cast<int>(tactic);
-  return message_of(
-      launchers->w4a16.launch(stream, {DataType::bf16, output, m, n}, {DataType::bf16, a, m, k},
-                              {b_data, b_scales, b_scale, n, k},
-                              {workspace, launchers->w4a16.workspace_bytes(m, n, k)}, options));
+  return multiply(launchers->w4a16, stream, output, MatrixView(DataType::bf16, a, m, k),
+                  {b_data, b_scales, b_scale, n, k}, workspace, constant_b, tactic);
 }
 
 // Layout 0: halves, 1: pairs. GPT-OSS's activation, or none. `columns`: of gate, and of up.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Times every tactic of nvfp4_gemm on this machine's GPU beside cuBLAS in bf16, and keeps nothing in a store.
+"""Times every tactic of W4A4 and W4A16 GEMMs on this machine's GPU beside cuBLAS in bf16, and keeps nothing in a store.
 
 usage: tactics.py --build FOLDER -o FOLDER [--quick]
 """
@@ -38,18 +38,19 @@ def measure(torch, cukiln, tune, weights) -> list[dict]:
     rows = []
     with cukiln.Loader(memory_only=True) as loader:
         torch.zeros(1, device="cuda")  # makes a context current
-        gemm = tune.Gemm(loader, torch.cuda.current_device())
+        gemms = [tune.Gemm(loader, torch.cuda.current_device(), each) for each in tune.ACTIVATIONS]
         for n, k in weights:
-            operands, cublas = tune.Operands(gemm, n, k), CuBlas(torch, tune, n, k)
+            operands, cublas = [tune.Operands(gemm, n, k) for gemm in gemms], CuBlas(torch, tune, n, k)
             for m in tune.TOKENS:
                 beside = cublas.samples(m)
-                chosen = gemm.chosen(m, n, k)
-                for i, tactic in enumerate(gemm.tactics(m, n, k)):
-                    rows.append(results.row(
-                        f"{tactic.kernel} by {tactic.splits}", "us", operands.time(m, i, float("inf")),
-                        case=f"m {m}, n {n}, k {k}", baseline="cuBLAS bf16", baseline_samples=beside,
-                        baseline_value=statistics.median(beside),
-                        note="what is launched" if tactic == chosen else ""))  # fmt: skip
+                for gemm, operand in zip(gemms, operands):
+                    chosen = gemm.chosen(m, n, k)
+                    for i, tactic in enumerate(gemm.tactics(m, n, k)):
+                        rows.append(results.row(
+                            f"{tactic.kernel} by {tactic.splits}", "us", operand.time(m, i, float("inf")),
+                            case=f"m {m}, n {n}, k {k}", baseline="cuBLAS bf16", baseline_samples=beside,
+                            baseline_value=statistics.median(beside),
+                            note="what is launched" if tactic == chosen else ""))  # fmt: skip
                 print(f"  m {m}, n {n}, k {k}", file=sys.stderr)
             del operands, cublas
             torch.cuda.empty_cache()
