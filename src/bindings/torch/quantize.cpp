@@ -43,6 +43,28 @@ VectorView require_bias(const std::optional<Tensor>& bias, const MatrixArgument&
   return {DataType::bf16, bias->data<const void>(), matrix.rows};
 }
 
+/// Either GEMM, on the device of `like`.
+template <class Gemm, class A>
+Tensor multiply(Result<Gemm> DeviceLaunchers::*launcher, const Tensor& like, const A& a,
+                const nvfp4::QuantizedMatrix& b, const nvfp4::GemmOptions& options) {
+  const Shim& shim = like.shim();
+  Tensor output = empty_like(like, shim.bfloat16, {a.rows, b.rows});
+  if (a.rows == 0) {
+    return output;
+  }
+  const MutableMatrixView out(DataType::bf16, output.data<void>(), a.rows, b.rows);
+  if (!like.is_cuda()) {
+    reference::gemm(out, a, b, options.bias);
+    return output;
+  }
+  const CudaScope scope(host().require_cuda(), like.device());
+  const Gemm& gemm = require(scope.launchers.*launcher);
+  const std::size_t bytes = gemm.workspace_bytes(a.rows, b.rows, a.columns);
+  const Tensor workspace = scratch(shim, like.device(), bytes);
+  require(gemm.launch(scope.stream, out, a, b, {workspace.data<void>(), bytes}, options));
+  return output;
+}
+
 }  // namespace
 
 MatrixView require_quantizable(const Tensor& x, const char* name) {
@@ -108,7 +130,6 @@ Quantized quantize(const Tensor& x, const MatrixView& matrix, const Tensor& glob
 }
 
 Tensor gemm(const MatrixArgument& a, const MatrixArgument& b, const std::optional<Tensor>& bias) {
-  const Shim& shim = a.data.shim();
   const nvfp4::QuantizedMatrix left = require_matrix(a, a.data);
   const nvfp4::QuantizedMatrix right = require_matrix(b, a.data);
   if (left.columns != right.columns) {
@@ -117,22 +138,7 @@ Tensor gemm(const MatrixArgument& a, const MatrixArgument& b, const std::optiona
   }
   nvfp4::GemmOptions options;
   options.bias = require_bias(bias, b, right, a.data);
-  Tensor output = empty_like(a.data, shim.bfloat16, {left.rows, right.rows});
-  const MutableMatrixView out(DataType::bf16, output.data<void>(), left.rows, right.rows);
-  if (left.rows == 0) {
-    return output;
-  }
-  if (a.data.is_cuda()) {
-    const CudaScope scope(host().require_cuda(), a.data.device());
-    const nvfp4::Gemm& kernel = require(scope.launchers.gemm);
-    const std::size_t bytes = kernel.workspace_bytes(left.rows, right.rows, left.columns);
-    const Tensor workspace = scratch(shim, a.data.device(), bytes);
-    require(
-        kernel.launch(scope.stream, out, left, right, {workspace.data<void>(), bytes}, options));
-  } else {
-    reference::gemm(out, left, right, options.bias);
-  }
-  return output;
+  return multiply(&DeviceLaunchers::gemm, a.data, left, right, options);
 }
 
 Tensor w4a16_gemm(const Tensor& x, const MatrixArgument& b, const std::optional<Tensor>& bias) {
@@ -145,21 +151,7 @@ Tensor w4a16_gemm(const Tensor& x, const MatrixArgument& b, const std::optional<
   require_aligned_rows(left, x, "x");
   nvfp4::GemmOptions options;
   options.bias = require_bias(bias, b, right, x);
-  Tensor output = empty_like(x, x.shim().bfloat16, {left.rows, right.rows});
-  const MutableMatrixView out(DataType::bf16, output.data<void>(), left.rows, right.rows);
-  if (left.rows == 0) {
-    return output;
-  }
-  if (x.is_cuda()) {
-    const CudaScope scope(host().require_cuda(), x.device());
-    const nvfp4::W4a16Gemm& kernel = require(scope.launchers.w4a16_gemm);
-    const std::size_t bytes = kernel.workspace_bytes(left.rows, right.rows, left.columns);
-    const Tensor memory = scratch(x.shim(), x.device(), bytes);
-    require(kernel.launch(scope.stream, out, left, right, {memory.data<void>(), bytes}, options));
-  } else {
-    reference::gemm(out, left, right, options.bias);
-  }
-  return output;
+  return multiply(&DeviceLaunchers::w4a16_gemm, x, left, right, options);
 }
 
 }  // namespace cukiln::torch

@@ -149,9 +149,13 @@ Result<void> create_linear(const cukiln_torch_linear* given, std::int64_t* id) {
   CUKILN_TRY(const Cuda* const cuda, backend(*here, weights.device));
   if (cuda != nullptr) {
     CUKILN_TRY(const DeviceLaunchers* const launchers, cuda->on(weights.device));
-    CUKILN_CHECK(status_of(launchers->gemm));
-    CUKILN_CHECK(status_of(launchers->quantize));
-    CUKILN_CHECK(status_of(launchers->global_scale));
+    if (weights.w4a16 != 0) {
+      CUKILN_CHECK(status_of(launchers->w4a16_gemm));
+    } else {
+      CUKILN_CHECK(status_of(launchers->gemm));
+      CUKILN_CHECK(status_of(launchers->quantize));
+      CUKILN_CHECK(status_of(launchers->global_scale));
+    }
   }
   return add<LinearRunner>(*here, weights, id);
 }

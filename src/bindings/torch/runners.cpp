@@ -106,10 +106,8 @@ LinearScratch LinearRunner::lay_out(const DeviceLaunchers& launchers,
 std::size_t LinearRunner::most_scratch(const DeviceLaunchers& launchers,
                                        std::int64_t tokens) const noexcept {
   if (weights_.w4a16 != 0) {
-    return launchers.w4a16_gemm.has_value()
-               ? launchers.w4a16_gemm->workspace_bytes(tokens, weights_.out_features,
-                                                       weights_.in_features)
-               : 0;
+    return launchers.w4a16_gemm->workspace_bytes(tokens, weights_.out_features,
+                                                 weights_.in_features);
   }
   return lay_out(launchers, tokens).end;
 }
@@ -123,11 +121,10 @@ void LinearRunner::run(const MatrixView& x, const MutableMatrixView& output) con
   options.bias = bias();
   options.constant_b = true;
   if (weights_.w4a16 != 0) {
-    const nvfp4::W4a16Gemm& gemm = require(scope.launchers.w4a16_gemm);
-    const std::size_t bytes =
-        gemm.workspace_bytes(x.rows, weights_.out_features, weights_.in_features);
+    const std::size_t bytes = most_scratch(scope.launchers, x.rows);
     const Tensor memory = scratch(host().shim, device_, bytes);
-    require(gemm.launch(scope.stream, output, x, weight(), {memory.data<void>(), bytes}, options));
+    require(scope.launchers.w4a16_gemm->launch(scope.stream, output, x, weight(),
+                                               {memory.data<void>(), bytes}, options));
     return;
   }
   const LinearScratch layout = lay_out(scope.launchers, x.rows);
