@@ -10,7 +10,8 @@
 //     most min(slots, slots / tile_tokens + experts); slots [position] -> slot; positions [slot] ->
 //     position or -1; data [tokens, columns / 2]; scales UE4M3 [tokens, columns / 16].
 //   Limits: columns a multiple of 16, experts at most 1024, tokens * topk below 2^31.
-//   Launch: block (256, 1, 1), grid (2 or more, 1, 1).
+//   Launch: block (256, 1, 1), grid (1 and any number that quantise, 1, 1). With 1 alone data to
+//     global_scale are not used.
 //   Determinism: a stable counting sort; no atomics.
 //
 // Alignment: 16 bytes, except ids, weights and scales.
