@@ -8,7 +8,7 @@
 namespace cukiln {
 namespace signatures {
 
-// nvfp4_gemm_128x128, _128x256, _256x256, _swapped
+// nvfp4_gemm_128x128, _128x256, _256x256, _256x128, _swapped
 using Nvfp4Gemm = void(
     TensorMap rows,               // data: uint8 {k / 2, rows}, box {128, 128}, 128-byte swizzle
     TensorMap columns,            // likewise, box {128, tile columns / CTAs}

@@ -34,6 +34,7 @@
 CUKILN_SM100_KERNEL(nvfp4_gemm_128x128, , 128, 1, false)
 CUKILN_SM100_KERNEL(nvfp4_gemm_128x256, , 256, 1, false)
 CUKILN_SM100_KERNEL(nvfp4_gemm_256x256, __cluster_dims__(2, 1, 1), 256, 2, false)
+CUKILN_SM100_KERNEL(nvfp4_gemm_256x128, __cluster_dims__(2, 1, 1), 128, 2, false)
 CUKILN_SM100_KERNEL(nvfp4_gemm_swapped, , 64, 1, true)
 CUKILN_SM100_GROUPED_KERNEL(nvfp4_gemm_grouped_128x128, 128, 1, false)
 CUKILN_SM100_GROUPED_KERNEL(nvfp4_gemm_grouped_128x256, 256, 1, false)

@@ -38,9 +38,10 @@ constexpr int kExperts = 3;
 constexpr const Sm100Kernel* k128x128 = &nvfp4::kSm100Kernels[0];
 constexpr const Sm100Kernel* k128x256 = &nvfp4::kSm100Kernels[1];
 constexpr const Sm100Kernel* k256x256 = &nvfp4::kSm100Kernels[2];
+constexpr const Sm100Kernel* k256x128 = &nvfp4::kSm100Kernels[3];
 constexpr const Sm100Kernel* kSwapped = &nvfp4::kSm100Kernels[nvfp4::kSm100Swapped];
-constexpr const Sm100Kernel* kGrouped128 = &nvfp4::kSm100Kernels[4];
-constexpr const Sm100Kernel* kGrouped256 = &nvfp4::kSm100Kernels[5];
+constexpr const Sm100Kernel* kGrouped128 = &nvfp4::kSm100Kernels[nvfp4::kSm100Grouped];
+constexpr const Sm100Kernel* kGrouped256 = &nvfp4::kSm100Kernels[nvfp4::kSm100Grouped + 1];
 
 template <class Tile>
 constexpr bool is_planned(const Sm100Kernel& kernel) {
@@ -49,6 +50,7 @@ constexpr bool is_planned(const Sm100Kernel& kernel) {
 }
 static_assert(nvfp4::kSm100BlockThreads == nvfp4::kSm100Threads);
 static_assert(is_planned<nvfp4::Sm100Tile<256, 2, false, false>>(*k256x256));
+static_assert(is_planned<nvfp4::Sm100Tile<128, 2, false, false>>(*k256x128));
 static_assert(is_planned<nvfp4::Sm100Tile<256, 1, false, false>>(*k128x256));
 static_assert(is_planned<nvfp4::Sm100Tile<128, 1, false, false>>(*k128x128));
 static_assert(is_planned<nvfp4::Sm100Tile<64, 1, true, false>>(*kSwapped));
@@ -64,6 +66,8 @@ const Case kCases[] = {
     {384, 256, 1120, 1, false, k128x256, nvfp4_gemm_128x256},
     {300, 600, 320, 2, true, k256x256, nvfp4_gemm_256x256},
     {512, 256, 1600, 2, false, k256x256, nvfp4_gemm_256x256},
+    {300, 328, 320, 2, true, k256x128, nvfp4_gemm_256x128},
+    {257, 392, 1856, 2, false, k256x128, nvfp4_gemm_256x128},
     {1, 8, 32, 1, true, kSwapped, nvfp4_gemm_swapped},
     {17, 264, 608, 1, true, kSwapped, nvfp4_gemm_swapped},
     {64, 256, 1856, 1, false, kSwapped, nvfp4_gemm_swapped},

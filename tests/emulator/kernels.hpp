@@ -11,6 +11,7 @@ using GemmKernel = cukiln::signatures::Nvfp4Gemm;
 using GroupedGemmKernel = cukiln::signatures::Nvfp4GemmGrouped;
 
 extern "C" {
-GemmKernel nvfp4_gemm_128x128, nvfp4_gemm_128x256, nvfp4_gemm_256x256, nvfp4_gemm_swapped;
+GemmKernel nvfp4_gemm_128x128, nvfp4_gemm_128x256, nvfp4_gemm_256x256, nvfp4_gemm_256x128,
+    nvfp4_gemm_swapped;
 GroupedGemmKernel nvfp4_gemm_grouped_128x128, nvfp4_gemm_grouped_128x256;
 }

@@ -46,7 +46,7 @@ struct Sm100Fixture : GemmFixture {
 TEST_CASE("a GEMM uses the tile that is estimated to be fastest") {
   CHECK(chosen(1, 8192) == "nvfp4_gemm_swapped");
   CHECK(chosen(64, 8192) == "nvfp4_gemm_swapped");
-  CHECK(chosen(128, 7168) == "nvfp4_gemm_swapped");       // one wave: the smallest tile ends first
+  CHECK(chosen(128, 7168) == "nvfp4_gemm_256x128");  // one wave: the fewest bytes for each SM
   CHECK(chosen(128, 148 * 256) == "nvfp4_gemm_128x256");  // a pair's second half would be empty
   CHECK(chosen(8192, 8192) == "nvfp4_gemm_256x256");
   CHECK(std::string(nvfp4::select_sm100(8192, 8192, 1).name) != "nvfp4_gemm_swapped");
@@ -103,16 +103,16 @@ TEST_CASE_FIXTURE(Sm100Fixture, "a GEMM on sm_100a is one launch, planned for it
 }
 
 TEST_CASE_FIXTURE(Sm100Fixture, "a given tactic is used, and an unknown one is refused") {
-  REQUIRE(gemm.tactics(4096, 4096, 7168) == 4);
-  for (int tactic = 0; tactic < 4; ++tactic) {
+  REQUIRE(gemm.tactics(4096, 4096, 7168) == 5);
+  for (int tactic = 0; tactic < 5; ++tactic) {
     REQUIRE(launch(4096, 4096, 7168, with_tactic(tactic)));
     CHECK(std::string(fake.last_launch().kernel) == nvfp4::kSm100Kernels[tactic].name);
   }
   const std::size_t before = fake.launches();
-  const auto refused = launch(4096, 4096, 7168, with_tactic(4));
+  const auto refused = launch(4096, 4096, 7168, with_tactic(5));
   REQUIRE(!refused);
   CHECK(refused.error().message() ==
-        "tactic is 4; [4096, 4096, 7168] has 4, counted from 0, and -1 selects the one expected to "
+        "tactic is 5; [4096, 4096, 7168] has 5, counted from 0, and -1 selects the one expected to "
         "be fastest");
   CHECK(fake.launches() == before);
   CHECK(nvfp4::Gemm().tactics(4096, 4096, 7168) == 0);
@@ -134,7 +134,7 @@ TEST_CASE_FIXTURE(Sm100Fixture,
   const auto refused = launch(128, 128, 128);
   REQUIRE(!refused);
   CHECK(refused.error().code() == ErrorCode::driver);
-  CHECK(refused.error().message().find("nvfp4_gemm_swapped") != std::string::npos);
+  CHECK(refused.error().message().find("nvfp4_gemm_256x128") != std::string::npos);
   CHECK(fake.launches() == before);
 }
 

@@ -39,10 +39,11 @@ int main(int argc, char** argv) {
   print<Sm100Tile<128, 1, false, false>>(kSm100Kernels[0]);
   print<Sm100Tile<256, 1, false, false>>(kSm100Kernels[1]);
   print<Sm100Tile<256, 2, false, false>>(kSm100Kernels[2]);
-  print<Sm100Tile<64, 1, true, false>>(kSm100Kernels[3]);
-  print<Sm100Tile<128, 1, false, true>>(kSm100Kernels[4]);
-  print<Sm100Tile<256, 1, false, true>>(kSm100Kernels[5]);
-  static_assert(std::size(kSm100Kernels) == 6 && kRasterRows == 16);  // as timing_model.py has it
+  print<Sm100Tile<128, 2, false, false>>(kSm100Kernels[3]);
+  print<Sm100Tile<64, 1, true, false>>(kSm100Kernels[4]);
+  print<Sm100Tile<128, 1, false, true>>(kSm100Kernels[5]);
+  print<Sm100Tile<256, 1, false, true>>(kSm100Kernels[6]);
+  static_assert(std::size(kSm100Kernels) == 7 && kRasterRows == 16);  // as timing_model.py has it
   std::printf("],\"plan\":[");
   const long sms = argc > 1 ? std::atol(argv[1]) : 0;
   for (int i = 2; i + 1 < argc; i += 2) {

@@ -134,6 +134,7 @@ int main() {
   instruction<128, 64>();
   instruction<128, 128>();
   instruction<128, 256>();
+  instruction<256, 128>();
   instruction<256, 256>();
   operand<64>();
   operand<128>();
@@ -144,6 +145,9 @@ int main() {
   scales_in_tensor_memory<128, UMMA::tmem_sf_frg<Ue4m3, 16, 1, true>>("row scales");
   scales_in_tensor_memory<128, UMMA::tmem_sf_frg<Ue4m3, 16, 1, false>>("column scales");
   scales_in_tensor_memory<256, UMMA::tmem_sf_frg<Ue4m3, 16, 1, false>>("column scales");
+  scales_in_tensor_memory<
+      128, UMMA::tmem_sf_frg<Ue4m3, 16, 2, false, TmemAllocMode::ScaleFactorDuplicated4by1>>(
+      "column scales of two CTAs");
   scales_in_tensor_memory<
       256, UMMA::tmem_sf_frg<Ue4m3, 16, 2, false, TmemAllocMode::ScaleFactorDuplicated4by1>>(
       "column scales of two CTAs");

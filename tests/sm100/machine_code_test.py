@@ -31,6 +31,7 @@ GEMMS = {
     "nvfp4_gemm_grouped_128x256": ONE_CTA,
     "nvfp4_gemm_swapped": ONE_CTA,
     "nvfp4_gemm_256x256": PAIR,
+    "nvfp4_gemm_256x128": PAIR,
 }
 # By module and kernel, how many 16-byte loads there are at least.
 WIDE = {

@@ -111,7 +111,7 @@ class Kept(unittest.TestCase):
     def test_the_plan_is_seldom_slower_than_the_best_tactic(self):
         rows = [self.model.shape_row(*shape) for shape in self.model.shapes]
         losses = [row["planned_loss"] for row in rows]
-        self.assertLess(sum(losses) / len(losses), 0.02)
+        self.assertLess(sum(losses) / len(losses), 0.04)
         self.assertLess(max(losses), 0.36)
 
     def test_a_loop_that_issues_more_slowly_is_noticed(self):

@@ -31,13 +31,14 @@ inline constexpr Sm100Kernel kSm100Kernels[] = {
     {"nvfp4_gemm_128x128", 128, 1, false, 218112, 1489},
     {"nvfp4_gemm_128x256", 256, 1, false, 199680, 1808},
     {"nvfp4_gemm_256x256", 256, 2, false, 228352, 1524},
+    {"nvfp4_gemm_256x128", 128, 2, false, 205824, 1347},
     {"nvfp4_gemm_swapped", 64, 1, true, 205824, 1347},
     {"nvfp4_gemm_grouped_128x128", 128, 1, false, 218112, 1489},
     {"nvfp4_gemm_grouped_128x256", 256, 1, false, 199680, 1808},
 };
-inline constexpr std::size_t kSm100Swapped = 3;     ///< before it: A's rows are the tile's
-inline constexpr std::size_t kSm100Grouped = 4;     ///< from here on
-inline constexpr std::size_t kSm100PlainCount = 4;  ///< not grouped
+inline constexpr std::size_t kSm100Swapped = 4;     ///< before it: A's rows are the tile's
+inline constexpr std::size_t kSm100Grouped = 5;     ///< from here on
+inline constexpr std::size_t kSm100PlainCount = 5;  ///< not grouped
 
 /// One launch.
 struct Sm100Plan {
