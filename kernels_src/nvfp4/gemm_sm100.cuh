@@ -16,7 +16,7 @@
 #define CUKILN_SM100_KERNEL(name, cluster, ...)                                              \
   extern "C" __global__ void cluster __launch_bounds__(cukiln::nvfp4::kSm100Threads, 1)      \
       name(CUKILN_SM100_PARAMETERS) {                                                        \
-    cukiln::nvfp4::gemm_sm100<cukiln::nvfp4::Sm100Tile<__VA_ARGS__, false>>(                 \
+    cukiln::nvfp4::gemm_sm100<cukiln::nvfp4::Sm100Tile<__VA_ARGS__>>(                        \
         {rows, columns, row_scales, column_scales, output, a_global_scale, b_global_scale,   \
          bias, m, n, k, nullptr, 0});                                                        \
   }                                                                                          \
@@ -30,12 +30,13 @@
   }                                                                                          \
   static_assert(cukiln::kIsSame<decltype(name), cukiln::signatures::Nvfp4GemmGrouped>);
 
-//                  name                columns, CTAs, swapped
-CUKILN_SM100_KERNEL(nvfp4_gemm_128x128, , 128, 1, false)
-CUKILN_SM100_KERNEL(nvfp4_gemm_128x256, , 256, 1, false)
-CUKILN_SM100_KERNEL(nvfp4_gemm_256x256, __cluster_dims__(2, 1, 1), 256, 2, false)
-CUKILN_SM100_KERNEL(nvfp4_gemm_256x128, __cluster_dims__(2, 1, 1), 128, 2, false)
-CUKILN_SM100_KERNEL(nvfp4_gemm_swapped, , 64, 1, true)
+//                  name                columns, CTAs, swapped, grouped, tiles that share rows
+CUKILN_SM100_KERNEL(nvfp4_gemm_128x128, , 128, 1, false, false)
+CUKILN_SM100_KERNEL(nvfp4_gemm_128x256, , 256, 1, false, false)
+CUKILN_SM100_KERNEL(nvfp4_gemm_256x256, __cluster_dims__(2, 1, 1), 256, 2, false, false)
+CUKILN_SM100_KERNEL(nvfp4_gemm_256x128, __cluster_dims__(2, 1, 1), 128, 2, false, false)
+CUKILN_SM100_KERNEL(nvfp4_gemm_256x256_x2, __cluster_dims__(4, 1, 1), 256, 2, false, false, 2)
+CUKILN_SM100_KERNEL(nvfp4_gemm_swapped, , 64, 1, true, false)
 CUKILN_SM100_GROUPED_KERNEL(nvfp4_gemm_grouped_128x128, 128, 1, false)
 CUKILN_SM100_GROUPED_KERNEL(nvfp4_gemm_grouped_128x256, 256, 1, false)
 

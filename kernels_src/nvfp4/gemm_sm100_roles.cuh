@@ -3,12 +3,15 @@
 //   D[m, n] = bf16(A[m, :] . B[n, :] * alpha + bias[n]), alpha = the product of both decode scales
 //
 // Persistent and warp-specialised: one CTA for each SM (or a pair for two SMs) computes tile after tile.
+// Two pairs of a cluster may compute two tiles side by side, whose rows are the same: each loads one half of
+// them and multicasts it to both. A pair whose tile lies beyond the matrix loads zeros and stores nothing.
 //
 //   warp 0     producer: per stage 256 of K, data and block scales of both operands, by TMA
 //   warp 1     MMA: copies block scales to tensor memory, issues four MMAs of K = 64 for each stage
 //   warps 2-5  epilogue: tensor memory -> alpha, bias, bf16 -> shared memory -> D, by TMA
 //
-// Barriers. A pair uses those of rank 0, except for `empty` and `tmem_full`, which each CTA has:
+// Barriers. A pair uses those of its first CTA, except for `empty` and `tmem_full`, which each CTA has. Where
+// pairs share loads, a stage is empty once the MMAs of all of them are complete.
 //
 //   full[stage]     the stage is loaded            empty[stage]    its MMAs are complete
 //   tmem_full[i]    accumulator i is complete      tmem_empty[i]   accumulator i may be overwritten
@@ -51,7 +54,8 @@ struct Sm100Problem {
 };
 
 // The static persistent schedule: yields the tiles of this CTA, the same ones to every role. Tiles are
-// ordered in groups of kRasterRows row tiles; within a group the row tile changes fastest.
+// ordered in groups of kRasterRows row tiles; within a group the row tile changes fastest. The tiles of a
+// cluster count as one. `rank_in_cluster`: the CTA's.
 template <class Tile>
 struct TileScheduler {
   const Sm100Problem& problem;
@@ -63,13 +67,14 @@ struct TileScheduler {
   u32 column = 0;
   u32 expert = 0;
 
-  __device__ __forceinline__ TileScheduler(const Sm100Problem& of, u32 rank_in_pair)
+  __device__ __forceinline__ TileScheduler(const Sm100Problem& of, u32 rank_in_cluster)
       : problem(of),
-        rank(rank_in_pair),
+        rank(rank_in_cluster),
         row_tiles(((Tile::kSwapped ? of.n : of.m) + Tile::kCtas * kTileRows - 1) /
                   (Tile::kCtas * kTileRows)),
-        column_tiles(((Tile::kSwapped ? of.m : of.n) + Tile::kColumns - 1) / Tile::kColumns),
-        tile(blockIdx.x / Tile::kCtas) {}
+        column_tiles(((Tile::kSwapped ? of.m : of.n) + Tile::kRowsShared * Tile::kColumns - 1) /
+                     (Tile::kRowsShared * Tile::kColumns)),
+        tile(blockIdx.x / Tile::kClusterCtas) {}
 
   __device__ __forceinline__ bool next() {
     while (tile < row_tiles * column_tiles) {
@@ -77,18 +82,41 @@ struct TileScheduler {
       const u32 group_rows = min(kRasterRows, row_tiles - first);
       const u32 within = tile - first * column_tiles;
       const u32 row_tile = first + within % group_rows;
-      tile += gridDim.x / Tile::kCtas;
+      tile += gridDim.x / Tile::kClusterCtas;
       if constexpr (Tile::kGrouped) {
         if (problem.experts[row_tile] < 0) continue;
         expert = static_cast<u32>(problem.experts[row_tile]);
       }
-      row = (row_tile * Tile::kCtas + rank) * kTileRows;
-      column = within / group_rows * Tile::kColumns;
+      row = (row_tile * Tile::kCtas + rank % Tile::kCtas) * kTileRows;
+      column = (within / group_rows * Tile::kRowsShared + rank / Tile::kCtas) * Tile::kColumns;
       return true;
     }
     return false;
   }
 };
+
+// Loads the rows of a stage, or this CTA's part of them for all that share them. `barrier`: that of its pair.
+template <class Tile>
+__device__ __forceinline__ void load_rows(typename Tile::Stage& stage, const Sm100Problem& problem,
+                                          u32 rank, u32 row, u32 s, u32 barrier) {
+  if constexpr (Tile::kRowsShared == 1) {
+    tma_load<Tile::kCtas>(shared_address(stage.rows), &problem.rows, s * kStageBytes, row, barrier);
+    tma_load<Tile::kCtas>(shared_address(stage.row_scales), &problem.row_scales, 0, s * kSteps,
+                          row / kTileRows, barrier);
+  } else {
+    constexpr u32 kRows = kTileRows / Tile::kRowsShared;
+    constexpr u32 kAtoms = kSteps / Tile::kRowsShared;
+    const u32 part = rank / Tile::kCtas;
+    u32 sharing = 0;  // the CTA of each pair that has these rows
+#pragma unroll
+    for (u32 i = rank % Tile::kCtas; i < Tile::kClusterCtas; i += Tile::kCtas) sharing |= 1u << i;
+    tma_load_multicast(shared_address(stage.rows + part * kRows * kStageBytes), &problem.rows,
+                       s * kStageBytes, row + part * kRows, barrier, sharing);
+    tma_load_multicast(shared_address(stage.row_scales + part * kAtoms * kAtomBytes),
+                       &problem.row_scales, 0, s * kSteps + part * kAtoms, row / kTileRows, barrier,
+                       sharing);
+  }
+}
 
 template <class Tile>
 __device__ __forceinline__ void run_producer(typename Tile::Shared& shared,
@@ -101,19 +129,17 @@ __device__ __forceinline__ void run_producer(typename Tile::Shared& shared,
     for (u32 s = 0; s < problem.stages(); ++s, smem_pipe.advance()) {
       auto& stage = shared.stage[smem_pipe.index];
       const u32 full = shared_address(&shared.full[smem_pipe.index]);
-      const u32 loaded = kCtas == 1 ? full : address_in_rank(full, 0);
+      const u32 loaded = kCtas == 1 ? full : address_in_rank(full, rank / kCtas * kCtas);
       mbarrier_wait(shared_address(&shared.empty[smem_pipe.index]), smem_pipe.phase ^ 1);
-      if (rank == 0) mbarrier_arrive_expect(full, kCtas * sizeof(stage));
-      tma_load<kCtas>(shared_address(stage.rows), &problem.rows, s * kStageBytes, tiles.row, loaded);
+      if (rank % kCtas == 0) mbarrier_arrive_expect(full, kCtas * sizeof(stage));
+      load_rows<Tile>(stage, problem, rank, tiles.row, s, loaded);
       tma_load<kCtas>(shared_address(stage.columns), &problem.columns, s * kStageBytes,
-                      column + rank * Tile::kColumnsLoaded, loaded);
-      tma_load<kCtas>(shared_address(stage.row_scales), &problem.row_scales, 0, s * kSteps,
-                      tiles.row / kTileRows, loaded);
+                      column + rank % kCtas * Tile::kColumnsLoaded, loaded);
       tma_load<kCtas>(shared_address(stage.column_scales), &problem.column_scales, 0, s * kSteps,
                       column / kTileRows, loaded);
     }
   }
-  // Drains the pipeline: a CTA must not exit while the peer's MMAs may still arrive at its barriers.
+  // Drains the pipeline: a CTA must not exit while another's MMAs may still arrive at its barriers.
 #pragma unroll 1
   for (u32 i = 0; i < Tile::kStages; ++i, smem_pipe.advance()) {
     mbarrier_wait(shared_address(&shared.empty[smem_pipe.index]), smem_pipe.phase ^ 1);
@@ -180,12 +206,12 @@ __device__ __forceinline__ void issue_stage(typename Tile::Shared& shared,
                            j * Tile::kColumnAtoms * kAtomTmemColumns,
                        !first || j != 0);
   }
-  tcgen05_commit<kCtas>(shared_address(&shared.empty[smem_pipe.index]));
+  tcgen05_commit<kCtas>(shared_address(&shared.empty[smem_pipe.index]), (1u << Tile::kClusterCtas) - 1);
 }
 
 template <class Tile>
 __device__ __forceinline__ void run_mma(typename Tile::Shared& shared,
-                                        const Sm100Problem& problem, u32 tmem) {
+                                        const Sm100Problem& problem, u32 rank, u32 tmem) {
   const StageDescriptors<Tile> descriptors(shared);
   // Only the last stage may have fewer steps: their number is tested in no other.
   const u32 last = problem.stages() - 1;
@@ -195,7 +221,7 @@ __device__ __forceinline__ void run_mma(typename Tile::Shared& shared,
   // The accumulator to wait for: the previous tile's if the buffers overlap, else that of two tiles ago.
   PipelineState<2> tmem_empty_pipe;
   u32 tiles_in_flight = 0;
-  for (TileScheduler<Tile> tiles(problem, 0); tiles.next(); tmem_pipe.advance()) {
+  for (TileScheduler<Tile> tiles(problem, rank); tiles.next(); tmem_pipe.advance()) {
     if (tiles_in_flight == (Tile::kOverlap != 0 ? 1 : 2)) {
       mbarrier_wait(shared_address(&shared.control.tmem_empty[tmem_empty_pipe.index]),
                     tmem_empty_pipe.phase);
@@ -215,7 +241,8 @@ __device__ __forceinline__ void run_mma(typename Tile::Shared& shared,
     issue_stage<Tile, false>(shared, descriptors, smem_pipe, last_steps, tmem, accumulator,
                              first_scale, last == 0);
     smem_pipe.advance();
-    tcgen05_commit<Tile::kCtas>(shared_address(&shared.control.tmem_full[tmem_pipe.index]));
+    tcgen05_commit<Tile::kCtas>(shared_address(&shared.control.tmem_full[tmem_pipe.index]),
+                                ((1u << Tile::kCtas) - 1) << rank);
   }
 }
 
@@ -285,7 +312,9 @@ __device__ __forceinline__ void run_epilogue(typename Tile::Shared& shared,
       row_bias = low_bf16(bias[row + lane]);
     }
     const u32 tmem_empty = shared_address(&shared.control.tmem_empty[tmem_pipe.index]);
-    const u32 tmem_empty_of_issuer = Tile::kCtas == 1 ? tmem_empty : address_in_rank(tmem_empty, 0);
+    const u32 tmem_empty_of_issuer = Tile::kCtas == 1
+                                         ? tmem_empty
+                                         : address_in_rank(tmem_empty, rank / Tile::kCtas * Tile::kCtas);
 
     mbarrier_wait(shared_address(&shared.control.tmem_full[tmem_pipe.index]), tmem_pipe.phase);
     tcgen05_fence_after_sync();
@@ -335,7 +364,7 @@ __device__ __forceinline__ void gemm_sm100(const Sm100Problem& problem) {
 #pragma unroll 1
     for (u32 i = 0; i < Tile::kStages; ++i) {
       mbarrier_init(shared_address(&shared.full[i]), 1);
-      mbarrier_init(shared_address(&shared.empty[i]), 1);
+      mbarrier_init(shared_address(&shared.empty[i]), Tile::kRowsShared);
     }
     for (u32 i = 0; i < 2; ++i) {
       mbarrier_init(shared_address(&shared.control.tmem_full[i]), 1);
@@ -354,7 +383,7 @@ __device__ __forceinline__ void gemm_sm100(const Sm100Problem& problem) {
   if (warp == 0) {
     if (elect_one_sync()) run_producer<Tile>(shared, problem, rank);
   } else if (warp == 1) {
-    if (rank == 0 && elect_one_sync()) run_mma<Tile>(shared, problem, tmem);
+    if (rank % kCtas == 0 && elect_one_sync()) run_mma<Tile>(shared, problem, rank, tmem);
   } else {
     run_epilogue<Tile>(shared, problem, rank, tmem);
   }

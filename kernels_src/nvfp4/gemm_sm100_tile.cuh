@@ -23,12 +23,15 @@ constexpr u32 kStoreBuffer = 4096;    // bytes: 32 lanes by kStoreColumns bf16
 constexpr u32 kSharedLimit = 232448;  // dynamic shared memory of a thread block
 constexpr u32 kRasterRows = 16;        // row tiles of a raster group, whose CTAs share B's tiles in L2
 
-template <u32 kColumns_, u32 kCtas_, bool kSwapped_, bool kGrouped_>
+template <u32 kColumns_, u32 kCtas_, bool kSwapped_, bool kGrouped_, u32 kRowsShared_ = 1>
 struct Sm100Tile {
   static constexpr u32 kColumns = kColumns_;
   static constexpr u32 kCtas = kCtas_;
   static constexpr bool kSwapped = kSwapped_;
   static constexpr bool kGrouped = kGrouped_;
+  // Tiles side by side that a cluster computes, each by kCtas CTAs, which share the loads of rows.
+  static constexpr u32 kRowsShared = kRowsShared_;
+  static constexpr u32 kClusterCtas = kCtas * kRowsShared;
   static constexpr u32 kColumnsLoaded = kColumns / kCtas;  // by each CTA of a pair
   static constexpr u32 kColumnAtoms = (kColumns + 127) / 128;
 
@@ -64,6 +67,8 @@ struct Sm100Tile {
   static_assert(kColumns == 128 || kColumns == 256 || (kColumns == 64 && kSwapped));
   // Each 128 rows of A have their own expert.
   static_assert(!kGrouped || (kCtas == 1 && !kSwapped));
+  // Multicast is for pairs, and a part of a load a whole number of swizzle groups and of atoms.
+  static_assert(kRowsShared == 1 || (kCtas == 2 && kSteps % kRowsShared == 0));
   static_assert(kSecondAccumulator + kColumns <= kRowScales && sizeof(Shared) <= kSharedLimit);
 };
 

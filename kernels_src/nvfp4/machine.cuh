@@ -143,6 +143,29 @@ __device__ __forceinline__ void tma_load(u32 destination, const TensorMap* map, 
   }
 }
 
+// Likewise, for a CTA pair: to the same place in each CTA of the cluster whose bit is set in `ctas`. The bytes
+// arrive at the barrier at `barrier`'s place in each destination, or in that one's peer: the CTA of the pair
+// whose rank is even or odd as that of `barrier`'s.
+__device__ __forceinline__ void tma_load_multicast(u32 destination, const TensorMap* map, u32 x,
+                                                   u32 y, u32 barrier, u32 ctas) {
+  asm volatile(
+      "cp.async.bulk.tensor.2d.cta_group::2.shared::cluster.global.tile"
+      ".mbarrier::complete_tx::bytes.multicast::cluster [%0], [%1, {%2, %3}], [%4], %5;" ::"r"(
+          destination),
+      "l"(map), "r"(x), "r"(y), "r"(barrier), "h"(static_cast<u16>(ctas))
+      : "memory");
+}
+
+__device__ __forceinline__ void tma_load_multicast(u32 destination, const TensorMap* map, u32 x,
+                                                   u32 y, u32 z, u32 barrier, u32 ctas) {
+  asm volatile(
+      "cp.async.bulk.tensor.3d.cta_group::2.shared::cluster.global.tile"
+      ".mbarrier::complete_tx::bytes.multicast::cluster [%0], [%1, {%2, %3, %4}], [%5], %6;" ::"r"(
+          destination),
+      "l"(map), "r"(x), "r"(y), "r"(z), "r"(barrier), "h"(static_cast<u16>(ctas))
+      : "memory");
+}
+
 // TMA store: shared memory to the map's box at (x, y), clipped at the tensor's end. A thread's stores since
 // its last commit form a bulk group; the thread that committed waits for it.
 __device__ __forceinline__ void tma_store(const TensorMap* map, u32 x, u32 y, u32 source) {

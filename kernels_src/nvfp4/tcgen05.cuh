@@ -121,15 +121,15 @@ __device__ __forceinline__ void tcgen05_mma(u32 accumulator, u64 rows, u64 colum
   }
 }
 
-// Arrives at the barrier (with two CTAs: at that of each) once all MMAs and copies this thread issued are
-// complete.
+// Arrives at the barrier once all MMAs and copies this thread issued are complete; with two CTAs: at that of
+// each CTA of the cluster whose bit is set in `ctas`.
 template <u32 kCtas>
-__device__ __forceinline__ void tcgen05_commit(u32 barrier) {
+__device__ __forceinline__ void tcgen05_commit(u32 barrier, u32 ctas) {
   if constexpr (kCtas == 2) {
     asm volatile(
         "tcgen05.commit.cta_group::2.mbarrier::arrive::one.shared::cluster.multicast::cluster.b64 "
         "[%0], %1;" ::"r"(barrier),
-        "h"(static_cast<u16>(3))
+        "h"(static_cast<u16>(ctas))
         : "memory");
   } else {
     asm volatile(

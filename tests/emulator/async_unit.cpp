@@ -136,7 +136,9 @@ void AsyncUnit::run() {
     busy_.store(true, std::memory_order_relaxed);
     const u64 now = cluster_.steps.load(std::memory_order_relaxed);
     if (!perform_due(now) && all_wait(cluster_)) {
-      const bool only_last = cluster_.tma->only_last() && cluster_.tensor_core->only_last();
+      const auto units = cluster_.units();
+      const bool only_last = std::all_of(units.begin(), units.end(),
+                                         [](const AsyncUnit* unit) { return unit->only_last(); });
       perform_due(only_last ? kLast : kLast - 1);
     }
     busy_.store(false, std::memory_order_relaxed);

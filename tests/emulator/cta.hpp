@@ -67,7 +67,12 @@ struct Thread {
 };
 
 struct Cluster;
+class AsyncUnit;
 struct Cta {
+  Cta();
+  Cta(const Cta&) = delete;
+  Cta& operator=(const Cta&) = delete;
+  ~Cta();
   Cluster* cluster = nullptr;
   u32 rank = 0;
   u32 shared_bytes = 0;
@@ -76,6 +81,7 @@ struct Cta {
   std::unique_ptr<u32[]> tmem;  // [lane][column]
   std::unique_ptr<Mbarrier[]> barriers;
   bool allocated = false;
+  std::unique_ptr<AsyncUnit> tensor_core;  // of a pair: that of the first, which issues
   ThreadBarrier all;
   std::unique_ptr<ThreadBarrier[]> warps;
   std::unique_ptr<Thread[]> threads;
@@ -140,7 +146,7 @@ struct Cluster {
   ThreadBarrier all;
   std::atomic<u64> steps{0};  // of its threads: emulated instructions
   std::unique_ptr<AsyncUnit> tma;
-  std::unique_ptr<AsyncUnit> tensor_core;
+  std::vector<const AsyncUnit*> units() const;  // TMA and the tensor cores
 };
 
 extern constinit thread_local Thread* self;

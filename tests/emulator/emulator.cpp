@@ -6,6 +6,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <cstdarg>
@@ -189,6 +190,17 @@ TensorMap encode(const Map& map) {
   return tensor;
 }
 
+Cta::Cta() = default;
+Cta::~Cta() = default;
+
+std::vector<const AsyncUnit*> Cluster::units() const {
+  std::vector<const AsyncUnit*> all{tma.get()};
+  for (const auto& cta : ctas) {
+    all.push_back(cta->tensor_core.get());
+  }
+  return all;
+}
+
 namespace {
 
 std::unique_ptr<Cta> make_cta(Cluster& cluster, u32 rank, const Grid& grid) {
@@ -224,8 +236,10 @@ void launch(const Grid& grid, const std::function<void()>& body) {
       cluster.ctas.push_back(make_cta(cluster, rank, grid));
     }
     cluster.tma = std::make_unique<AsyncUnit>(cluster, AsyncUnit::Order::any, grid.seed);
-    cluster.tensor_core =
-        std::make_unique<AsyncUnit>(cluster, AsyncUnit::Order::in_order, grid.seed);
+    for (const auto& cta : cluster.ctas) {
+      cta->tensor_core =
+          std::make_unique<AsyncUnit>(cluster, AsyncUnit::Order::in_order, grid.seed);
+    }
     std::vector<std::thread> running;
     for (auto& cta : cluster.ctas) {
       for (u32 i = 0; i < grid.threads; ++i) {
@@ -245,7 +259,10 @@ void launch(const Grid& grid, const std::function<void()>& body) {
     std::atomic<bool> done{false};
     std::thread watch([&] {
       const auto is_deadlock = [&] {
-        return !cluster.tma->pending() && !cluster.tensor_core->pending() && all_wait(cluster);
+        const auto units = cluster.units();
+        return std::none_of(units.begin(), units.end(),
+                            [](const AsyncUnit* unit) { return unit->pending(); }) &&
+               all_wait(cluster);
       };
       for (u32 stuck = 0; !done; stuck = is_deadlock() ? stuck + 1 : 0) {
         if (stuck == 3) {
@@ -259,11 +276,17 @@ void launch(const Grid& grid, const std::function<void()>& body) {
     }
     done = true;
     watch.join();
-    if (const u32 left = cluster.tma->left() + cluster.tensor_core->left(); left != 0) {
+    u32 left = 0;
+    for (const AsyncUnit* unit : cluster.units()) {
+      left += unit->left();
+    }
+    if (left != 0) {
       fault("a cluster ends while %u of its loads, MMAs and commits are not complete", left);
     }
     cluster.tma.reset();
-    cluster.tensor_core.reset();
+    for (const auto& cta : cluster.ctas) {
+      cta->tensor_core.reset();
+    }
     for (const auto& cta : cluster.ctas) {
       if (cta->allocated) {
         fault("a CTA ends with tensor memory allocated");

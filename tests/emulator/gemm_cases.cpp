@@ -39,6 +39,7 @@ constexpr const Sm100Kernel* k128x128 = &nvfp4::kSm100Kernels[0];
 constexpr const Sm100Kernel* k128x256 = &nvfp4::kSm100Kernels[1];
 constexpr const Sm100Kernel* k256x256 = &nvfp4::kSm100Kernels[2];
 constexpr const Sm100Kernel* k256x128 = &nvfp4::kSm100Kernels[3];
+constexpr const Sm100Kernel* k256x256x2 = &nvfp4::kSm100Kernels[4];
 constexpr const Sm100Kernel* kSwapped = &nvfp4::kSm100Kernels[nvfp4::kSm100Swapped];
 constexpr const Sm100Kernel* kGrouped128 = &nvfp4::kSm100Kernels[nvfp4::kSm100Grouped];
 constexpr const Sm100Kernel* kGrouped256 = &nvfp4::kSm100Kernels[nvfp4::kSm100Grouped + 1];
@@ -46,10 +47,12 @@ constexpr const Sm100Kernel* kGrouped256 = &nvfp4::kSm100Kernels[nvfp4::kSm100Gr
 template <class Tile>
 constexpr bool is_planned(const Sm100Kernel& kernel) {
   return kernel.columns == Tile::kColumns && kernel.ctas == Tile::kCtas &&
-         kernel.swapped == Tile::kSwapped && kernel.shared_bytes == sizeof(typename Tile::Shared);
+         kernel.swapped == Tile::kSwapped && kernel.rows_shared == Tile::kRowsShared &&
+         kernel.shared_bytes == sizeof(typename Tile::Shared);
 }
 static_assert(nvfp4::kSm100BlockThreads == nvfp4::kSm100Threads);
 static_assert(is_planned<nvfp4::Sm100Tile<256, 2, false, false>>(*k256x256));
+static_assert(is_planned<nvfp4::Sm100Tile<256, 2, false, false, 2>>(*k256x256x2));
 static_assert(is_planned<nvfp4::Sm100Tile<128, 2, false, false>>(*k256x128));
 static_assert(is_planned<nvfp4::Sm100Tile<256, 1, false, false>>(*k128x256));
 static_assert(is_planned<nvfp4::Sm100Tile<128, 1, false, false>>(*k128x128));
@@ -68,6 +71,10 @@ const Case kCases[] = {
     {512, 256, 1600, 2, false, k256x256, nvfp4_gemm_256x256},
     {300, 328, 320, 2, true, k256x128, nvfp4_gemm_256x128},
     {257, 392, 1856, 2, false, k256x128, nvfp4_gemm_256x128},
+    {300, 264, 320, 4, true, k256x256x2, nvfp4_gemm_256x256_x2},  // the second tile has 8 columns
+    {513, 600, 608, 4, false, k256x256x2,
+     nvfp4_gemm_256x256_x2},  // and is empty in half of the clusters
+    {256, 256, 1600, 8, false, k256x256x2, nvfp4_gemm_256x256_x2},
     {1, 8, 32, 1, true, kSwapped, nvfp4_gemm_swapped},
     {17, 264, 608, 1, true, kSwapped, nvfp4_gemm_swapped},
     {64, 256, 1856, 1, false, kSwapped, nvfp4_gemm_swapped},
@@ -104,8 +111,8 @@ bool agrees(const Case& c, u32 seed) {
   const TensorMap maps[] = {emulator::encode(plan.rows), emulator::encode(plan.columns),
                             emulator::encode(plan.row_scales), emulator::encode(plan.column_scales),
                             emulator::encode(plan.output)};
-  const emulator::Grid grid{plan.grid, c.kernel->ctas, nvfp4::kSm100Threads, c.kernel->shared_bytes,
-                            seed};
+  const emulator::Grid grid{plan.grid, c.kernel->cluster(), nvfp4::kSm100Threads,
+                            c.kernel->shared_bytes, seed};
   const std::uint16_t* given = c.bias ? bias.data() : nullptr;
   const u32 m = static_cast<u32>(c.m), n = static_cast<u32>(c.n), k = static_cast<u32>(c.k);
   emulator::launch(grid, [&] {

@@ -12,6 +12,6 @@ using GroupedGemmKernel = cukiln::signatures::Nvfp4GemmGrouped;
 
 extern "C" {
 GemmKernel nvfp4_gemm_128x128, nvfp4_gemm_128x256, nvfp4_gemm_256x256, nvfp4_gemm_256x128,
-    nvfp4_gemm_swapped;
+    nvfp4_gemm_256x256_x2, nvfp4_gemm_swapped;
 GroupedGemmKernel nvfp4_gemm_grouped_128x128, nvfp4_gemm_grouped_128x256;
 }

@@ -21,6 +21,8 @@ void mbarrier_wait(u32 barrier, u32 parity);
 namespace emulator {
 void load(u32 ctas, u32 destination, const TensorMap* map, u32 rank, const u32 (&at)[3],
           u32 barrier);
+void load_multicast(u32 destination, const TensorMap* map, u32 rank, const u32 (&at)[3],
+                    u32 barrier, u32 mask);
 void store(const TensorMap* map, const u32 (&at)[3], u32 source);
 void store_wait(u32 pending);
 float multiply_add(float a, float b, float c);
@@ -33,6 +35,15 @@ void tma_load(u32 destination, const TensorMap* map, u32 x, u32 y, u32 barrier) 
 template <u32 kCtas>
 void tma_load(u32 destination, const TensorMap* map, u32 x, u32 y, u32 z, u32 barrier) {
   emulator::load(kCtas, destination, map, 3, {x, y, z}, barrier);
+}
+
+inline void tma_load_multicast(u32 destination, const TensorMap* map, u32 x, u32 y, u32 barrier,
+                               u32 ctas) {
+  emulator::load_multicast(destination, map, 2, {x, y, 0}, barrier, ctas);
+}
+inline void tma_load_multicast(u32 destination, const TensorMap* map, u32 x, u32 y, u32 z,
+                               u32 barrier, u32 ctas) {
+  emulator::load_multicast(destination, map, 3, {x, y, z}, barrier, ctas);
 }
 
 inline void tma_store(const TensorMap* map, u32 x, u32 y, u32 source) {

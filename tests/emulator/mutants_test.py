@@ -26,13 +26,16 @@ SMALL, RAGGED, LONG = "128x128 m 128", "128x128 m 300", "128x128 m 257"
 WIDE, WIDE_LONG, PAIR, SWAPPED = "_128x256 m 200", "_128x256 m 384", "256x256 m 300", "swapped m 17"
 MANY_SWAPPED = "swapped m 210"
 GROUPED = "grouped_128x256"
+SHARED, SHARED_LONG = "256x256_x2 m 300", "256x256_x2 m 256"
 WRONG, RULE, RACE = 1, 2, 66
 SEEDS = range(1, 21)
 
-EMPTY = "tcgen05_commit<kCtas>(shared_address(&shared.empty[smem_pipe.index]));"
+EMPTY = "tcgen05_commit<kCtas>(shared_address(&shared.empty[smem_pipe.index]), (1u << Tile::kClusterCtas) - 1);"
+EMPTY_OF_PAIR = "tcgen05_commit<kCtas>(shared_address(&shared.empty[smem_pipe.index]), 3u << blockIdx.x % Tile::kClusterCtas);"
+EMPTY_INIT = "mbarrier_init(shared_address(&shared.empty[i]), Tile::kRowsShared);"
 FULL_WAIT = "mbarrier_wait(shared_address(&shared.full[smem_pipe.index]), smem_pipe.phase);"
 EMPTY_WAIT = "mbarrier_wait(shared_address(&shared.empty[smem_pipe.index]), smem_pipe.phase ^ 1); if (rank"
-TMEM_FULL = "tcgen05_commit<Tile::kCtas>(shared_address(&shared.control.tmem_full[tmem_pipe.index]));"
+TMEM_FULL = "tcgen05_commit<Tile::kCtas>(shared_address(&shared.control.tmem_full[tmem_pipe.index]), ((1u << Tile::kCtas) - 1) << rank);"
 TMEM_FULL_WAIT = "mbarrier_wait(shared_address(&shared.control.tmem_full[tmem_pipe.index]), tmem_pipe.phase);"
 TMEM_EMPTY_WAIT = "mbarrier_wait(shared_address(&shared.control.tmem_empty[tmem_empty_pipe.index]), tmem_empty_pipe.phase);"
 SCALES_AT = "(j * Tile::kColumnAtoms + atom) * kAtomTmemColumns"
@@ -71,12 +74,12 @@ MUTANTS = {
     "bytes of a stage": ("kCtas * sizeof(stage)", "sizeof(stage) - 1024", SMALL, RULE),
     "bytes of the other CTA": ("kCtas * sizeof(stage)", "sizeof(stage)", PAIR, RULE),
     "arrivals of the epilogue": ("kCtas * kTileRows); }", "kTileRows); }", PAIR, RULE),
-    "loads report to their own CTA": ("kCtas == 1 ? full : address_in_rank(full, 0)", "full", PAIR, RULE),
-    "epilogue reports to its own CTA": ("Tile::kCtas == 1 ? tmem_empty : address_in_rank(tmem_empty, 0)", "tmem_empty", PAIR, RULE),
+    "loads report to their own CTA": ("kCtas == 1 ? full : address_in_rank(full, rank / kCtas * kCtas)", "full", PAIR, RULE),
+    "epilogue reports to its own CTA": ("Tile::kCtas == 1 ? tmem_empty : address_in_rank(tmem_empty, rank / Tile::kCtas * Tile::kCtas)", "tmem_empty", PAIR, RULE),
     # coordinates and the epilogue
-    "columns of the second CTA": ("column + rank * Tile::kColumnsLoaded", "column", PAIR, WRONG),
-    "rows of the second CTA": ("(row_tile * Tile::kCtas + rank) *", "(row_tile * Tile::kCtas) *", PAIR, WRONG),
-    "row scales of the tile": ("tiles.row / kTileRows, loaded", "0, loaded", RAGGED, WRONG),
+    "columns of the second CTA": ("column + rank % kCtas * Tile::kColumnsLoaded", "column", PAIR, WRONG),
+    "rows of the second CTA": ("(row_tile * Tile::kCtas + rank % Tile::kCtas) *", "(row_tile * Tile::kCtas) *", PAIR, WRONG),
+    "row scales of the tile": ("row / kTileRows, barrier);", "0, barrier);", RAGGED, WRONG),
     "column scales of the tile": ("column / kTileRows, loaded", "0, loaded", RAGGED, WRONG),
     "order of tiles": ("first + within % group_rows", "within % group_rows + 1", RAGGED, WRONG),
     "lanes of a warp": ("quarter = threadIdx.x / 32 % 4", "quarter = threadIdx.x / 32 - 2", SMALL, RULE),
@@ -103,6 +106,26 @@ MUTANTS = {
     "scale of an expert's weights": ("problem.b_global_scale[tiles.expert * 2 + kDecode]", "problem.b_global_scale[kDecode]", GROUPED, WRONG),
     "scale of an expert's rows": ("of_a += tiles.expert * problem.a_global_scale_stride;", "", GROUPED, WRONG),
     "bias of an expert": ("if (bias != nullptr) bias += u64{tiles.expert} * problem.n;", "", GROUPED, WRONG),
+    # two pairs that share the loads of rows
+    "CTAs that share rows": ("sharing |= 1u << i", "sharing |= 1u << (i ^ 1)", SHARED, WRONG),
+    "rows for one pair only": ("i < Tile::kClusterCtas; i +=", "i < Tile::kCtas; i +=", SHARED, RULE),
+    "part of the rows": ("row + part * kRows", "row", SHARED, WRONG),
+    "place of a part of the rows": ("stage.rows + part * kRows * kStageBytes", "stage.rows", SHARED, WRONG),
+    "part of the row scales": ("s * kSteps + part * kAtoms", "s * kSteps", SHARED, WRONG),
+    "place of a part of the row scales": ("stage.row_scales + part * kAtoms * kAtomBytes", "stage.row_scales", SHARED, WRONG),
+    "row scales of the shared rows": ("row / kTileRows, barrier, sharing", "0, barrier, sharing", SHARED, WRONG),
+    "tile of the second pair": ("* Tile::kRowsShared + rank / Tile::kCtas) *", "* Tile::kRowsShared) *", SHARED, WRONG),
+    "first tile of a cluster": ("tile(blockIdx.x / Tile::kClusterCtas)", "tile(blockIdx.x / Tile::kCtas)", SHARED, RULE),
+    "next tile of a cluster": ("gridDim.x / Tile::kClusterCtas", "gridDim.x / Tile::kCtas", SHARED, WRONG),
+    "a last tile without a neighbour": ("of.n) + Tile::kRowsShared * Tile::kColumns - 1)", "of.n))", SHARED, WRONG),
+    "arrivals of both pairs' MMAs": (EMPTY_INIT, EMPTY_INIT.replace("Tile::kRowsShared", "1"), SHARED_LONG, RULE),
+    "a stage's MMAs are complete for one pair only": (EMPTY, EMPTY_OF_PAIR, SHARED, RULE),
+    "accumulator of the other pair": ("((1u << Tile::kCtas) - 1) << rank", "(1u << Tile::kCtas) - 1", SHARED, RULE),
+    "loads report to the first pair": ("address_in_rank(full, rank / kCtas * kCtas)", "address_in_rank(full, 0)", SHARED, RULE),
+    "epilogue reports to the first pair": ("address_in_rank(tmem_empty, rank / Tile::kCtas * Tile::kCtas)", "address_in_rank(tmem_empty, 0)", SHARED, RULE),
+    "MMAs of the first pair only": ("rank % kCtas == 0 && elect_one_sync()", "rank == 0 && elect_one_sync()", SHARED, RULE),
+    "bytes of the first pair only": ("if (rank % kCtas == 0) mbarrier_arrive_expect", "if (rank == 0) mbarrier_arrive_expect", SHARED, RULE),
+    "the other pair's MMAs not awaited": ((EMPTY, EMPTY_INIT), (EMPTY_OF_PAIR, EMPTY_INIT.replace("Tile::kRowsShared", "1")), SHARED_LONG, RACE),
     # waits
     "loads do not wait": (EMPTY_WAIT, "if (rank", LONG, RACE),
     "MMAs do not wait for loads": (FULL_WAIT, "", LONG, RACE),

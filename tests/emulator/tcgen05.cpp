@@ -2,6 +2,8 @@
 // Tensor memory, and MMAs as their descriptors define them.
 #include <cmath>
 #include <cstring>
+#include <memory>
+#include <span>
 
 #include "emulator/cta.hpp"
 
@@ -82,11 +84,16 @@ void decode_row(Cta& cta, u64 descriptor, u32 row, Cta& scale_cta, u32 scales, u
   }
 }
 
+// The CTAs of a cta_group: the one that issues, or the pair whose first it is.
+std::span<const std::unique_ptr<Cta>> group_of(u32 ctas) {
+  return std::span(self->cta->cluster->ctas).subspan(self->cta->rank, ctas);
+}
+
 void expect_issue(u32 ctas) {
   if (!self->after_fence) {
     fault("a tcgen05 instruction after a wait and before tcgen05_fence_after_sync");
   }
-  if (ctas != self->cta->cluster->ctas.size() || self->cta->rank != 0) {
+  if (self->cta->cluster->ctas.size() % ctas != 0 || self->cta->rank % ctas != 0) {
     fault("cta_group::%u is issued by rank %u of %zu", ctas, self->cta->rank,
           self->cta->cluster->ctas.size());
   }
@@ -98,7 +105,7 @@ void tmem_alloc(u32 ctas, u32 slot) {
   if (!elect_one_sync()) {
     return;
   }
-  if (ctas != self->cta->cluster->ctas.size() || self->cta->allocated) {
+  if (self->cta->cluster->ctas.size() % ctas != 0 || self->cta->allocated) {
     fault("tcgen05.alloc: twice, or cta_group::%u in a cluster of %zu", ctas,
           self->cta->cluster->ctas.size());
   }
@@ -121,8 +128,8 @@ void tmem_dealloc(u32 /*ctas*/, u32 tmem) {
 
 namespace {
 
-void copy_scales(u32 tmem, u64 atom) {
-  for (const auto& cta : self->cta->cluster->ctas) {
+void copy_scales(u32 ctas, u32 tmem, u64 atom) {
+  for (const auto& cta : group_of(ctas)) {
     for (u32 lane = 0; lane < 32; ++lane) {
       for (u32 column = 0; column < 4; ++column) {
         u32 word;
@@ -146,7 +153,7 @@ void multiply(u32 ctas, u32 accumulator, u64 rows, u64 columns, u32 instruction,
       n % (8 * ctas) != 0) {
     fault("tcgen05.mma: instruction descriptor %08x", instruction);
   }
-  auto& pair = self->cta->cluster->ctas;
+  const auto pair = group_of(ctas);
   static thread_local float column_values[kStep][256];
   float row_values[kStep];
   float sum[256];
@@ -177,22 +184,29 @@ void multiply(u32 ctas, u32 accumulator, u64 rows, u64 columns, u32 instruction,
 
 void tcgen05_cp_scales(u32 ctas, u32 tmem, u64 atom) {
   expect_issue(ctas);
-  self->cta->cluster->tensor_core->issue([=] { copy_scales(tmem, atom); });
+  self->cta->tensor_core->issue([=] { copy_scales(ctas, tmem, atom); });
 }
 
 void tcgen05_mma(u32 ctas, u32 accumulator, u64 rows, u64 columns, u32 instruction, u32 row_scales,
                  u32 column_scales, bool accumulate) {
   expect_issue(ctas);
-  self->cta->cluster->tensor_core->issue([=] {
+  self->cta->tensor_core->issue([=] {
     multiply(ctas, accumulator, rows, columns, instruction, row_scales, column_scales, accumulate);
   });
 }
 
-void tcgen05_commit(u32 ctas, u32 barrier) {
-  AsyncUnit& tensor_core = *self->cta->cluster->tensor_core;
-  tensor_core.issue([=, &tensor_core] {
-    for (u32 rank = 0; rank < ctas; ++rank) {
-      Mbarrier& at = mbarrier_at((barrier & kOffsetMask) | rank << kRankShift, true);
+void tcgen05_commit(u32 ctas, u32 barrier, u32 mask) {
+  const auto& all = self->cta->cluster->ctas;
+  if (ctas == 2 && (mask == 0 || mask >> all.size() != 0)) {
+    fault("tcgen05.commit: multicast to the CTAs %#x of a cluster of %zu", mask, all.size());
+  }
+  AsyncUnit& tensor_core = *self->cta->tensor_core;
+  tensor_core.issue([=, &tensor_core, &all] {
+    for (const auto& cta : all) {
+      if (ctas == 1 ? cta.get() != self->cta : (mask >> cta->rank & 1) == 0) {
+        continue;
+      }
+      Mbarrier& at = mbarrier_at((barrier & kOffsetMask) | cta->rank << kRankShift, true);
       tensor_core.arrive_later([&at] { update(at, 1, 0); });
     }
   });

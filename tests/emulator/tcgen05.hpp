@@ -11,7 +11,7 @@ void tmem_dealloc(u32 ctas, u32 tmem);
 void tcgen05_cp_scales(u32 ctas, u32 tmem, u64 atom);
 void tcgen05_mma(u32 ctas, u32 accumulator, u64 rows, u64 columns, u32 instruction, u32 row_scales,
                  u32 column_scales, bool accumulate);
-void tcgen05_commit(u32 ctas, u32 barrier);
+void tcgen05_commit(u32 ctas, u32 barrier, u32 mask);
 }  // namespace emulator
 
 template <u32 kCtas>
@@ -33,8 +33,8 @@ void tcgen05_mma(u32 accumulator, u64 rows, u64 columns, u32 instruction, u32 ro
                         accumulate);
 }
 template <u32 kCtas>
-void tcgen05_commit(u32 barrier) {
-  emulator::tcgen05_commit(kCtas, barrier);
+void tcgen05_commit(u32 barrier, u32 ctas) {
+  emulator::tcgen05_commit(kCtas, barrier, ctas);
 }
 void tmem_load(u32 tmem, u32 (&value)[32]);
 void tcgen05_fence_before_sync();

@@ -51,16 +51,13 @@ void perform(const Store& store) {
   });
 }
 
-}  // namespace
-
-void load(u32 ctas, u32 destination, const TensorMap* tensor, u32 rank, const u32 (&at)[3],
-          u32 barrier) {
+// One destination of a load, which completes by itself.
+void load_to(Cta& cta, u32 destination, const TensorMap* tensor, u32 rank, const u32 (&at)[3],
+             Mbarrier& done) {
   const Map map = map_of(tensor);
   if (map.rank != rank) {
     fault("TMA: a map of rank %u is used with %u coordinates", map.rank, rank);
   }
-  Mbarrier& done = mbarrier_at(barrier, ctas == 2);
-  Cta& cta = cta_of(destination);
   const std::array<u32, 3> box = {at[0], at[1], at[2]};
   self->cta->cluster->tma->issue([map, box, destination, &done, &cta] {
     const u32 bytes =
@@ -73,6 +70,37 @@ void load(u32 ctas, u32 destination, const TensorMap* tensor, u32 rank, const u3
         });
     update(done, 0, -static_cast<std::int32_t>(bytes));
   });
+}
+
+void expect_of_this_pair(u32 ctas, u32 address) {
+  if (cta_of(address).rank / ctas != self->cta->rank / ctas) {
+    fault("TMA: cta_group::%u of rank %u has the barrier %08x", ctas, self->cta->rank, address);
+  }
+}
+
+}  // namespace
+
+void load(u32 ctas, u32 destination, const TensorMap* tensor, u32 rank, const u32 (&at)[3],
+          u32 barrier) {
+  expect_of_this_pair(ctas, barrier);
+  load_to(cta_of(destination), destination, tensor, rank, at, mbarrier_at(barrier, ctas == 2));
+}
+
+void load_multicast(u32 destination, const TensorMap* tensor, u32 rank, const u32 (&at)[3],
+                    u32 barrier, u32 mask) {
+  const auto& ctas = self->cta->cluster->ctas;
+  if (mask == 0 || mask >> ctas.size() != 0) {
+    fault("TMA: multicast to the CTAs %#x of a cluster of %zu", mask, ctas.size());
+  }
+  expect_of_this_pair(2, barrier);
+  const u32 parity = cta_of(barrier).rank % 2;
+  for (const auto& cta : ctas) {
+    if ((mask >> cta->rank & 1) != 0) {
+      const u32 at_rank = (cta->rank & ~1u) | parity;
+      Mbarrier& done = mbarrier_at((barrier & kOffsetMask) | at_rank << kRankShift, true);
+      load_to(*cta, destination, tensor, rank, at, done);
+    }
+  }
 }
 
 void store(const TensorMap* tensor, const u32 (&at)[3], u32 source) {

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <array>
 #include <cstring>
 #include <string>
 
@@ -29,6 +30,10 @@ const void* data_of(const TensorMap& map) {
   return reinterpret_cast<const void*>(static_cast<std::uintptr_t>(map.opaque[0]));
 }
 
+using Box = std::array<std::uint64_t, 3>;
+
+Box box_of(const TensorMap& map) { return {map.opaque[5], map.opaque[6], map.opaque[7]}; }
+
 struct Sm100Fixture : GemmFixture {
   Sm100Fixture() : GemmFixture(100) {}
 
@@ -46,9 +51,10 @@ struct Sm100Fixture : GemmFixture {
 TEST_CASE("a GEMM uses the tile that is estimated to be fastest") {
   CHECK(chosen(1, 8192) == "nvfp4_gemm_swapped");
   CHECK(chosen(64, 8192) == "nvfp4_gemm_swapped");
-  CHECK(chosen(128, 7168) == "nvfp4_gemm_256x128");  // one wave: the fewest bytes for each SM
+  CHECK(chosen(128, 7168) == "nvfp4_gemm_256x128");       // one wave: the fewest bytes for each SM
   CHECK(chosen(128, 148 * 256) == "nvfp4_gemm_128x256");  // a pair's second half would be empty
-  CHECK(chosen(8192, 8192) == "nvfp4_gemm_256x256");
+  CHECK(chosen(4096, 7168) == "nvfp4_gemm_256x256_x2");   // seven waves of 32 clusters: all full
+  CHECK(chosen(8192, 8192) == "nvfp4_gemm_256x256");      // of pairs there are two waves fewer
   CHECK(std::string(nvfp4::select_sm100(8192, 8192, 1).name) != "nvfp4_gemm_swapped");
 }
 
@@ -56,7 +62,7 @@ TEST_CASE("other devices with tcgen05 have the GEMMs of sm_100a, by their own or
   for (const int capability : {103, 107, 110}) {
     CAPTURE(capability);
     GemmFixture device(capability);
-    REQUIRE(device.launch(4096, 4096, 7168));
+    REQUIRE(device.launch(8192, 8192, 7168));
     CHECK(std::string(device.fake.last_launch().kernel) == "nvfp4_gemm_256x256");
     CHECK(nvfp4::GroupedGemm::runs_on(capability));
     CHECK(nvfp4::GroupedGemm::create(device.opened.loader, 0));
@@ -65,7 +71,7 @@ TEST_CASE("other devices with tcgen05 have the GEMMs of sm_100a, by their own or
 }
 
 TEST_CASE_FIXTURE(Sm100Fixture, "a GEMM on sm_100a is one launch, planned for its shape") {
-  REQUIRE(launch(4096, 4096, 7168));
+  REQUIRE(launch(8192, 8192, 7168));
   FakeLaunch last = fake.last_launch();
   CHECK(std::string(last.kernel) == "nvfp4_gemm_256x256");
   CHECK(last.grid[0] == 148);  // 74 pairs at once
@@ -80,8 +86,23 @@ TEST_CASE_FIXTURE(Sm100Fixture, "a GEMM on sm_100a is one launch, planned for it
   CHECK(passed.a_scale == a.global_scale);
   CHECK(passed.b_scale == b.global_scale);
   CHECK(passed.bias == nullptr);
-  CHECK(passed.m == 4096);
+  CHECK(passed.m == 8192);
   CHECK(passed.k == 7168);
+
+  // A cluster of four loads each half of its rows once, and takes two tiles side by side.
+  REQUIRE(launch(4096, 7168, 7168));
+  last = fake.last_launch();
+  CHECK(std::string(last.kernel) == "nvfp4_gemm_256x256_x2");
+  CHECK(last.grid[0] == 128);  // 32 clusters: those of four do not fit on all SMs
+  CHECK(last.shared_bytes == 228352);
+  passed = arguments();
+  CHECK(box_of(passed.rows) == Box{128, 64, 0});
+  CHECK(box_of(passed.row_scales) == Box{256, 2, 1});
+  CHECK(box_of(passed.columns) == Box{128, 128, 0});
+  CHECK(box_of(passed.column_scales) == Box{256, 4, 2});
+  REQUIRE(launch(300, 264, 96, with_tactic(4)));  // two rows of tiles, each of two
+  CHECK(std::string(fake.last_launch().kernel) == "nvfp4_gemm_256x256_x2");
+  CHECK(fake.last_launch().grid[0] == 8);
 
   // Few rows of A: the weights' rows are the tile's, and a small GEMM takes a small grid.
   const auto* bias = address<const std::uint16_t>(0x80000);
@@ -103,16 +124,16 @@ TEST_CASE_FIXTURE(Sm100Fixture, "a GEMM on sm_100a is one launch, planned for it
 }
 
 TEST_CASE_FIXTURE(Sm100Fixture, "a given tactic is used, and an unknown one is refused") {
-  REQUIRE(gemm.tactics(4096, 4096, 7168) == 5);
-  for (int tactic = 0; tactic < 5; ++tactic) {
+  REQUIRE(gemm.tactics(4096, 4096, 7168) == 6);
+  for (int tactic = 0; tactic < 6; ++tactic) {
     REQUIRE(launch(4096, 4096, 7168, with_tactic(tactic)));
     CHECK(std::string(fake.last_launch().kernel) == nvfp4::kSm100Kernels[tactic].name);
   }
   const std::size_t before = fake.launches();
-  const auto refused = launch(4096, 4096, 7168, with_tactic(5));
+  const auto refused = launch(4096, 4096, 7168, with_tactic(6));
   REQUIRE(!refused);
   CHECK(refused.error().message() ==
-        "tactic is 5; [4096, 4096, 7168] has 5, counted from 0, and -1 selects the one expected to "
+        "tactic is 6; [4096, 4096, 7168] has 6, counted from 0, and -1 selects the one expected to "
         "be fastest");
   CHECK(fake.launches() == before);
   CHECK(nvfp4::Gemm().tactics(4096, 4096, 7168) == 0);

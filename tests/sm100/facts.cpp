@@ -19,14 +19,17 @@ void print(const Sm100Kernel& kernel) {
   std::printf(
       "%s{\"name\":\"%s\",\"columns\":%u,\"ctas\":%u,\"swapped\":%s,\"grouped\":%s,"
       "\"shared_bytes\":%zu,\"stages\":%u,\"stage_bytes\":%zu,\"stage_k\":%u,\"step_k\":%u,"
-      "\"rows\":%u,\"store_columns\":%u,\"overlap\":%u,\"planned_stage_clocks\":%u}",
+      "\"rows\":%u,\"store_columns\":%u,\"overlap\":%u,\"planned_stage_clocks\":%u,"
+      "\"rows_shared\":%u}",
       &kernel == kSm100Kernels ? "" : ",", kernel.name, Tile::kColumns, Tile::kCtas,
       Tile::kSwapped ? "true" : "false", Tile::kGrouped ? "true" : "false",
       sizeof(typename Tile::Shared), Tile::kStages, sizeof(typename Tile::Stage), kStageBytes * 2,
-      kStepBytes * 2, kTileRows * Tile::kCtas, kStoreColumns, Tile::kOverlap, kernel.stage_clocks);
+      kStepBytes * 2, kTileRows * Tile::kCtas, kStoreColumns, Tile::kOverlap, kernel.stage_clocks,
+      Tile::kRowsShared);
   // The plan's rows are of these tiles: gemm_cases.cpp of the emulator asserts the same.
   if (kernel.columns != Tile::kColumns || kernel.ctas != Tile::kCtas ||
-      kernel.swapped != Tile::kSwapped || kernel.shared_bytes != sizeof(typename Tile::Shared)) {
+      kernel.swapped != Tile::kSwapped || kernel.rows_shared != Tile::kRowsShared ||
+      kernel.shared_bytes != sizeof(typename Tile::Shared)) {
     std::fprintf(stderr, "%s is not planned as its tile is\n", kernel.name);
     std::exit(1);
   }
@@ -40,10 +43,11 @@ int main(int argc, char** argv) {
   print<Sm100Tile<256, 1, false, false>>(kSm100Kernels[1]);
   print<Sm100Tile<256, 2, false, false>>(kSm100Kernels[2]);
   print<Sm100Tile<128, 2, false, false>>(kSm100Kernels[3]);
-  print<Sm100Tile<64, 1, true, false>>(kSm100Kernels[4]);
-  print<Sm100Tile<128, 1, false, true>>(kSm100Kernels[5]);
-  print<Sm100Tile<256, 1, false, true>>(kSm100Kernels[6]);
-  static_assert(std::size(kSm100Kernels) == 7 && kRasterRows == 16);  // as timing_model.py has it
+  print<Sm100Tile<256, 2, false, false, 2>>(kSm100Kernels[4]);
+  print<Sm100Tile<64, 1, true, false>>(kSm100Kernels[5]);
+  print<Sm100Tile<128, 1, false, true>>(kSm100Kernels[6]);
+  print<Sm100Tile<256, 1, false, true>>(kSm100Kernels[7]);
+  static_assert(std::size(kSm100Kernels) == 8 && kRasterRows == 16);  // as timing_model.py has it
   std::printf("],\"plan\":[");
   const long sms = argc > 1 ? std::atol(argv[1]) : 0;
   for (int i = 2; i + 1 < argc; i += 2) {

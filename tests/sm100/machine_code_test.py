@@ -24,6 +24,7 @@ MOST_REGISTERS = 128
 ONE_CTA = ("UTCOMMA.4X", "UTCCP.T.S.4x32dp128bit", "UTMALDG.2D", "UTMALDG.3D")
 PAIR = ("UTCOMMA.2CTA.4X", "UTCCP.T.S.2CTA.4x32dp128bit", "UTMALDG.2D.2CTA", "UTMALDG.3D.2CTA",
         "UTCBAR.2CTA.MULTICAST", "UCGABAR_ARV")  # fmt: skip
+SHARED_ROWS = (*PAIR, "UTMALDG.2D.MULTICAST.2CTA", "UTMALDG.3D.MULTICAST.2CTA")
 GEMMS = {
     "nvfp4_gemm_128x128": ONE_CTA,
     "nvfp4_gemm_128x256": ONE_CTA,
@@ -32,6 +33,7 @@ GEMMS = {
     "nvfp4_gemm_swapped": ONE_CTA,
     "nvfp4_gemm_256x256": PAIR,
     "nvfp4_gemm_256x128": PAIR,
+    "nvfp4_gemm_256x256_x2": SHARED_ROWS,
 }
 # By module and kernel, how many 16-byte loads there are at least.
 WIDE = {

@@ -115,7 +115,7 @@ class Kept(unittest.TestCase):
         self.assertLess(max(losses), 0.36)
 
     def test_a_loop_that_issues_more_slowly_is_noticed(self):
-        commit = "tcgen05_commit<kCtas>(shared_address(&shared.empty[smem_pipe.index]));"
+        commit = "tcgen05_commit<kCtas>(shared_address(&shared.empty[smem_pipe.index]), (1u << Tile::kClusterCtas) - 1);"
         worse = self.changed((commit, "__threadfence(); " + commit))
         self.assertIn("in the issuing loop, at most", "\n".join(differences(kept(worse), self.golden)))
 

@@ -54,10 +54,26 @@ class Tile:
     store_columns: int
     overlap: bool
     issue_clocks: float = 0  # of a stage, from the machine code
+    rows_shared: int = 1  # tiles of a cluster that share the loads of rows, by multicast
 
     @property
     def scale_bytes(self) -> int:
         return self.stage_bytes - (128 + self.columns // self.ctas) * self.stage_k // 2
+
+    @property
+    def shared_bytes(self) -> float:
+        """Of a whole stage, those that a CTA gets from a load of another."""
+        scales = 128 * self.stage_k // 16
+        return (128 * self.stage_k // 2 + scales) * (1 - 1 / self.rows_shared)
+
+    @property
+    def asked_bytes(self) -> float:
+        """Of a whole stage, those that a CTA loads itself."""
+        return self.stage_bytes - self.shared_bytes
+
+    @property
+    def cluster(self) -> int:
+        return self.ctas * self.rows_shared
 
     def mma_clocks(self, machine: Machine) -> float:
         """Of a whole stage."""
@@ -72,7 +88,7 @@ class Work:
     slots: int  # tiles at the same time
     waves: float  # tiles of the busiest CTA
     steps: int  # of 64 of K
-    stage_bytes: float  # that a CTA takes for a stage; rows beyond a matrix are not loaded
+    stage_bytes: float  # that a CTA asks for, for a stage; rows beyond a matrix are not loaded
     latency: float  # of a load, from L2 or memory
     rates: dict[str, float]  # at which bytes arrive, by what limits them
     store_clocks: float  # that memory takes for a chunk of all CTAs
@@ -102,12 +118,16 @@ def work_of(tile: Tile, machine: Machine, m: int, n: int, k: int, cold: bool = T
     rows, columns = (n, m) if tile.swapped else (m, n)
     row_tiles, column_tiles = ceil_div(rows, tile.rows), ceil_div(columns, tile.columns)
     tiles = row_tiles * column_tiles
-    slots = max(machine.sms // tile.ctas, 1)
-    active = min(tiles, slots) * tile.ctas
+    # Clusters of four do not fit on the last SMs, as on an H200.
+    usable = machine.sms * 7 // 8 if tile.cluster >= 4 else machine.sms
+    clusters, at_once = row_tiles * ceil_div(column_tiles, tile.rows_shared), max(usable // tile.cluster, 1)
+    slots = at_once * tile.rows_shared
+    active = min(clusters, at_once) * tile.cluster
     # A mean tile: the last ones of a row and of a column are smaller.
     mean_rows, mean_columns = rows / row_tiles, columns / column_tiles
     loaded = (mean_rows + mean_columns) / tile.ctas * tile.stage_k / 2 + tile.scale_bytes
-    waves = ceil_div(tiles, slots)
+    loaded -= tile.shared_bytes * min(mean_rows / tile.rows, 1)
+    waves = ceil_div(clusters, at_once)
     latency, rates = machine.l2_latency, {"L2": machine.l2 / active}
     if cold:
         # Each byte comes from memory once, and from L2 as often as tiles share it; tiles that ask for it at the same time

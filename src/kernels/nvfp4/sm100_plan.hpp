@@ -24,6 +24,9 @@ struct Sm100Kernel {
   /// Clocks in which a CTA loads a stage, by scripts/model-sm100: measured on an H200, not on
   /// sm_100a. They exceed those of the stage's MMAs and of their issue.
   std::uint32_t stage_clocks;
+  std::uint32_t rows_shared = 1;  // tiles side by side, of a cluster that shares the loads of rows
+
+  constexpr std::uint32_t cluster() const noexcept { return ctas * rows_shared; }
 };
 
 inline constexpr std::uint32_t kSm100BlockThreads = 192;
@@ -32,13 +35,14 @@ inline constexpr Sm100Kernel kSm100Kernels[] = {
     {"nvfp4_gemm_128x256", 256, 1, false, 199680, 1808},
     {"nvfp4_gemm_256x256", 256, 2, false, 228352, 1524},
     {"nvfp4_gemm_256x128", 128, 2, false, 205824, 1347},
+    {"nvfp4_gemm_256x256_x2", 256, 2, false, 228352, 1365, 2},
     {"nvfp4_gemm_swapped", 64, 1, true, 205824, 1347},
     {"nvfp4_gemm_grouped_128x128", 128, 1, false, 218112, 1489},
     {"nvfp4_gemm_grouped_128x256", 256, 1, false, 199680, 1808},
 };
-inline constexpr std::size_t kSm100Swapped = 4;     ///< before it: A's rows are the tile's
-inline constexpr std::size_t kSm100Grouped = 5;     ///< from here on
-inline constexpr std::size_t kSm100PlainCount = 5;  ///< not grouped
+inline constexpr std::size_t kSm100Swapped = 5;     ///< before it: A's rows are the tile's
+inline constexpr std::size_t kSm100Grouped = 6;     ///< from here on
+inline constexpr std::size_t kSm100PlainCount = 6;  ///< not grouped
 
 /// One launch.
 struct Sm100Plan {
@@ -47,24 +51,28 @@ struct Sm100Plan {
   TensorBox rows, columns, row_scales, column_scales, output;
 };
 
-constexpr std::int64_t tile_count(const Sm100Kernel& kernel, std::int64_t m,
-                                  std::int64_t n) noexcept {
+/// How many clusters' worth of tiles there are: the last of a row of tiles may be half empty.
+constexpr std::int64_t cluster_count(const Sm100Kernel& kernel, std::int64_t m,
+                                     std::int64_t n) noexcept {
   const std::int64_t tile_rows = std::int64_t{128} * kernel.ctas;
   return kernels::ceil_div(kernel.swapped ? n : m, tile_rows) *
-         kernels::ceil_div(kernel.swapped ? m : n, kernel.columns);
+         kernels::ceil_div(kernel.swapped ? m : n,
+                           std::int64_t{kernel.columns} * kernel.rows_shared);
 }
 
-/// How many tiles the device computes at the same time.
-constexpr std::int64_t wave_tiles(const Sm100Kernel& kernel, std::int64_t num_sms) noexcept {
-  return std::max<std::int64_t>(num_sms / kernel.ctas, 1);
+/// How many clusters the device runs at the same time. Those of four do not fit on its last SMs, as
+/// on an H200 (sm90_plan.hpp).
+constexpr std::int64_t wave_clusters(const Sm100Kernel& kernel, std::int64_t num_sms) noexcept {
+  const std::int64_t usable = kernel.cluster() >= 4 ? num_sms * 7 / 8 : num_sms;
+  return std::max<std::int64_t>(usable / kernel.cluster(), 1);
 }
 
 /// Selects the kernel in [first, end) whose waves of tiles should take the least time.
 inline const Sm100Kernel& fastest_sm100(std::size_t first, std::size_t end, std::int64_t m,
                                         std::int64_t n, std::int64_t num_sms) noexcept {
   const auto time = [&](const Sm100Kernel& kernel) {
-    const std::int64_t in_wave = wave_tiles(kernel, num_sms);
-    return kernels::ceil_div(tile_count(kernel, m, n), in_wave) * kernel.stage_clocks;
+    const std::int64_t in_wave = wave_clusters(kernel, num_sms);
+    return kernels::ceil_div(cluster_count(kernel, m, n), in_wave) * kernel.stage_clocks;
   };
   return *std::min_element(
       kSm100Kernels + first, kSm100Kernels + end,
@@ -97,26 +105,27 @@ inline Sm100Plan plan_sm100(const Sm100Kernel& kernel, const QuantizedMatrix& a,
                      {128, rows, 1}};
   };
   // An atom of 512 bytes is 256 elements, because a box has at most 256 in a dimension.
-  const auto scales_box = [&](const QuantizedMatrix& matrix, std::uint32_t rows) {
+  const auto scales_box = [&](const QuantizedMatrix& matrix, std::uint32_t rows,
+                              std::uint32_t atoms) {
     return TensorBox{TensorBox::Element::u16,
                      false,
                      3,
                      matrix.scales,
                      {256, scale_atoms, (to_unsigned(matrix.rows) + 127) / 128},
                      {512, scale_atoms * 512},
-                     {256, 4, (rows + 127) / 128}};
+                     {256, atoms, (rows + 127) / 128}};
   };
   const QuantizedMatrix& rows = kernel.swapped ? b : a;
   const QuantizedMatrix& columns = kernel.swapped ? a : b;
-  const std::int64_t persistent_tiles =
-      std::min(tile_count(kernel, a.rows, n), wave_tiles(kernel, num_sms));
+  const std::int64_t persistent_clusters =
+      std::min(cluster_count(kernel, a.rows, n), wave_clusters(kernel, num_sms));
   Sm100Plan plan{};
   plan.kernel = &kernel;
-  plan.grid = static_cast<std::uint32_t>(persistent_tiles) * kernel.ctas;
-  plan.rows = data_box(rows, 128);
+  plan.grid = static_cast<std::uint32_t>(persistent_clusters) * kernel.cluster();
+  plan.rows = data_box(rows, 128 / kernel.rows_shared);
   plan.columns = data_box(columns, kernel.columns / kernel.ctas);
-  plan.row_scales = scales_box(rows, 128);
-  plan.column_scales = scales_box(columns, kernel.columns);
+  plan.row_scales = scales_box(rows, 128, 4 / kernel.rows_shared);
+  plan.column_scales = scales_box(columns, kernel.columns, 4);
   plan.output = {TensorBox::Element::bf16,
                  !kernel.swapped,
                  2,

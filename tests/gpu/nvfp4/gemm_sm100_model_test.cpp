@@ -89,8 +89,8 @@ TEST_CASE("the sm_100a GEMM is right on sm_90a's hardware, its tensor core model
   const Sm100Kernel* const k128 = &nvfp4::kSm100Kernels[0];
   const Sm100Kernel* const k256 = &nvfp4::kSm100Kernels[1];
   const Sm100Kernel* const swapped = &nvfp4::kSm100Kernels[nvfp4::kSm100Swapped];
-  const Sm100Kernel* const grouped = &nvfp4::kSm100Kernels[4];
-  const Sm100Kernel* const wide_grouped = &nvfp4::kSm100Kernels[5];
+  const Sm100Kernel* const grouped = &nvfp4::kSm100Kernels[nvfp4::kSm100Grouped];
+  const Sm100Kernel* const wide_grouped = &nvfp4::kSm100Kernels[nvfp4::kSm100Grouped + 1];
   for (const Case& c : {Case{130, 136, 96, 4, true, k128},
                         {300, 264, 576, 2, true, k128},
                         {257, 384, 1600, 9, false, k128},

@@ -93,7 +93,7 @@ __device__ __noinline__ void tcgen05_mma(u32 accumulator, u64 rows, u64 columns,
 }
 
 template <u32 kCtas>
-__device__ void tcgen05_commit(u32 barrier) {
+__device__ void tcgen05_commit(u32 barrier, u32) {
   __threadfence_block();
   mbarrier_arrive(barrier);
 }

@@ -28,7 +28,7 @@ template <u32 kCtas>
 __device__ __forceinline__ void tcgen05_mma(u32, u64, u64, u32, u32, u32, bool) {}
 
 template <u32 kCtas>
-__device__ __forceinline__ void tcgen05_commit(u32 barrier) {
+__device__ __forceinline__ void tcgen05_commit(u32 barrier, u32) {
   const u32 number = timing_pushed;
   timing_queue[number % kTimingQueue] =
       u64{static_cast<u32>(clock64())} << 32 | number % kTimingNumbers << 20 | barrier;
