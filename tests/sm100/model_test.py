@@ -154,6 +154,18 @@ class Kept(unittest.TestCase):
         self.assertEqual(done.returncode, 3)
         self.assertIn("/nowhere", done.stderr)
 
+    def test_an_unknown_constant_is_refused_with_those_there_are(self):
+        for arguments, expected in ((("ingres", "1"), "memory_latency"), (("memory", "fast"), "'fast' is no number")):
+            done = subprocess.run([SCRIPT, "--set", *arguments], capture_output=True, text=True, check=False)
+            self.assertEqual(done.returncode, 2)
+            self.assertIn(expected, done.stderr.splitlines()[-1])
+
+    def test_the_shapes_are_those_of_the_tuner(self):
+        tune = REPOSITORY / "src" / "bindings" / "python" / "cukiln" / "torch" / "tune.py"
+        self.assertIn("from ._shapes import TOKENS, WEIGHTS", tune.read_text(encoding="utf-8"))
+        self.assertIn((7168, 7168), self.model.weights)
+        self.assertIn(4096, self.model.tokens)
+
 
 TILE = Tile("t", 128, 128, 1, False, 4, 36864, 256, 64, 64, False)
 MACHINE = replace(machines.B200, wake=0, mma_latency=0, producer=0, stage=0, chunk=0, setup=0, launch_us=0)
