@@ -84,7 +84,7 @@ struct Steps {
   Result<void> gemm(const MutableMatrixView& output, const QuantizedMatrix& a,
                     const QuantizedMatrix& b, const VectorView& row_experts) const {
     const Sm100Kernel& chosen =
-        fastest_sm100(kSm100Grouped, std::size(kSm100Kernels), a.rows, output.columns, kNumSms);
+        select_sm100_grouped(a.rows, output.columns, a.columns, b.rows / output.columns, kNumSms);
     const Sm100Plan plan = plan_sm100(chosen, a, b, output.data, output.columns, kNumSms);
     const TensorMap maps[] = {emulator::encode(plan.rows), emulator::encode(plan.columns),
                               emulator::encode(plan.row_scales),

@@ -14,7 +14,9 @@ namespace {
 
 constexpr std::int64_t kB200 = 148;  // SMs, as the fake driver reports
 
-std::string chosen(std::int64_t m, std::int64_t n) { return nvfp4::select_sm100(m, n, kB200).name; }
+std::string chosen(std::int64_t m, std::int64_t n, std::int64_t k, std::int64_t num_sms = kB200) {
+  return nvfp4::kSm100Kernels[nvfp4::select_sm100(m, n, k, num_sms).tile].name;
+}
 
 // The arguments of a launch, as the kernel declares them; the maps are the fake driver's.
 struct Arguments {
@@ -48,21 +50,82 @@ struct Sm100Fixture : GemmFixture {
 
 }  // namespace
 
-TEST_CASE("a GEMM uses the tile that is estimated to be fastest") {
-  CHECK(chosen(1, 8192) == "nvfp4_gemm_swapped");
-  CHECK(chosen(64, 8192) == "nvfp4_gemm_swapped");
-  CHECK(chosen(128, 7168) == "nvfp4_gemm_256x128");       // one wave: the fewest bytes for each SM
-  CHECK(chosen(128, 148 * 256) == "nvfp4_gemm_128x256");  // a pair's second half would be empty
-  CHECK(chosen(4096, 7168) == "nvfp4_gemm_256x256_x2");   // seven waves of 32 clusters: all full
-  CHECK(chosen(8192, 8192) == "nvfp4_gemm_256x256");      // of pairs there are two waves fewer
-  CHECK(std::string(nvfp4::select_sm100(8192, 8192, 1).name) != "nvfp4_gemm_swapped");
+TEST_CASE("a GEMM uses the tactic that the model expects to be fastest") {
+  CHECK(chosen(1, 7168, 7168) == "nvfp4_gemm_swapped");
+  CHECK(chosen(16, 7168, 7168) == "nvfp4_gemm_swapped");
+  CHECK(chosen(8, 28672, 4096) == "nvfp4_gemm_128x256");  // one wave, though most rows are empty
+  CHECK(chosen(256, 7168, 7168) == "nvfp4_gemm_256x128");
+  CHECK(chosen(256, 7168, 256) == "nvfp4_gemm_swapped");    // the epilogue is short
+  CHECK(chosen(1024, 9216, 7168) == "nvfp4_gemm_256x256");  // two waves of pairs; of clusters three
+  CHECK(chosen(4096, 7168, 7168) ==
+        "nvfp4_gemm_256x256_x2");  // seven waves of 32 clusters: all full
+  CHECK(chosen(8192, 8192, 8192, 1) != "nvfp4_gemm_swapped");
+}
+
+TEST_CASE("no other tactic takes less time by the model, whichever the machine") {
+  const nvfp4::Sm100Machine machines[] = {nvfp4::kSm100AsPublished, nvfp4::kSm100AsH200};
+  for (const nvfp4::Sm100Machine& machine : machines) {
+    for (const std::int64_t m : {1, 16, 64, 65, 300, 4096, 100000}) {
+      for (const std::int64_t k : {32, 512, 7168}) {
+        const nvfp4::Sm100Shape shape{m, 7168, k, kB200};
+        const nvfp4::GemmTactic best =
+            nvfp4::fastest_sm100(0, nvfp4::kSm100PlainCount, shape, machine);
+        REQUIRE(nvfp4::may_split(best.tile, best.splits, shape));
+        const auto us = [&](const nvfp4::GemmTactic& tactic) {
+          return nvfp4::sm100_us(nvfp4::kSm100Models[tactic.tile], tactic.splits, shape, machine);
+        };
+        for (std::uint32_t tile = 0; tile < nvfp4::kSm100PlainCount; ++tile) {
+          for (const std::uint32_t splits : nvfp4::kSm100Splits) {
+            if (nvfp4::may_split(tile, splits, shape)) {
+              CHECK(us(best) <= us({tile, splits}));
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("the model of a tile follows from how it is launched") {
+  nvfp4::Sm100Kernel kernel{"of no module", 64, 1, true, 205824};
+  nvfp4::Sm100TileModel model = nvfp4::model_of(kernel);
+  CHECK(model.stages == 6);
+  CHECK(model.scale_bytes == 4096);
+  CHECK_FALSE(model.overlap);
+  const nvfp4::Sm100Shape shape{16, 2112, 7168, kB200};
+  const auto us = [&](std::int64_t splits) {
+    return nvfp4::sm100_us(model, splits, shape, nvfp4::kSm100AsH200);
+  };
+  CHECK(nvfp4::wave_clusters(model, 1, kB200) == 148);
+  CHECK(nvfp4::wave_clusters(model, 2, kB200) == 72);
+  CHECK(nvfp4::wave_clusters(model, 8, kB200) == 16);  // two in each of eight GPCs
+  CHECK(us(4) < us(2));
+  CHECK(us(2) < us(1));
+  // Half of a pair's loads of rows are for both of two pairs: an SM asks for less, and gets as
+  // much.
+  kernel = {"of no module", 256, 2, false, 228352};
+  const nvfp4::Sm100Shape large{8192, 8192, 8192, kB200};
+  const double alone = nvfp4::sm100_us(nvfp4::model_of(kernel), 1, large, nvfp4::kSm100AsPublished);
+  kernel.rows_shared = 2;
+  model = nvfp4::model_of(kernel);
+  CHECK(model.cluster() == 4);
+  CHECK(nvfp4::wave_clusters(model, 1, kB200) == 32);
+  CHECK(nvfp4::wave_clusters(model, 1, 1) == 1);
+  nvfp4::Sm100Machine slow_l2 = nvfp4::kSm100AsPublished;
+  slow_l2.l2 /= 2;
+  const auto gain = [&](std::uint32_t shared, const nvfp4::Sm100Machine& machine) {
+    kernel.rows_shared = shared;
+    return nvfp4::sm100_us(nvfp4::model_of(kernel), 1, large, machine);
+  };
+  CHECK(gain(1, nvfp4::kSm100AsPublished) == alone);
+  CHECK(gain(2, slow_l2) < gain(1, slow_l2));
 }
 
 TEST_CASE("other devices with tcgen05 have the GEMMs of sm_100a, by their own or a family target") {
   for (const int capability : {103, 107, 110}) {
     CAPTURE(capability);
     GemmFixture device(capability);
-    REQUIRE(device.launch(8192, 8192, 7168));
+    REQUIRE(device.launch(1024, 9216, 7168));
     CHECK(std::string(device.fake.last_launch().kernel) == "nvfp4_gemm_256x256");
     CHECK(nvfp4::GroupedGemm::runs_on(capability));
     CHECK(nvfp4::GroupedGemm::create(device.opened.loader, 0));
@@ -71,7 +134,7 @@ TEST_CASE("other devices with tcgen05 have the GEMMs of sm_100a, by their own or
 }
 
 TEST_CASE_FIXTURE(Sm100Fixture, "a GEMM on sm_100a is one launch, planned for its shape") {
-  REQUIRE(launch(8192, 8192, 7168));
+  REQUIRE(launch(1024, 9216, 7168));
   FakeLaunch last = fake.last_launch();
   CHECK(std::string(last.kernel) == "nvfp4_gemm_256x256");
   CHECK(last.grid[0] == 148);  // 74 pairs at once
@@ -86,7 +149,7 @@ TEST_CASE_FIXTURE(Sm100Fixture, "a GEMM on sm_100a is one launch, planned for it
   CHECK(passed.a_scale == a.global_scale);
   CHECK(passed.b_scale == b.global_scale);
   CHECK(passed.bias == nullptr);
-  CHECK(passed.m == 8192);
+  CHECK(passed.m == 1024);
   CHECK(passed.k == 7168);
 
   // A cluster of four loads each half of its rows once, and takes two tiles side by side.
@@ -155,7 +218,7 @@ TEST_CASE_FIXTURE(Sm100Fixture,
   const auto refused = launch(128, 128, 128);
   REQUIRE(!refused);
   CHECK(refused.error().code() == ErrorCode::driver);
-  CHECK(refused.error().message().find("nvfp4_gemm_256x128") != std::string::npos);
+  CHECK(refused.error().message().find("nvfp4_gemm_swapped") != std::string::npos);
   CHECK(fake.launches() == before);
 }
 

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Prints, as JSON, what scripts/model-sm100 takes from the sources: the constants of each tile of
-// the sm_100a GEMMs, and which kernel the launcher's plan selects.
+// the sm_100a GEMMs, those of the machines, which tactic the launcher's plan selects, and its
+// clocks by the plan's model.
 //
-// usage: facts SMS (M N)…
+// usage: facts SMS (M N K EXPERTS)…    EXPERTS is 0 for a GEMM that is not grouped
 #include <cstdio>
 #include <cstdlib>
 
@@ -15,17 +16,21 @@ namespace {
 using namespace cukiln::nvfp4;
 
 template <class Tile>
-void print(const Sm100Kernel& kernel) {
+void print(std::size_t index) {
+  const Sm100Kernel& kernel = kSm100Kernels[index];
+  const Sm100TileModel& model = kSm100Models[index];
+  using Stage = typename Tile::Stage;
+  const std::size_t scale_bytes = sizeof(Stage::row_scales) + sizeof(Stage::column_scales);
   std::printf(
       "%s{\"name\":\"%s\",\"columns\":%u,\"ctas\":%u,\"swapped\":%s,\"grouped\":%s,"
       "\"shared_bytes\":%zu,\"stages\":%u,\"stage_bytes\":%zu,\"stage_k\":%u,\"step_k\":%u,"
-      "\"rows\":%u,\"store_columns\":%u,\"overlap\":%u,\"planned_stage_clocks\":%u,"
-      "\"rows_shared\":%u}",
-      &kernel == kSm100Kernels ? "" : ",", kernel.name, Tile::kColumns, Tile::kCtas,
+      "\"rows\":%u,\"store_columns\":%u,\"overlap\":%u,\"rows_shared\":%u,"
+      "\"max_splits\":%u}",
+      index == 0 ? "" : ",", kernel.name, Tile::kColumns, Tile::kCtas,
       Tile::kSwapped ? "true" : "false", Tile::kGrouped ? "true" : "false",
       sizeof(typename Tile::Shared), Tile::kStages, sizeof(typename Tile::Stage), kStageBytes * 2,
-      kStepBytes * 2, kTileRows * Tile::kCtas, kStoreColumns, Tile::kOverlap, kernel.stage_clocks,
-      Tile::kRowsShared);
+      kStepBytes * 2, kTileRows * Tile::kCtas, kStoreColumns, Tile::kOverlap, Tile::kRowsShared,
+      kernel.max_splits);
   // The plan's rows are of these tiles: gemm_cases.cpp of the emulator asserts the same.
   if (kernel.columns != Tile::kColumns || kernel.ctas != Tile::kCtas ||
       kernel.swapped != Tile::kSwapped || kernel.rows_shared != Tile::kRowsShared ||
@@ -33,26 +38,67 @@ void print(const Sm100Kernel& kernel) {
     std::fprintf(stderr, "%s is not planned as its tile is\n", kernel.name);
     std::exit(1);
   }
+  if (model.stages != Tile::kStages || model.scale_bytes != scale_bytes ||
+      model.overlap != (Tile::kOverlap != 0)) {
+    std::fprintf(stderr, "%s is not modelled as its tile is: %u stages, %u expected\n", kernel.name,
+                 model.stages, Tile::kStages);
+    std::exit(1);
+  }
+}
+
+void print(const char* name, const Sm100Machine& machine) {
+  std::printf(
+      "\"%s\":{\"ghz\":%.17g,\"mma_rate\":%.17g,\"memory\":%.17g,\"l2\":%.17g,\"ingress\":%.17g,"
+      "\"in_flight\":%.17g,\"l2_latency\":%.17g,\"memory_latency\":%.17g,\"producer\":%.17g,"
+      "\"stage\":%.17g,\"issue\":%.17g,\"wake\":%.17g,\"mma_latency\":%.17g,\"chunk\":%.17g,"
+      "\"setup\":%.17g,"
+      "\"drain\":%.17g,\"barrier\":%.17g,\"dsmem\":%.17g,\"launch_us\":%.17g}",
+      name, machine.ghz, machine.mma_rate, machine.memory, machine.l2, machine.ingress,
+      machine.in_flight, machine.l2_latency, machine.memory_latency, machine.producer,
+      machine.stage, machine.issue, machine.wake, machine.mma_latency, machine.chunk, machine.setup,
+      machine.drain, machine.barrier, machine.dsmem, machine.launch_us);
+  // A member that is new and not printed would have no source.
+  static_assert(sizeof machine == 19 * sizeof(double));
+}
+
+void print(const Sm100Shape& shape, bool grouped) {
+  const GemmTactic tactic = grouped ? fastest_sm100(kSm100Grouped, std::size(kSm100Kernels), shape)
+                                    : select_sm100(shape.m, shape.n, shape.k, shape.num_sms);
+  std::printf("{\"kernel\":\"%s\",\"splits\":%u,\"us\":%.6g}", kSm100Kernels[tactic.tile].name,
+              tactic.splits,
+              sm100_us(kSm100Models[tactic.tile], tactic.splits, shape, kSm100AsPublished));
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
   std::printf("{\"kernels\":[");
-  print<Sm100Tile<128, 1, false, false>>(kSm100Kernels[0]);
-  print<Sm100Tile<256, 1, false, false>>(kSm100Kernels[1]);
-  print<Sm100Tile<256, 2, false, false>>(kSm100Kernels[2]);
-  print<Sm100Tile<128, 2, false, false>>(kSm100Kernels[3]);
-  print<Sm100Tile<256, 2, false, false, 2>>(kSm100Kernels[4]);
-  print<Sm100Tile<64, 1, true, false>>(kSm100Kernels[5]);
-  print<Sm100Tile<128, 1, false, true>>(kSm100Kernels[6]);
-  print<Sm100Tile<256, 1, false, true>>(kSm100Kernels[7]);
-  static_assert(std::size(kSm100Kernels) == 8 && kRasterRows == 16);  // as timing_model.py has it
-  std::printf("],\"plan\":[");
+  print<Sm100Tile<128, 1, false, false>>(0);
+  print<Sm100Tile<256, 1, false, false>>(1);
+  print<Sm100Tile<256, 2, false, false>>(2);
+  print<Sm100Tile<128, 2, false, false>>(3);
+  print<Sm100Tile<256, 2, false, false, 2>>(4);
+  print<Sm100Tile<64, 1, true, false>>(5);
+  print<Sm100Tile<128, 1, false, true>>(6);
+  print<Sm100Tile<256, 1, false, true>>(7);
+  static_assert(std::size(kSm100Kernels) == 8);
+  static_assert(kRasterRows == kSm100RasterRows && kRasterRows == 16);  // as timing_model.py has it
+  std::printf("],\"splits\":[");
+  for (const std::uint32_t& splits : kSm100Splits) {
+    std::printf("%s%u", &splits == kSm100Splits ? "" : ",", splits);
+  }
+  std::printf("],\"machines\":{");
+  print("published", kSm100AsPublished);
+  std::printf(",");
+  print("h200", kSm100AsH200);
+  std::printf("},\"plan\":[");
   const long sms = argc > 1 ? std::atol(argv[1]) : 0;
-  for (int i = 2; i + 1 < argc; i += 2) {
-    std::printf("%s\"%s\"", i == 2 ? "" : ",",
-                select_sm100(std::atol(argv[i]), std::atol(argv[i + 1]), sms).name);
+  for (int i = 2; i + 3 < argc; i += 4) {
+    std::printf("%s", i == 2 ? "" : ",");
+    const long experts = std::atol(argv[i + 3]);
+    print({std::atol(argv[i]), std::atol(argv[i + 1]), std::atol(argv[i + 2]), sms,
+           std::max(experts, 1l)},
+          experts > 0);
   }
   std::printf("]}\n");
 }

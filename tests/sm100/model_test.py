@@ -28,12 +28,12 @@ from mutate import mutate
 
 loader = importlib.machinery.SourceFileLoader("model_sm100", str(SCRIPT))
 spec = importlib.util.spec_from_loader("model_sm100", loader)
-model_sm100 = importlib.util.module_from_spec(spec)
+model_sm100 = sys.modules["model_sm100"] = importlib.util.module_from_spec(spec)
 loader.exec_module(model_sm100)
 
 import machines
 from issue_loop import functions, issue_loop
-from timing_model import Tile, Work, cta_clocks, limit_of, roofline_us, work_of
+from timing_model import Machine, Tile, Work, chained_us, cta_clocks, limit_of, roofline_us, slots_of, time_us, work_of
 
 BUILD = Path(os.environ["CUKILN_TEST_BINARY_DIR"]).parent
 # The issuing loop takes at most this share of its MMAs' clocks by its stall counts. The swapped kernel's MMAs are half empty.
@@ -42,31 +42,46 @@ MOST_ISSUE_OF_OTHERS = 0.6
 TOLERANCE = 0.01  # of a modelled time
 
 
+PLAN_LOSS = 0.05  # at most, of the plan's choice beside the best by the model
+PLAN_CLOSE = 0.05  # of the event model's times, are those of the plan's closed form
+
+
 def kept(model):
     """What the golden file keeps of a model."""
     issue = ("instructions", "stalls", "waits")
+    rows = model.kernel_rows(model.machines["published"])
+
+    def of_shape(which, shape):
+        row = model.shape_row(which, *shape, 2)
+        return [str(row["planned"]["tactic"])] + [[str(t["tactic"]), round(t["us"], 2), t["limit"]] for t in row["tactics"][:2]]
+
     return {
-        "machine": {name: constant["value"] for name, constant in machines.as_json(model.machine).items()},
-        "limits": {row["kernel"]: {name: row[name] for name in issue} for row in model.kernel_rows()},
-        "tiles": {row["kernel"]: [row["stages"], row["stage_bytes"], row["mma_clocks"]] for row in model.kernel_rows()},
+        "machines": {which: {name: constant["value"] for name, constant in constants.items()}
+                     for which, constants in machines.as_json(model.machines).items()},
+        "limits": {row["kernel"]: {name: row[name] for name in issue} for row in rows},
+        "tiles": {row["kernel"]: [row["stages"], row["stage_bytes"], row["mma_clocks"]] for row in rows},
+        "goals": {f"{goal['what']}, {goal['machine']}": [goal["reached"], *(round(value, 2) for value in goal["values"].values())] for goal in model.goals()},
         "shapes": {
-            f"{m}x{n}x{k}": [row["planned"]] + [[t["kernel"], round(t["us"], 2), t["limit"]] for t in row["tactics"][:2]]
+            "x".join(map(str, (m, n, k))) + f", {which}": of_shape(which, (m, n, k))
+            for which in model.machines
             for m, n, k in model.shapes
             if (n, k) in model_sm100.SHOWN and m in model_sm100.SHOWN_TOKENS
-            for row in [model.shape_row(m, n, k)]
         },
     }  # fmt: skip
 
 
 def differences(given, golden):
     """How what a model says differs from what is kept. Fewer instructions, stalls and waits are none."""
-    found = [f"{name} of the machine is {given['machine'].get(name)}, {value} is kept"
-             for name, value in golden["machine"].items() if given["machine"].get(name) != value]  # fmt: skip
+    found = [f"{name} of the machine '{which}' is {given['machines'][which].get(name)}, {value} is kept"
+             for which, constants in golden["machines"].items()
+             for name, value in constants.items() if given["machines"][which].get(name) != value]  # fmt: skip
     for kernel, limits in golden["limits"].items():
         found += [f"{kernel}: {given['limits'][kernel][name]} {name} in the issuing loop, at most {most}"
                   for name, most in limits.items() if given["limits"][kernel][name] > most]  # fmt: skip
     found += [f"{kernel}: stages, their bytes and MMA clocks are {given['tiles'][kernel]}, {tile} is kept"
               for kernel, tile in golden["tiles"].items() if given["tiles"][kernel] != tile]  # fmt: skip
+    found += [f"goal {goal}: {given['goals'][goal]}, {kept_goal} is kept"
+              for goal, kept_goal in golden["goals"].items() if given["goals"][goal] != kept_goal]  # fmt: skip
     for shape, (planned, *tactics) in golden["shapes"].items():
         now_planned, *now = given["shapes"][shape]
         if now_planned != planned:
@@ -80,7 +95,7 @@ def differences(given, golden):
 class Kept(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        cls.model = model_sm100.Model(machines.B200, KERNELS, build=BUILD)
+        cls.model = model_sm100.Model(KERNELS, build=BUILD)
         cls.golden = json.loads(GOLDEN.read_text(encoding="utf-8"))
 
     def changed(self, *changes):
@@ -91,28 +106,69 @@ class Kept(unittest.TestCase):
             sources = {path.name: path.read_text(encoding="utf-8") for path in kernels.glob("*.cu*")}
             for name, text in mutate(sources, changes).items():
                 (kernels / name).write_text(text, encoding="utf-8")
-            return model_sm100.Model(machines.B200, kernels, build=BUILD)
+            return model_sm100.Model(kernels, build=BUILD)
 
     def test_the_sources_are_as_fast_as_is_kept(self):
         self.assertEqual(differences(kept(self.model), self.golden), [])
 
     def test_the_issuing_loop_leaves_the_tensor_core_busy(self):
-        for row in self.model.kernel_rows():
+        for row in self.model.kernel_rows(self.model.machines["published"]):
             with self.subTest(row["kernel"]):
                 self.assertLessEqual(row["issue_share"], MOST_ISSUE.get(row["kernel"], MOST_ISSUE_OF_OTHERS))
 
-    def test_the_plan_has_the_clocks_of_a_stage_from_the_model(self):
-        for name, tile in self.model.tiles.items():
-            with self.subTest(name):
-                clocks = self.model.load_clocks(tile)
-                self.assertAlmostEqual(self.model.planned_stage_clocks[name], clocks, delta=1)
-                self.assertGreater(clocks, max(tile.mma_clocks(self.model.machine), tile.issue_clocks))
+    def test_the_plan_has_the_mean_issuing_loop(self):
+        halves = [tile.issue_clocks / 2 for tile in self.model.tiles.values()]
+        self.assertAlmostEqual(self.model.planned_issue, sum(halves) / len(halves), delta=15)
 
-    def test_the_plan_is_seldom_slower_than_the_best_tactic(self):
-        rows = [self.model.shape_row(*shape) for shape in self.model.shapes]
-        losses = [row["planned_loss"] for row in rows]
-        self.assertLess(sum(losses) / len(losses), 0.04)
-        self.assertLess(max(losses), 0.36)
+    def losses(self, model, which):
+        """By how much the plan's choice is slower than the best, by shape."""
+        found = {shape: model.shape_row(which, *shape)["planned_loss"] for shape in model.shapes}
+        return found | {shape: model.grouped_row(which, *shape)["planned_loss"] for shape in model.grouped}
+
+    def test_the_plan_selects_what_the_event_model_finds_the_fastest(self):
+        losses = self.losses(self.model, "published")
+        self.assertGreater(len(losses), 300)
+        worst = max(losses, key=losses.get)
+        self.assertLessEqual(losses[worst], PLAN_LOSS, worst)
+
+    def test_a_plan_by_another_machine_would_be_noticed(self):
+        planned = self.model.planned
+        self.addCleanup(setattr, self.model, "planned", planned)
+        self.model.planned = {shape: (model_sm100.Tactic(self.model.plain[0]), 0) for shape in self.model.shapes}
+        losses = [self.model.shape_row("published", *shape)["planned_loss"] for shape in self.model.shapes]
+        self.assertGreater(max(losses), 2 * PLAN_LOSS)
+
+    def test_the_plans_closed_form_is_near_the_event_model(self):
+        for shape in self.model.shapes:
+            with self.subTest(shape):
+                tactic, us = self.model.planned[shape]
+                expected = self.model.shape_row("published", *shape)["planned"]["us"]
+                self.assertLess(abs(us / expected - 1), PLAN_CLOSE, tactic)
+
+    def test_the_first_machine_does_what_published_runs_require(self):
+        runs = [(run.us, us["published"], us["h200"]) for run, us in self.model.published()]
+        # Others' kernels have tiles and clusters that these have not, and these are not written yet as well as they could be.
+        self.assertLess(max(required / us for us, required, _ in runs), 1.3)
+        self.assertLess(sum(required > 1.05 * us for us, required, _ in runs), 6)
+        # As an H200 loads, most could not have taken place.
+        self.assertGreater(sum(h200 > 1.3 * us for us, _, h200 in runs), len(runs) / 2)
+
+    def test_a_machine_whose_stages_took_longer_could_not_have_run_what_was_published(self):
+        run = next(run for run in machines.PUBLISHED if (run.m, run.n, run.k) == (1024, 9216, 7168))
+        machine = self.model.machines["published"]
+
+        def us(stage):
+            slower = replace(machine, stage=stage)
+            works = self.model.works(slower, run.m, run.n, run.k)
+            return min(time_us(tile, slower, work) for _, tile, work in works) - machine.launch_us
+
+        self.assertLessEqual(us(machine.stage), run.us * 1.001)
+        self.assertGreater(us(machine.stage + 10), run.us)
+
+    def test_a_large_gemm_may_have_what_nvidia_reached_of_the_tensor_core(self):
+        row = next(row for row in self.model.kernel_rows(self.model.machines["published"]) if row["kernel"] == "256x256")
+        clocks = row["stage_bytes"] / self.model.machines["published"].ingress
+        self.assertAlmostEqual(row["mma_clocks"] / clocks, 0.943, delta=0.01)
 
     def test_a_loop_that_issues_more_slowly_is_noticed(self):
         commit = "tcgen05_commit<kCtas>(shared_address(&shared.empty[smem_pipe.index]), (1u << Tile::kClusterCtas) - 1);"
@@ -129,14 +185,14 @@ class Kept(unittest.TestCase):
         self.assertIn("256x256: stages, their bytes and MMA clocks are [2,", found)
 
     def test_another_constant_is_noticed(self):
-        machine = self.model.machine
-        try:
-            self.model.machine = replace(machine, in_flight=machine.in_flight / 2)
-            found = "\n".join(differences(kept(self.model), self.golden))
-        finally:
-            self.model.machine = machine
-        self.assertIn("in_flight of the machine", found)
+        kept_machines = self.model.machines
+        self.addCleanup(setattr, self.model, "machines", kept_machines)
+        machine = kept_machines["h200"]
+        self.model.machines = kept_machines | {"h200": replace(machine, in_flight=machine.in_flight / 2)}
+        found = "\n".join(differences(kept(self.model), self.golden))
+        self.assertIn("in_flight of the machine 'h200'", found)
         self.assertIn("us is kept", found)
+        self.assertNotIn("'published'", found)
 
     def test_the_model_is_near_what_an_h200_measured(self):
         twin = self.model.twin()
@@ -168,7 +224,10 @@ class Kept(unittest.TestCase):
 
 
 TILE = Tile("t", 128, 128, 1, False, 4, 36864, 256, 64, 64, False)
-MACHINE = replace(machines.B200, wake=0, mma_latency=0, producer=0, stage=0, chunk=0, setup=0, launch_us=0)
+B200 = Machine(sms=148, ghz=1.85, mma_rate=16384, memory=3946, l2=8970, ingress=1e9, in_flight=75000, l2_latency=470,
+               memory_latency=1300, producer=0, stage=0, wake=0, mma_latency=0, scoreboard=10, chunk=0, setup=0, drain=0,
+               barrier=500, dsmem=16, launch_us=0)  # fmt: skip
+MACHINE = B200
 
 
 def work(tiles=1, stages=8, rate=1e9, latency=0):
@@ -215,14 +274,60 @@ class Model(unittest.TestCase):
         self.assertEqual(limit_of(TILE, MACHINE, few, 0), "waves")
 
     def test_the_work_of_a_shape(self):
-        found = work_of(TILE, machines.B200, 256, 7168, 7168)
+        found = work_of(TILE, B200, 256, 7168, 7168)
         self.assertEqual((found.tiles, found.slots, found.waves, found.steps), (112, 148, 1, 112))
         self.assertAlmostEqual(found.wave_efficiency, 112 / 148)
         swapped = replace(TILE, columns=64, swapped=True, stage_bytes=28672)
-        self.assertEqual(work_of(swapped, machines.B200, 1, 7168, 7168).stage_bytes, 28672 - 63 * 128)
+        self.assertEqual(work_of(swapped, B200, 1, 7168, 7168).stage_bytes, 28672 - 63 * 128)
+
+    def test_a_cluster_splits_k_and_adds_up_its_parts(self):
+        swapped = replace(TILE, columns=64, swapped=True, stage_bytes=28672, splits=(1, 4))
+        whole, split = (work_of(swapped, B200, 16, 2112, 7168, splits=splits) for splits in (1, 4))
+        self.assertEqual((whole.steps, split.steps), (112, 28))
+        self.assertEqual((whole.reduction, split.reduction), (0, 2 * 500 + 128 * 16 * 4 * 3 / 4 / 16))
+        self.assertEqual(split.rates["L2"], whole.rates["L2"] / 4)
+        # Of 11 stages, three CTAs have three, and one has two.
+        self.assertEqual(work_of(swapped, B200, 16, 2112, 2816, splits=4).steps, 12)
+        self.assertAlmostEqual(cta_clocks(TILE, MACHINE, replace(work(1, 8), reduction=300)), 8 * 256 + 300, delta=1)
+
+    def test_the_ctas_of_a_cluster_share_a_gpc(self):
+        self.assertEqual([slots_of(TILE, 148, splits) for splits in (1, 2, 4, 8)], [148, 72, 32, 16])
+        pairs = replace(TILE, rows=256, ctas=2)
+        self.assertEqual([slots_of(pairs, sms, 1) for sms in (148, 1)], [74, 1])
+        self.assertEqual(slots_of(replace(pairs, rows_shared=2), 148, 1), 64)
+
+    def test_what_is_multicast_is_asked_for_once_and_arrives_everywhere(self):
+        shared = replace(TILE, rows_shared=2)
+        alone, of_two = (work_of(tile, B200, 8192, 8192, 8192, cold=False) for tile in (TILE, shared))
+        self.assertEqual((alone.stage_bytes, of_two.stage_bytes), (36864, 36864 * 3 / 4))
+        # The second tile of the cluster is beyond the matrix.
+        self.assertEqual([work_of(tile, B200, 128, 128, 2560).tiles for tile in (TILE, shared)], [1, 2])
+        port = replace(B200, ingress=36)  # 36864 bytes in 1024 clocks, whoever asked for them
+        for tile in (TILE, shared):
+            self.assertAlmostEqual(cta_clocks(tile, port, work_of(tile, port, 128, 128, 2560, cold=False)), 10 * 1024 + 256, delta=20)
+        # L2 sends it once.
+        slow = replace(B200, l2=148 * 36)
+        alone, of_two = (cta_clocks(tile, slow, work_of(tile, slow, 8192, 8192, 8192, cold=False)) for tile in (TILE, shared))
+        self.assertAlmostEqual(of_two / alone, 3 / 4, delta=0.02)
+
+    def test_in_a_chain_a_kernel_is_set_up_and_has_its_first_weights(self):
+        machine = replace(B200, setup=3000, drain=700, launch_us=0.1, ghz=1)
+        slow = replace(work(1, 8, rate=64), activations=0)  # a stage loads in 576 clocks, and multiplies in 256
+        self.assertAlmostEqual(cta_clocks(TILE, machine, slow), 3000 + 8 * 576 + 256 + 700, delta=1)
+        # Four of eight stages are there, and the fifth is loaded when the first is multiplied; the wait ends as late as an empty launch.
+        self.assertAlmostEqual(chained_us(TILE, machine, slow) * 1000, 100 + 256 + 4 * 576 + 256 + 700, delta=1)
+        # Activations are loaded behind the wait.
+        half = replace(slow, activations=0.5)
+        self.assertAlmostEqual(chained_us(TILE, machine, half) * 1000, 100 + 4 * 288 + 4 * 576 + 256 + 700, delta=1)
+
+    def test_each_expert_has_weights_of_its_own(self):
+        alone, many = (work_of(TILE, B200, 8192, 4096, 7168, experts=experts) for experts in (1, 32))
+        self.assertEqual(alone.tiles, many.tiles)
+        self.assertLess(many.rates["memory"], alone.rates["memory"])
+        self.assertGreater(many.latency, alone.latency)
 
     def test_a_roofline_is_memory_for_few_tokens_and_the_tensor_core_for_many(self):
-        machine = machines.B200
+        machine = B200
         self.assertAlmostEqual(roofline_us(machine, 1, 7168, 7168), 7168 * 7168 * 9 / 16 / 7.3e6, delta=0.1)
         self.assertAlmostEqual(roofline_us(machine, 4096, 7168, 7168), 4096 * 7168**2 / 148 / 16384 / 1850, delta=0.1)
 
@@ -252,7 +357,7 @@ class MachineCode(unittest.TestCase):
 
 if __name__ == "__main__":
     if sys.argv[1:] == ["--update"]:
-        model = model_sm100.Model(machines.B200, KERNELS, build=BUILD)
+        model = model_sm100.Model(KERNELS, build=BUILD)
         parts = []
         for part, rows in kept(model).items():
             lines = ",\n".join(f"    {json.dumps(name)}: {json.dumps(row)}" for name, row in rows.items())

@@ -14,28 +14,39 @@ from dataclasses import dataclass, replace
 
 RASTER_ROWS = 16  # kRasterRows of gemm_sm100_tile.cuh; facts.cpp compares
 SIMULATED_TILES = 12  # of a CTA; those beyond take as long as the last of them
+GPC_SMS = 18  # assumed: a cluster's CTAs share a GPC
 
 
 @dataclass(frozen=True)
 class Machine:
-    """Clocks are those of an SM, rates bytes for each of its clocks."""
+    """Clocks are those of an SM, rates bytes for each of its clocks. machines.py says where each constant is from."""
 
     sms: int
     ghz: float
+    mma_rate: float  # products of elements for each clock of an SM
+    memory: float  # out of memory, and into it
+    l2: float  # out of L2, into all SMs together; what is multicast counts once
+    ingress: float  # into one SM, whoever has asked for it
     in_flight: float  # bytes that one SM's TMA has asked for and not got
     l2_latency: float  # of a load that is alone, from its issue to its barrier
     memory_latency: float
-    l2: float  # out of L2, into all SMs together
-    memory: float  # out of memory, and into it
-    mma_rate: float  # products of elements for each clock of an SM
+    producer: float  # to issue the loads of a stage
+    stage: float  # that TMA takes for a stage beyond its bytes
     wake: float  # from a barrier's completion to the waiting thread's next instruction
     mma_latency: float  # from the last clock of an MMA to the arrival of its commit
     scoreboard: float  # for each instruction of the issue loop that waits for one
-    producer: float  # to issue the loads of a stage
-    stage: float  # that TMA takes for a stage beyond its bytes
     chunk: float  # of the epilogue, for 64 columns
-    setup: float  # until the first load is issued (barriers, tensor memory, tensor maps), and from the last store to the end
+    setup: float  # until the first load is issued: barriers, tensor memory, tensor maps
+    drain: float  # from the last store to the end
+    barrier: float  # of a cluster whose CTAs add up their parts of K: there are two
+    dsmem: float  # bytes of partial sums that a CTA takes from the others of its cluster
     launch_us: float  # of a launch that does nothing, in a graph
+
+    @property
+    def dependency(self) -> float:
+        """Clocks from the end of a kernel to the return of griddepcontrol.wait in the one launched programmatically behind it.
+        Assumed: no more than an empty launch."""
+        return self.launch_us * self.ghz * 1000
 
 
 @dataclass(frozen=True)
@@ -48,31 +59,22 @@ class Tile:
     ctas: int
     swapped: bool
     stages: int
-    stage_bytes: int  # of a CTA
+    stage_bytes: int  # that a CTA gets
     stage_k: int
     step_k: int
     store_columns: int
     overlap: bool
     issue_clocks: float = 0  # of a stage, from the machine code
-    rows_shared: int = 1  # tiles of a cluster that share the loads of rows, by multicast
+    rows_shared: int = 1  # tiles side by side, of a cluster that shares the loads of rows, by multicast
+    splits: tuple[int, ...] = (1,)  # CTAs of a cluster among which K may be split
 
     @property
     def scale_bytes(self) -> int:
         return self.stage_bytes - (128 + self.columns // self.ctas) * self.stage_k // 2
 
     @property
-    def shared_bytes(self) -> float:
-        """Of a whole stage, those that a CTA gets from a load of another."""
-        scales = 128 * self.stage_k // 16
-        return (128 * self.stage_k // 2 + scales) * (1 - 1 / self.rows_shared)
-
-    @property
-    def asked_bytes(self) -> float:
-        """Of a whole stage, those that a CTA loads itself."""
-        return self.stage_bytes - self.shared_bytes
-
-    @property
     def cluster(self) -> int:
+        """CTAs that are launched together, if K is not split."""
         return self.ctas * self.rows_shared
 
     def mma_clocks(self, machine: Machine) -> float:
@@ -87,11 +89,13 @@ class Work:
     tiles: int  # of all CTAs
     slots: int  # tiles at the same time
     waves: float  # tiles of the busiest CTA
-    steps: int  # of 64 of K
+    steps: int  # of 64 of K, of one CTA
     stage_bytes: float  # that a CTA asks for, for a stage; rows beyond a matrix are not loaded
     latency: float  # of a load, from L2 or memory
-    rates: dict[str, float]  # at which bytes arrive, by what limits them
+    rates: dict[str, float]  # at which bytes that were asked for arrive, by what limits them
     store_clocks: float  # that memory takes for a chunk of all CTAs
+    reduction: float = 0  # clocks in which a cluster adds up its parts of K
+    activations: float = 0  # share of the bytes that are not weights
 
     @property
     def rate(self) -> float:
@@ -114,68 +118,83 @@ def matrix_bytes(rows: int, k: int) -> float:
     return rows * k / 2 + ceil_div(rows, 128) * ceil_div(k, 64) * 512
 
 
-def work_of(tile: Tile, machine: Machine, m: int, n: int, k: int, cold: bool = True) -> Work:
+def slots_of(tile: Tile, sms: int, splits: int) -> int:
+    """Tiles that are computed at the same time."""
+    cluster = tile.cluster * splits
+    clusters = sms // cluster if cluster == tile.ctas else sms // GPC_SMS * (GPC_SMS // cluster)
+    return max(clusters, 1) * tile.rows_shared
+
+
+def work_of(tile: Tile, machine: Machine, m: int, n: int, k: int, cold: bool = True, splits: int = 1, experts: int = 1) -> Work:
+    """`experts`: of a grouped GEMM, whose m is that of all of them; each has n rows of B, and the same number of row tiles."""
     rows, columns = (n, m) if tile.swapped else (m, n)
     row_tiles, column_tiles = ceil_div(rows, tile.rows), ceil_div(columns, tile.columns)
-    tiles = row_tiles * column_tiles
-    # Clusters of four do not fit on the last SMs, as on an H200.
-    usable = machine.sms * 7 // 8 if tile.cluster >= 4 else machine.sms
-    clusters, at_once = row_tiles * ceil_div(column_tiles, tile.rows_shared), max(usable // tile.cluster, 1)
-    slots = at_once * tile.rows_shared
-    active = min(clusters, at_once) * tile.cluster
+    # A cluster with tiles side by side may be half empty.
+    tiles = row_tiles * ceil_div(column_tiles, tile.rows_shared) * tile.rows_shared
+    slots = slots_of(tile, machine.sms, splits)
+    active = min(tiles, slots) * tile.ctas * splits
     # A mean tile: the last ones of a row and of a column are smaller.
     mean_rows, mean_columns = rows / row_tiles, columns / column_tiles
-    loaded = (mean_rows + mean_columns) / tile.ctas * tile.stage_k / 2 + tile.scale_bytes
-    loaded -= tile.shared_bytes * min(mean_rows / tile.rows, 1)
-    waves = ceil_div(clusters, at_once)
-    latency, rates = machine.l2_latency, {"L2": machine.l2 / active}
+    of_rows = mean_rows / (mean_rows + mean_columns)
+    received = (mean_rows + mean_columns) / tile.ctas * tile.stage_k / 2 + tile.scale_bytes
+    asked = received * (of_rows / tile.rows_shared + (1 - of_rows))
+    waves = ceil_div(tiles, slots)
+    steps_of_stage = tile.stage_k // tile.step_k
+    steps = ceil_div(k, tile.step_k)
+    steps = min(ceil_div(ceil_div(steps, steps_of_stage), splits) * steps_of_stage, steps)
+    latency, rates = machine.l2_latency, {"L2": machine.l2 / active, "SM": machine.ingress * asked / received}
     if cold:
         # Each byte comes from memory once, and from L2 as often as tiles share it; tiles that ask for it at the same time
         # all wait for memory. Columns are new in each wave of the first group of rows, rows in the first wave of a group.
         groups = min(ceil_div(row_tiles, RASTER_ROWS), waves)
-        of_rows = mean_rows / (mean_rows + mean_columns)
-        missed = of_rows * groups / waves + (1 - of_rows) / groups
+        weights = min(experts, row_tiles)
+        missed = of_rows * groups / waves + (1 - of_rows) * max(1 / groups, weights / row_tiles if experts > 1 else 0)
         latency += missed * (machine.memory_latency - machine.l2_latency)
-        unique = matrix_bytes(m, k) + matrix_bytes(n, k)
-        total = tiles * tile.ctas * loaded * k / tile.stage_k
+        unique = matrix_bytes(m, k) + weights * matrix_bytes(n, k)
+        total = tiles * tile.ctas * asked * k / tile.stage_k
         rates["memory"] = machine.memory / active * max(total / unique, 1)
     rates["TMA"] = machine.in_flight / latency
     store = tile.rows / tile.ctas * min(tile.store_columns, columns) * 2 * active / machine.memory
-    return Work(tiles, slots, waves, ceil_div(k, tile.step_k), loaded, latency, rates, store)
+    partial = 128 * min(columns, tile.columns) * 4 * (splits - 1) / splits
+    reduction = 2 * machine.barrier + partial / machine.dsmem if splits > 1 else 0
+    return Work(tiles, slots, waves, steps, asked, latency, rates, store, reduction, 1 - of_rows if tile.swapped else of_rows)
 
 
-def cta_clocks(tile: Tile, machine: Machine, work: Work, mma_clocks: float | None = None) -> float:
-    """From the start of the busiest CTA to its end."""
+def cta_clocks(tile: Tile, machine: Machine, work: Work, mma_clocks: float | None = None, chained: bool = False) -> float:
+    """From the start of the busiest CTA to its end; `chained`: from the end of the kernel before, behind which this one was
+    launched programmatically: it is set up by then, and has loaded as many stages of weights as it has room for."""
     whole = tile.mma_clocks(machine) if mma_clocks is None else mma_clocks
     steps_of_stage = tile.stage_k // tile.step_k
     mmas = [whole] * (work.steps // steps_of_stage)
     if work.steps % steps_of_stage:
         mmas.append(whole * (work.steps % steps_of_stage) / steps_of_stage)
     load = machine.stage + work.stage_bytes / work.rate
+    loaded_before = tile.stages if chained else 0
+    of_activations = machine.stage + work.activations * work.stage_bytes / work.rate
     chunks, chunk = ceil_div(tile.columns, tile.store_columns), max(machine.chunk, work.store_clocks)
     empty = deque([0.0] * tile.stages)  # when the stage that is next may be loaded
     tmem_empty = deque([0.0] * (1 if tile.overlap else 2))
-    producer = port = machine.setup
-    issuer = tensor = epilogue = machine.setup
+    producer = port = issuer = tensor = epilogue = machine.dependency if chained else machine.setup
     ends = []
     tiles = max(1, round(work.waves))
     for _ in range(min(tiles, SIMULATED_TILES)):
         issuer = max(issuer, tmem_empty.popleft() + machine.wake)
         for mma in mmas:
             producer = max(producer, empty.popleft() + machine.wake) + machine.producer
-            port = max(port, producer) + load
+            port = max(port, producer) + (of_activations if loaded_before > 0 else load)
+            loaded_before -= 1
             full = max(port, producer + work.latency)
             begin = max(issuer, full + machine.wake)
             issuer = begin + tile.issue_clocks
             tensor = max(max(tensor, begin + tile.issue_clocks / 2) + mma, issuer)
             empty.append(tensor + machine.mma_latency)
-        begin = max(epilogue, tensor + machine.mma_latency + machine.wake)
+        begin = max(epilogue, tensor + machine.mma_latency + machine.wake) + work.reduction
         epilogue = begin + chunks * chunk
         tmem_empty.append(begin + (1 if tile.overlap else chunks) * chunk)
         ends.append(epilogue)
     more = tiles - len(ends)
     period = ends[-1] - ends[-2] if more else 0.0
-    return ends[-1] + more * period
+    return ends[-1] + more * period + machine.drain
 
 
 def time_us(tile: Tile, machine: Machine, work: Work, mma_clocks: float | None = None) -> float:
@@ -183,21 +202,28 @@ def time_us(tile: Tile, machine: Machine, work: Work, mma_clocks: float | None =
     return machine.launch_us + cta_clocks(tile, machine, work, mma_clocks) / machine.ghz / 1000
 
 
-def fixed_us(machine: Machine) -> float:
-    """What a launch takes, whatever its size: launch, first load, first chunk of the epilogue, end."""
-    clocks = machine.setup + machine.memory_latency + machine.mma_latency + 2 * machine.wake + machine.chunk
-    return machine.launch_us + clocks / machine.ghz / 1000
+def chained_us(tile: Tile, machine: Machine, work: Work) -> float:
+    """From the end of the kernel before to the end, if the kernel was launched programmatically behind one that leaves its shared
+    memory free, and no earlier kernel writes the weights."""
+    return cta_clocks(tile, machine, work, chained=True) / machine.ghz / 1000
+
+
+def fixed_us(machine: Machine, work: Work | None = None) -> float:
+    """What a launch takes, whatever its size: launch, first load, reduction, first chunk of the epilogue, end."""
+    clocks = machine.setup + machine.memory_latency + machine.mma_latency + 2 * machine.wake + machine.chunk + machine.drain
+    return machine.launch_us + (clocks + (work.reduction if work else 0)) / machine.ghz / 1000
 
 
 def limit_of(tile: Tile, machine: Machine, work: Work, roofline: float) -> str:
     """What would save the most time if it took none. `waves`: tiles spread evenly over all SMs."""
-    whole, fixed = time_us(tile, machine, work), fixed_us(machine)
+    whole, fixed = time_us(tile, machine, work), fixed_us(machine, work)
     even = fixed + (whole - fixed) * work.wave_efficiency
     without = {
         "MMA": time_us(tile, machine, work, 0.0),
         "issue": time_us(replace(tile, issue_clocks=0), machine, work),
         "epilogue": time_us(tile, replace(machine, chunk=0), replace(work, store_clocks=0)),
-        "fixed": whole - fixed,
+        "fixed": whole - fixed + (work.reduction / machine.ghz / 1000),
+        "reduction": time_us(tile, machine, replace(work, reduction=0)),
         "waves": max(even, roofline + machine.launch_us),
     }
     for name in work.rates:

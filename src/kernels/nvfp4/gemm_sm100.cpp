@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <array>
+#include <iterator>
 
 #include "kernels/nvfp4/gemm_architecture.hpp"
 #include "kernels/nvfp4/sm100_launch.hpp"
@@ -18,22 +19,26 @@ constexpr auto kKernels = [] {
 
 std::size_t no_workspace(std::int64_t, std::int64_t, std::int64_t) { return 0; }
 
-GemmTactics all_tactics(std::uint32_t, std::uint32_t, std::uint32_t, std::uint32_t) noexcept {
+static_assert(kKernels.size() * std::size(kSm100Splits) <= std::size(GemmTactics().all));
+
+GemmTactics all_tactics(std::uint32_t m, std::uint32_t n, std::uint32_t k,
+                        std::uint32_t num_sms) noexcept {
   GemmTactics found;
   for (std::uint32_t tile = 0; tile < kKernels.size(); ++tile) {
-    found.add({tile, 1});
+    for (const std::uint32_t splits : kSm100Splits) {
+      if (may_split(tile, splits, {m, n, k, num_sms})) {
+        found.add({tile, splits});
+      }
+    }
   }
   return found;
 }
 
-/// The tuned kernel, else the estimate of sm100_plan.hpp.
+/// The tuned kernel, else that of sm100_plan.hpp's model.
 GemmTactic select_kernel(std::uint32_t m, std::uint32_t n, std::uint32_t k,
                          std::uint32_t num_sms) noexcept {
   const GemmTactic* const tuned = sm100::kTuned.find(m, n, k, num_sms);
-  return tuned != nullptr
-             ? *tuned
-             : GemmTactic{static_cast<std::uint32_t>(&select_sm100(m, n, num_sms) - kSm100Kernels),
-                          1};
+  return tuned != nullptr ? *tuned : select_sm100(m, n, k, num_sms);
 }
 
 Result<void> launch(const Kernel* kernels, std::uint32_t num_sms, const GemmCall& call) noexcept {

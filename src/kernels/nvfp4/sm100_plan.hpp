@@ -2,11 +2,15 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <iterator>
+#include <limits>
 
 #include "kernels/ceil_div.hpp"
+#include "kernels/nvfp4/gemm_table.hpp"
+#include "kernels/nvfp4/sm100_model.hpp"
 
 #include <cukiln/nvfp4.hpp>
 #include <cukiln/tensor_box.hpp>
@@ -21,9 +25,7 @@ struct Sm100Kernel {
   std::uint32_t ctas;     // that compute one tile together
   bool swapped;           // the tile's rows are B's, its columns A's
   std::uint32_t shared_bytes;
-  /// Clocks in which a CTA loads a stage, by scripts/model-sm100: measured on an H200, not on
-  /// sm_100a. They exceed those of the stage's MMAs and of their issue.
-  std::uint32_t stage_clocks;
+  std::uint32_t max_splits = 1;   // of K, each for a CTA of a cluster
   std::uint32_t rows_shared = 1;  // tiles side by side, of a cluster that shares the loads of rows
 
   constexpr std::uint32_t cluster() const noexcept { return ctas * rows_shared; }
@@ -31,15 +33,17 @@ struct Sm100Kernel {
 
 inline constexpr std::uint32_t kSm100BlockThreads = 192;
 inline constexpr Sm100Kernel kSm100Kernels[] = {
-    {"nvfp4_gemm_128x128", 128, 1, false, 218112, 1489},
-    {"nvfp4_gemm_128x256", 256, 1, false, 199680, 1808},
-    {"nvfp4_gemm_256x256", 256, 2, false, 228352, 1524},
-    {"nvfp4_gemm_256x128", 128, 2, false, 205824, 1347},
-    {"nvfp4_gemm_256x256_x2", 256, 2, false, 228352, 1365, 2},
-    {"nvfp4_gemm_swapped", 64, 1, true, 205824, 1347},
-    {"nvfp4_gemm_grouped_128x128", 128, 1, false, 218112, 1489},
-    {"nvfp4_gemm_grouped_128x256", 256, 1, false, 199680, 1808},
+    {"nvfp4_gemm_128x128", 128, 1, false, 218112},
+    {"nvfp4_gemm_128x256", 256, 1, false, 199680},
+    {"nvfp4_gemm_256x256", 256, 2, false, 228352},
+    {"nvfp4_gemm_256x128", 128, 2, false, 205824},
+    {"nvfp4_gemm_256x256_x2", 256, 2, false, 228352, 1, 2},
+    {"nvfp4_gemm_swapped", 64, 1, true, 205824},
+    {"nvfp4_gemm_grouped_128x128", 128, 1, false, 218112},
+    {"nvfp4_gemm_grouped_128x256", 256, 1, false, 199680},
 };
+/// Into how many parts K may be split, at most a kernel's max_splits.
+inline constexpr std::uint32_t kSm100Splits[] = {1, 2, 3, 4, 6, 8};
 inline constexpr std::size_t kSm100Swapped = 5;     ///< before it: A's rows are the tile's
 inline constexpr std::size_t kSm100Grouped = 6;     ///< from here on
 inline constexpr std::size_t kSm100PlainCount = 6;  ///< not grouped
@@ -60,32 +64,84 @@ constexpr std::int64_t cluster_count(const Sm100Kernel& kernel, std::int64_t m,
                            std::int64_t{kernel.columns} * kernel.rows_shared);
 }
 
-/// How many clusters the device runs at the same time. Those of four do not fit on its last SMs, as
-/// on an H200 (sm90_plan.hpp).
+/// A CTA's shared memory holds its stages, and what the epilogue stores: two times 64 columns of
+/// bf16, or the whole tile if it is narrower. facts.cpp of tests/sm100 compares the stages.
+constexpr Sm100TileModel model_of(const Sm100Kernel& kernel) noexcept {
+  const std::uint32_t column_atoms = (kernel.columns + 127) / 128;
+  const std::uint32_t scale_bytes = 2048 * (1 + column_atoms);
+  const std::uint32_t stage_bytes = (128 + kernel.columns / kernel.ctas) * 128 + scale_bytes;
+  const std::uint32_t store_bytes = 2 * 128 * 2 * std::min(kernel.columns, 64u);
+  // Of 512 columns of tensor memory, scales take 16 for each atom.
+  const bool overlap = 2 * kernel.columns > 512 - 16 * (1 + column_atoms);
+  return {128 * kernel.ctas,  kernel.columns,
+          kernel.ctas,        kernel.swapped,
+          kernel.rows_shared, (kernel.shared_bytes - store_bytes) / stage_bytes,
+          scale_bytes,        overlap};
+}
+
+inline constexpr auto kSm100Models = [] {
+  std::array<Sm100TileModel, std::size(kSm100Kernels)> all{};
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    all[i] = model_of(kSm100Kernels[i]);
+  }
+  return all;
+}();
+
+static_assert([] {
+  for (const Sm100Kernel& kernel : kSm100Kernels) {
+    if (kernel.max_splits < 1 || kernel.max_splits > kSm100Splits[std::size(kSm100Splits) - 1]) {
+      return false;
+    }
+  }
+  return true;
+}());
+
+/// How many clusters the device runs at the same time.
 constexpr std::int64_t wave_clusters(const Sm100Kernel& kernel, std::int64_t num_sms) noexcept {
-  const std::int64_t usable = kernel.cluster() >= 4 ? num_sms * 7 / 8 : num_sms;
-  return std::max<std::int64_t>(usable / kernel.cluster(), 1);
+  return wave_clusters(model_of(kernel), 1, num_sms);
 }
 
-/// Selects the kernel in [first, end) whose waves of tiles should take the least time.
-inline const Sm100Kernel& fastest_sm100(std::size_t first, std::size_t end, std::int64_t m,
-                                        std::int64_t n, std::int64_t num_sms) noexcept {
-  const auto time = [&](const Sm100Kernel& kernel) {
-    const std::int64_t in_wave = wave_clusters(kernel, num_sms);
-    return kernels::ceil_div(cluster_count(kernel, m, n), in_wave) * kernel.stage_clocks;
-  };
-  return *std::min_element(
-      kSm100Kernels + first, kSm100Kernels + end,
-      [&](const Sm100Kernel& a, const Sm100Kernel& b) { return time(a) < time(b); });
+/// Whether K may be split: all clusters run in one wave, and each CTA has a stage of K.
+constexpr bool may_split(std::size_t tile, std::uint32_t splits, const Sm100Shape& shape) noexcept {
+  const Sm100Kernel& kernel = kSm100Kernels[tile];
+  return splits == 1 ||
+         (splits <= kernel.max_splits && splits <= kernels::ceil_div(shape.k, kSm100StageK) &&
+          cluster_count(kernel, shape.m, shape.n) <=
+              wave_clusters(kSm100Models[tile], splits, shape.num_sms));
 }
 
-/// Selects the kernel of a GEMM that is not grouped. Where A has at most 64 rows, they are the
-/// columns of one tile.
-inline const Sm100Kernel& select_sm100(std::int64_t m, std::int64_t n,
-                                       std::int64_t num_sms) noexcept {
-  return m <= kSm100Kernels[kSm100Swapped].columns
-             ? kSm100Kernels[kSm100Swapped]
-             : fastest_sm100(0, kSm100PlainCount, m, n, num_sms);
+/// Selects the tactic of the kernels in [first, end) that takes the least time by the model.
+inline GemmTactic fastest_sm100(std::size_t first, std::size_t end, const Sm100Shape& shape,
+                                const Sm100Machine& machine = kSm100AsPublished) noexcept {
+  GemmTactic fastest{static_cast<std::uint32_t>(first), 1};
+  double least = std::numeric_limits<double>::infinity();
+  for (std::size_t tile = first; tile < end; ++tile) {
+    for (const std::uint32_t splits : kSm100Splits) {
+      if (!may_split(tile, splits, shape)) {
+        break;
+      }
+      const double clocks = sm100_clocks(kSm100Models[tile], splits, shape, machine);
+      if (clocks < least) {
+        least = clocks;
+        fastest = {static_cast<std::uint32_t>(tile), splits};
+      }
+    }
+  }
+  return fastest;
+}
+
+/// Selects the tactic of a GEMM that is not grouped.
+inline GemmTactic select_sm100(std::int64_t m, std::int64_t n, std::int64_t k,
+                               std::int64_t num_sms) noexcept {
+  return fastest_sm100(0, kSm100PlainCount, {m, n, k, num_sms});
+}
+
+/// Selects the kernel of a grouped GEMM with `m` rows of A for all experts.
+inline const Sm100Kernel& select_sm100_grouped(std::int64_t m, std::int64_t n, std::int64_t k,
+                                               std::int64_t experts,
+                                               std::int64_t num_sms) noexcept {
+  return kSm100Kernels
+      [fastest_sm100(kSm100Grouped, std::size(kSm100Kernels), {m, n, k, num_sms, experts}).tile];
 }
 
 /// `n` is the number of D's columns: B's rows or, of a grouped GEMM, those of one expert.

@@ -57,8 +57,8 @@ struct Fixture : MoeGroupedKernels {
     Result<void> gemm(const MutableMatrixView& output, const nvfp4::QuantizedMatrix& a,
                       const nvfp4::QuantizedMatrix& b,
                       const VectorView& row_experts) const noexcept {
-      const nvfp4::Sm100Kernel& chosen = nvfp4::fastest_sm100(
-          nvfp4::kSm100Grouped, std::size(nvfp4::kSm100Kernels), a.rows, output.columns, kNumSms);
+      const nvfp4::Sm100Kernel& chosen = nvfp4::select_sm100_grouped(
+          a.rows, output.columns, a.columns, b.rows / output.columns, kNumSms);
       const nvfp4::Sm100Plan plan =
           nvfp4::plan_sm100(chosen, a, b, output.data, output.columns, kNumSms);
       return launch_sm100_model(with.gemms[&chosen - nvfp4::kSm100Kernels - nvfp4::kSm100Grouped],
