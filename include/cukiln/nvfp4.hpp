@@ -317,7 +317,8 @@ struct GemmKernels {
 /// Alignment: D, data and scales 16 bytes.
 /// NaN: a NaN scale makes the row of its A, or the column of its B, NaN.
 /// Workspace: `workspace_bytes(m, n, k)`, 16-byte aligned, any contents. `launch` queues at most
-/// two kernels.
+/// two kernels, with programmatic stream serialisation. A preceding kernel of the host's own that
+/// has tensor memory must allocate it before griddepcontrol.launch_dependents.
 class CUKILN_API Gemm {
  public:
   /// Errors: incompatible (a device below 9.0).
@@ -400,7 +401,8 @@ struct GroupedGemmOptions {
 /// n], dense; row_experts i32 [ceil(rows / 128)]: where it is negative, the 128 rows are neither
 /// computed nor written. alpha is the product of the decode scales: `b.global_scale` points to one
 /// for each expert. Limits: n a multiple of 128, k of 32. Devices of compute capability 10.0,
-/// 10.3, 10.7 and 11.0. Rounding, NaN and alignment as in `Gemm`; there is no workspace.
+/// 10.3, 10.7 and 11.0. Rounding, NaN, alignment and how it is launched as in `Gemm`; there is no
+/// workspace.
 class CUKILN_API GroupedGemm {
  public:
   /// Errors: incompatible (another compute capability).

@@ -61,10 +61,6 @@ __device__ __forceinline__ void bulk_copy(u32 to, const void* from, u32 bytes, u
       : "memory");
 }
 
-__device__ __forceinline__ void prefetch_tensormap(const TensorMap* map) {
-  asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");
-}
-
 // TMA prefetch of a box into L2.
 __device__ __forceinline__ void tma_prefetch(const TensorMap* map, u32 x, u32 y) {
   asm volatile("cp.async.bulk.prefetch.tensor.2d.L2.global.tile [%0, {%1, %2}];" ::"l"(map), "r"(x),

@@ -5,10 +5,15 @@
 // global scales and amaxes alone. When a kernel starts, all kernels before its predecessor, amax kernels not
 // counted, have therefore completed, however many launches of a stream are programmatic; and what that
 // predecessor does not write may be read before the wait (a GEMM's constant_b).
+// A kernel with tensor memory launches its dependents once it has allocated it: one that waits on the same
+// SM with tensor memory of its own would otherwise keep it from starting, for ever.
 //
 // Without the launch attribute the two griddepcontrol functions do nothing.
+// CUKILN_MACHINE: its header has these functions, see machine.cuh.
 // Source: NVIDIA PTX ISA, griddepcontrol, prefetch.
 #pragma once
+
+#ifndef CUKILN_MACHINE
 
 namespace cukiln {
 
@@ -32,3 +37,5 @@ __device__ __forceinline__ void prefetch_l2(const void* from) {
 }
 
 }  // namespace cukiln
+
+#endif

@@ -22,7 +22,8 @@ using Nvfp4Gemm = void(
     const bf16* bias,             // [n], or null
     u32 m,
     u32 n,                        // multiple of 8
-    u32 k);                       // multiple of 32
+    u32 k,                        // multiple of 32
+    u32 constant_b);              // 0 or 1
 
 // nvfp4_gemm_grouped_128x128, _128x256
 using Nvfp4GemmGrouped = void(

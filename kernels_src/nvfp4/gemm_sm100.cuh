@@ -15,10 +15,10 @@
       cukiln::u32 k
 #define CUKILN_SM100_KERNEL(name, cluster, ...)                                              \
   extern "C" __global__ void cluster __launch_bounds__(cukiln::nvfp4::kSm100Threads, 1)      \
-      name(CUKILN_SM100_PARAMETERS) {                                                        \
+      name(CUKILN_SM100_PARAMETERS, cukiln::u32 constant_b) {                                \
     cukiln::nvfp4::gemm_sm100<cukiln::nvfp4::Sm100Tile<__VA_ARGS__>>(                        \
         {rows, columns, row_scales, column_scales, output, a_global_scale, b_global_scale,   \
-         bias, m, n, k, nullptr, 0});                                                        \
+         bias, m, n, k, nullptr, 0, constant_b});                                            \
   }                                                                                          \
   static_assert(cukiln::kIsSame<decltype(name), cukiln::signatures::Nvfp4Gemm>);
 #define CUKILN_SM100_GROUPED_KERNEL(name, ...)                                               \
@@ -26,7 +26,7 @@
       name(CUKILN_SM100_PARAMETERS, const int* experts, cukiln::u32 a_global_scale_stride) { \
     cukiln::nvfp4::gemm_sm100<cukiln::nvfp4::Sm100Tile<__VA_ARGS__, true>>(                  \
         {rows, columns, row_scales, column_scales, output, a_global_scale, b_global_scale,   \
-         bias, m, n, k, experts, a_global_scale_stride});                                    \
+         bias, m, n, k, experts, a_global_scale_stride, 0});                                 \
   }                                                                                          \
   static_assert(cukiln::kIsSame<decltype(name), cukiln::signatures::Nvfp4GemmGrouped>);
 

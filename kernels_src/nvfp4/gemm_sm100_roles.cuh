@@ -22,8 +22,13 @@
 // Grouped: each 128 rows of A belong to one expert and are multiplied by its n rows of B, [experts * n, k];
 // b_global_scale and bias have one entry for each expert. Row tiles whose expert is negative are neither
 // computed nor stored.
+//
+// PDL: each role waits for the preceding kernel before it reads what that one may write, or writes what it
+// may read. Before, barriers and tensor memory are set up, tensor maps are prefetched and, with constant_b,
+// B's stages are loaded until the ring is full or the first tile ends.
 #pragma once
 
+#include "dependent_launch.cuh"
 #include "gemm_sm100_tile.cuh"
 #include "machine.cuh"
 #include "pipeline.cuh"
@@ -48,6 +53,7 @@ struct Sm100Problem {
   u32 k;
   const int* experts;
   u32 a_global_scale_stride;
+  u32 constant_b;  // 1: the preceding kernel does not write B; 0 of grouped kernels
 
   __device__ __forceinline__ u32 scale_atoms() const { return nvfp4::scale_atoms(k); }
   __device__ __forceinline__ u32 stages() const { return (scale_atoms() + kSteps - 1) / kSteps; }
@@ -123,20 +129,44 @@ __device__ __forceinline__ void run_producer(typename Tile::Shared& shared,
                                              const Sm100Problem& problem, u32 rank) {
   constexpr u32 kCtas = Tile::kCtas;
   PipelineState<Tile::kStages> smem_pipe;
-  for (TileScheduler<Tile> tiles(problem, rank); tiles.next();) {
+  // Loads stage s of a tile, A or B or both. B comes first, and has the barrier expect both.
+  const auto load = [&](const TileScheduler<Tile>& tiles, u32 s, bool a, bool b) {
+    auto& stage = shared.stage[smem_pipe.index];
+    const u32 full = shared_address(&shared.full[smem_pipe.index]);
+    const u32 loaded = kCtas == 1 ? full : address_in_rank(full, rank / kCtas * kCtas);
     const u32 column = tiles.expert * problem.n + tiles.column;
-#pragma unroll 1
-    for (u32 s = 0; s < problem.stages(); ++s, smem_pipe.advance()) {
-      auto& stage = shared.stage[smem_pipe.index];
-      const u32 full = shared_address(&shared.full[smem_pipe.index]);
-      const u32 loaded = kCtas == 1 ? full : address_in_rank(full, rank / kCtas * kCtas);
-      mbarrier_wait(shared_address(&shared.empty[smem_pipe.index]), smem_pipe.phase ^ 1);
-      if (rank % kCtas == 0) mbarrier_arrive_expect(full, kCtas * sizeof(stage));
-      load_rows<Tile>(stage, problem, rank, tiles.row, s, loaded);
+    if (b && rank % kCtas == 0) mbarrier_arrive_expect(full, kCtas * sizeof(stage));
+    if (Tile::kSwapped ? b : a) load_rows<Tile>(stage, problem, rank, tiles.row, s, loaded);
+    if (Tile::kSwapped ? a : b) {
       tma_load<kCtas>(shared_address(stage.columns), &problem.columns, s * kStageBytes,
                       column + rank % kCtas * Tile::kColumnsLoaded, loaded);
       tma_load<kCtas>(shared_address(stage.column_scales), &problem.column_scales, 0, s * kSteps,
                       column / kTileRows, loaded);
+    }
+  };
+
+  u32 early = 0;  // stages of which B is loaded before the wait
+  if constexpr (!Tile::kGrouped) {
+    TileScheduler<Tile> first(problem, rank);
+    if (problem.constant_b && first.next()) {
+#pragma unroll 1
+      for (; early < min(Tile::kStages, problem.stages()); ++early, smem_pipe.advance()) {
+        load(first, early, false, true);
+      }
+      smem_pipe = {};
+    }
+  }
+  griddepcontrol_wait();
+  for (TileScheduler<Tile> tiles(problem, rank); tiles.next();) {
+#pragma unroll 1
+    for (u32 s = 0; s < problem.stages(); ++s, smem_pipe.advance()) {
+      if (early != 0) {
+        --early;
+        load(tiles, s, true, false);
+      } else {
+        mbarrier_wait(shared_address(&shared.empty[smem_pipe.index]), smem_pipe.phase ^ 1);
+        load(tiles, s, true, true);
+      }
     }
   }
   // Drains the pipeline: a CTA must not exit while another's MMAs may still arrive at its barriers.
@@ -361,6 +391,11 @@ __device__ __forceinline__ void gemm_sm100(const Sm100Problem& problem) {
   const u32 rank = kCtas == 1 ? 0 : block_rank_in_cluster();
 
   if (warp == 0 && elect_one_sync()) {
+    prefetch_tensormap(&problem.rows);
+    prefetch_tensormap(&problem.columns);
+    prefetch_tensormap(&problem.row_scales);
+    prefetch_tensormap(&problem.column_scales);
+    prefetch_tensormap(&problem.output);
 #pragma unroll 1
     for (u32 i = 0; i < Tile::kStages; ++i) {
       mbarrier_init(shared_address(&shared.full[i]), 1);
@@ -382,10 +417,14 @@ __device__ __forceinline__ void gemm_sm100(const Sm100Problem& problem) {
 
   if (warp == 0) {
     if (elect_one_sync()) run_producer<Tile>(shared, problem, rank);
-  } else if (warp == 1) {
-    if (rank % kCtas == 0 && elect_one_sync()) run_mma<Tile>(shared, problem, rank, tmem);
   } else {
-    run_epilogue<Tile>(shared, problem, rank, tmem);
+    griddepcontrol_wait();
+    griddepcontrol_launch_dependents();
+    if (warp != 1) {
+      run_epilogue<Tile>(shared, problem, rank, tmem);
+    } else if (rank % kCtas == 0 && elect_one_sync()) {
+      run_mma<Tile>(shared, problem, rank, tmem);
+    }
   }
 
   __syncwarp();

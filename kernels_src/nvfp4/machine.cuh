@@ -1,8 +1,8 @@
 // PTX wrappers that every GEMM kernel uses: shared-memory addresses, mbarriers, clusters, TMA, two roundings.
 // One function for each PTX instruction, named after it or after its CUTLASS wrapper.
 //
-// CUKILN_MACHINE, when defined, names a header with the same functions that is included instead: the tests'
-// CPU emulator.
+// CUKILN_MACHINE, when defined, names a header with the same functions, and those of dependent_launch.cuh,
+// that is included instead: the tests' CPU emulator.
 //
 // Shared-memory addresses are 32 bits. `shared_address` gives one of this CTA (shared::cta);
 // `address_in_rank` maps it to the same place in another CTA of the cluster (shared::cluster), which only
@@ -103,6 +103,11 @@ __device__ __forceinline__ void mbarrier_wait(u32 barrier, u32 parity) {
       "}" ::"r"(barrier),
       "r"(parity)
       : "memory");
+}
+
+// Prefetches a map before its first use.
+__device__ __forceinline__ void prefetch_tensormap(const TensorMap* map) {
+  asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");
 }
 
 // TMA load: the map's box at coordinates (x, y[, z]) to shared memory, zeros where it exceeds the tensor.

@@ -62,6 +62,7 @@ struct Thread {
   bool after_fence = false;     // since this thread last waited
   bool unfenced_loads = false;  // of tensor memory, not yet followed by tcgen05_fence_before_sync
   bool writes_fenced = false;   // since the warp's last store
+  bool waited = false;          // for the preceding kernel
   std::vector<Store> group;
   std::vector<std::vector<Store>> groups;
 };
@@ -82,6 +83,7 @@ struct Cta {
   std::unique_ptr<Mbarrier[]> barriers;
   bool allocated = false;
   std::unique_ptr<AsyncUnit> tensor_core;  // of a pair: that of the first, which issues
+  std::atomic<bool> launched_dependents{false};
   ThreadBarrier all;
   std::unique_ptr<ThreadBarrier[]> warps;
   std::unique_ptr<Thread[]> threads;
@@ -145,6 +147,8 @@ struct Cluster {
   std::vector<std::unique_ptr<Cta>> ctas;
   ThreadBarrier all;
   std::atomic<u64> steps{0};  // of its threads: emulated instructions
+  std::atomic<u32> preceding_ended{0};
+  std::atomic<u32> early_loads{0};  // issued before griddepcontrol_wait
   std::unique_ptr<AsyncUnit> tma;
   std::vector<const AsyncUnit*> units() const;  // TMA and the tensor cores
 };
@@ -163,8 +167,14 @@ Mbarrier& mbarrier_at(u32 address, bool of_any_rank);
 /// True if every thread that has not ended, of which there is one, waits for something that has not
 /// happened.
 bool all_wait(const Cluster& cluster);
+/// Protects what the preceding kernel reads and writes until it ends, which wakes all that wait for
+/// it. Null: there is none.
+void begin_preceding(Cluster& cluster, const Grid* grid);
+void end_preceding(Cluster& cluster);
 /// Counts an emulated instruction of this thread.
 void step();
+/// Waits until `over` has happened to `what`, which is looked at again whenever `word` changes.
+void wait_for(const void* what, const void* word, IsOver over, u64 argument);
 /// Wait for, and wake, threads at a word, as the system call of that name.
 void futex_wait(const void* word, u32 value);
 void futex_wake_all(const void* word);

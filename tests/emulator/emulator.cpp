@@ -46,17 +46,14 @@ void futex_wake_all(const void* word) {
   syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, 1 << 30, nullptr, nullptr, 0);
 }
 
-namespace {
-
-void wait_for(const void* what, const void* word, IsOver over, u64 argument,
-              u32 (*value)(const void*)) {
+void wait_for(const void* what, const void* word, IsOver over, u64 argument) {
   step();
   Wait& wait = self->wait;
   wait.argument.store(argument, std::memory_order_relaxed);
   wait.over.store(over, std::memory_order_relaxed);
   wait.what.store(what, std::memory_order_relaxed);
   for (;;) {
-    const u32 now = value(word);
+    const u32 now = __atomic_load_n(static_cast<const u32*>(word), __ATOMIC_RELAXED);
     if (over(what, argument, std::memory_order_acquire)) {
       break;
     }
@@ -66,7 +63,7 @@ void wait_for(const void* what, const void* word, IsOver over, u64 argument,
   self->after_fence = false;
 }
 
-u32 relaxed_word(const void* word) { return __atomic_load_n(static_cast<const u32*>(word), 0); }
+namespace {
 
 bool generation_over(const void* what, u64 generation, std::memory_order order) {
   return static_cast<const ThreadBarrier*>(what)->generation.load(order) != generation;
@@ -81,7 +78,7 @@ void arrive_and_wait(ThreadBarrier& all) {
     self->after_fence = false;
     return;
   }
-  wait_for(&all, &all.generation, generation_over, generation, relaxed_word);
+  wait_for(&all, &all.generation, generation_over, generation);
 }
 
 bool phase_over(const void* what, u64 parity, std::memory_order order) {
@@ -226,9 +223,31 @@ std::unique_ptr<Cta> make_cta(Cluster& cluster, u32 rank, const Grid& grid) {
   return cta;
 }
 
+// Ends the preceding kernel once no thread goes on without it, and faults once none ever will.
+void watch_for_ends(Cluster& cluster, const std::atomic<bool>& done) {
+  using std::chrono::milliseconds;
+  for (u32 stuck = 0; !done;) {
+    const bool ended = cluster.preceding_ended.load(std::memory_order_relaxed) != 0;
+    const auto units = cluster.units();
+    const bool all_stuck =
+        std::none_of(units.begin(), units.end(),
+                     [](const AsyncUnit* unit) { return unit->pending(); }) &&
+        all_wait(cluster);
+    stuck = all_stuck ? stuck + 1 : 0;
+    if (stuck == 3 && !ended) {
+      end_preceding(cluster);
+      stuck = 0;
+    } else if (stuck == 3) {
+      fault("deadlock%s", waits_of(cluster).c_str());
+    }
+    std::this_thread::sleep_for(ended ? milliseconds(20) : milliseconds(1));
+  }
+}
+
 }  // namespace
 
-void launch(const Grid& grid, const std::function<void()>& body) {
+u32 launch(const Grid& grid, const std::function<void()>& body) {
+  u32 early_loads = 0;
   for (u32 first = 0; first < grid.ctas; first += grid.cluster) {
     Cluster cluster;
     cluster.all.expected = grid.cluster * grid.threads;
@@ -240,6 +259,7 @@ void launch(const Grid& grid, const std::function<void()>& body) {
       cta->tensor_core =
           std::make_unique<AsyncUnit>(cluster, AsyncUnit::Order::in_order, grid.seed);
     }
+    begin_preceding(cluster, grid.preceding.empty() ? nullptr : &grid);
     std::vector<std::thread> running;
     for (auto& cta : cluster.ctas) {
       for (u32 i = 0; i < grid.threads; ++i) {
@@ -257,25 +277,14 @@ void launch(const Grid& grid, const std::function<void()>& body) {
       }
     }
     std::atomic<bool> done{false};
-    std::thread watch([&] {
-      const auto is_deadlock = [&] {
-        const auto units = cluster.units();
-        return std::none_of(units.begin(), units.end(),
-                            [](const AsyncUnit* unit) { return unit->pending(); }) &&
-               all_wait(cluster);
-      };
-      for (u32 stuck = 0; !done; stuck = is_deadlock() ? stuck + 1 : 0) {
-        if (stuck == 3) {
-          fault("deadlock%s", waits_of(cluster).c_str());
-        }
-        std::this_thread::sleep_for(std::chrono::milliseconds(20));
-      }
-    });
+    std::thread watch([&] { watch_for_ends(cluster, done); });
     for (std::thread& thread : running) {
       thread.join();
     }
     done = true;
     watch.join();
+    end_preceding(cluster);
+    early_loads += cluster.early_loads;
     u32 left = 0;
     for (const AsyncUnit* unit : cluster.units()) {
       left += unit->left();
@@ -291,6 +300,9 @@ void launch(const Grid& grid, const std::function<void()>& body) {
       if (cta->allocated) {
         fault("a CTA ends with tensor memory allocated");
       }
+      if (!cta->launched_dependents) {
+        fault("a CTA ends without having launched its dependents");
+      }
       for (u32 i = 0; i < kMaxSharedBytes / 8; ++i) {
         const Mbarrier& barrier = cta->barriers[i];
         if (barrier.arrivals != 0 && barrier.word.load() << 1 != u64{barrier.arrivals} << 33) {
@@ -299,6 +311,7 @@ void launch(const Grid& grid, const std::function<void()>& body) {
       }
     }
   }
+  return early_loads;
 }
 
 }  // namespace cukiln::emulator
@@ -348,7 +361,7 @@ void mbarrier_arrive(u32 barrier) {
 
 void mbarrier_wait(u32 barrier, u32 parity) {
   const Mbarrier& waited = mbarrier_at(barrier, false);
-  wait_for(&waited, waited.upper(), phase_over, parity, relaxed_word);
+  wait_for(&waited, waited.upper(), phase_over, parity);
 }
 
 }  // namespace cukiln

@@ -9,6 +9,10 @@
 // of scales from the bits of their descriptors. Shared and tensor memory begin as NaN. A kernel
 // that breaks a rule, or whose threads deadlock, ends the process with an error message and code 2.
 //
+// The preceding kernel of a programmatic launch ends as late as possible: once no thread can go on
+// without griddepcontrol_wait. Until then its memory is protected, so that every access breaks a
+// rule.
+//
 // Loads, MMAs and commits are performed late, by threads of their own, after a random number of
 // steps of the kernel's threads: loads and arrivals of commits in any order, MMAs and copies of
 // scales in the order in which they were issued. What a kernel may only use after a wait is thus
@@ -17,8 +21,10 @@
 // A wait only acquires, and an arrival only releases: under ThreadSanitizer two accesses are
 // ordered only if the kernel's own barriers order them.
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <vector>
 
 #include "emulator/cuda.hpp"  // first
 #include "kernels_src/nvfp4/machine.cuh"
@@ -39,6 +45,29 @@ static_assert(sizeof(Map) <= sizeof(TensorMap));
 
 TensorMap encode(const Map& map);
 
+/// A copy of something, in pages of its own.
+class Pages {
+ public:
+  Pages(const void* from, std::size_t bytes);
+  template <class T>
+  explicit Pages(const std::vector<T>& from) : Pages(from.data(), from.size() * sizeof(T)) {}
+  Pages(const Pages&) = delete;
+  Pages& operator=(const Pages&) = delete;
+  ~Pages();
+
+  template <class T>
+  T* as() const {
+    return static_cast<T*>(memory_);
+  }
+  bool contains(const void* address) const;
+  /// Allows accesses, or has each of them end in SIGSEGV.
+  void allow(bool access) const;
+
+ private:
+  void* memory_;
+  std::size_t bytes_;  // of whole pages
+};
+
 struct Grid {
   std::uint32_t ctas;
   std::uint32_t cluster;  // CTAs in a cluster
@@ -46,9 +75,11 @@ struct Grid {
   std::uint32_t shared_bytes;
   std::uint32_t seed =
       1;  // of the delays; 0: none, loads and MMAs are performed when they are issued
+  std::vector<const Pages*> preceding = {};  // what the preceding kernel reads and writes
 };
 
-/// Runs `body` in every thread, one cluster after another.
-void launch(const Grid& grid, const std::function<void()>& body);
+/// Runs `body` in every thread, one cluster after another. Returns how many TMA loads were issued
+/// before griddepcontrol_wait.
+std::uint32_t launch(const Grid& grid, const std::function<void()>& body);
 
 }  // namespace cukiln::emulator

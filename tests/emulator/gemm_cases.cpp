@@ -4,6 +4,7 @@
 // Without a name: every case; else those whose name contains it. The seed is that of the delays of
 // loads and MMAs; with 0 they are performed when they are issued. Exit code 0: all agree; 1: a
 // wrong result; 2: the emulator found a broken rule.
+#include <algorithm>
 #include <cstdio>
 #include <cstring>
 #include <iterator>
@@ -32,6 +33,7 @@ struct Case {
   GemmKernel* run = nullptr;
   GroupedGemmKernel* run_grouped = nullptr;
   std::vector<int> experts = {};  // of each 128 rows; grouped only
+  bool constant_b = true;         // not of grouped ones
 };
 constexpr int kExperts = 3;
 
@@ -81,17 +83,22 @@ const Case kCases[] = {
     {210, 264, 608, 1, true, kSwapped, nvfp4_gemm_swapped},
     {640, 128, 352, 2, true, kGrouped128, nullptr, nvfp4_gemm_grouped_128x128, {2, 0, -1, 0, 1}},
     {512, 384, 288, 1, true, kGrouped256, nullptr, nvfp4_gemm_grouped_128x256, {0, -1, -1, 2}},
+    {96, 136, 1600, 1, true, k128x128, nvfp4_gemm_128x128, nullptr, {}, false},
+    {160, 256, 320, 2, false, k256x256, nvfp4_gemm_256x256, nullptr, {}, false},
+    {5, 264, 608, 1, true, kSwapped, nvfp4_gemm_swapped, nullptr, {}, false},
 };
 
 std::string name_of(const Case& c) {
   return std::string(c.kernel->name) + " m " + std::to_string(c.m) + ", n " + std::to_string(c.n) +
-         ", k " + std::to_string(c.k) + (c.bias ? ", bias" : "");
+         ", k " + std::to_string(c.k) + (c.bias ? ", bias" : "") +
+         (c.constant_b ? "" : ", b not constant");
 }
 
 bool agrees(const Case& c, u32 seed) {
   std::mt19937 random(static_cast<unsigned>(c.m * 7 + c.n * 3 + c.k));
   const HostMatrix a = random_matrix(c.m, c.k, random);
   const bool grouped = c.run_grouped != nullptr;
+  const bool early = c.constant_b && !grouped;  // B may be loaded before the wait
   const std::int64_t experts = grouped ? kExperts : 1;
   const HostMatrix b = random_matrix(c.n * experts, c.k, random);
   const nvfp4::GlobalScale a_scales[kExperts] = {{2, 0.5f}, {1, 0.75f}, {9, 2}};
@@ -103,29 +110,51 @@ bool agrees(const Case& c, u32 seed) {
   // A frame around D shows a store that misses it.
   constexpr std::size_t kFrame = 64;
   constexpr std::uint16_t kUntouched = 0x7FC1;
-  std::vector<std::uint16_t> frame(static_cast<std::size_t>(c.m * c.n) + 2 * kFrame, kUntouched);
-  std::uint16_t* const d = frame.data() + kFrame;
+  const std::size_t frame_size = static_cast<std::size_t>(c.m * c.n) + 2 * kFrame;
+  const emulator::Pages frame_pages(std::vector<std::uint16_t>(frame_size, kUntouched));
+  auto* const frame = frame_pages.as<std::uint16_t>();
+  std::uint16_t* const d = frame + kFrame;
 
-  const nvfp4::Sm100Plan plan =
-      plan_sm100(*c.kernel, a.view(a_scales), b.view(b_scales), d, c.n, c.num_sms);
+  using emulator::Pages;
+  const Pages a_data(a.data), a_blocks(a.scales), b_data(b.data), b_blocks(b.scales);
+  const Pages a_global(a_scales, sizeof a_scales), b_global(b_scales, sizeof b_scales);
+  const Pages given_bias(bias), given_experts(c.experts);
+  const auto view = [](const HostMatrix& of, const Pages& data, const Pages& blocks) {
+    return nvfp4::QuantizedMatrix{data.as<std::uint8_t>(), blocks.as<std::uint8_t>(), nullptr,
+                                  of.rows, of.k};
+  };
+  const nvfp4::Sm100Plan plan = plan_sm100(*c.kernel, view(a, a_data, a_blocks),
+                                           view(b, b_data, b_blocks), d, c.n, c.num_sms);
   const TensorMap maps[] = {emulator::encode(plan.rows), emulator::encode(plan.columns),
                             emulator::encode(plan.row_scales), emulator::encode(plan.column_scales),
                             emulator::encode(plan.output)};
-  const emulator::Grid grid{plan.grid, c.kernel->cluster(), nvfp4::kSm100Threads,
-                            c.kernel->shared_bytes, seed};
-  const std::uint16_t* given = c.bias ? bias.data() : nullptr;
+  emulator::Grid grid{
+      plan.grid,
+      c.kernel->cluster(),
+      nvfp4::kSm100Threads,
+      c.kernel->shared_bytes,
+      seed,
+      {&a_data, &a_blocks, &a_global, &b_global, &given_bias, &given_experts, &frame_pages}};
+  if (!early) {
+    grid.preceding.insert(grid.preceding.end(), {&b_data, &b_blocks});
+  }
+  const std::uint16_t* given = c.bias ? given_bias.as<const std::uint16_t>() : nullptr;
   const u32 m = static_cast<u32>(c.m), n = static_cast<u32>(c.n), k = static_cast<u32>(c.k);
-  emulator::launch(grid, [&] {
+  const u32 early_loads = emulator::launch(grid, [&] {
     if (grouped) {
-      c.run_grouped(maps[0], maps[1], maps[2], maps[3], maps[4], &a_scales->encode,
-                    &b_scales->encode, given, m, n, k, c.experts.data(), 2);
+      c.run_grouped(maps[0], maps[1], maps[2], maps[3], maps[4], a_global.as<const float>(),
+                    b_global.as<const float>(), given, m, n, k, given_experts.as<const int>(), 2);
     } else {
-      c.run(maps[0], maps[1], maps[2], maps[3], maps[4], &a_scales->encode, &b_scales->encode,
-            given, m, n, k);
+      c.run(maps[0], maps[1], maps[2], maps[3], maps[4], a_global.as<const float>(),
+            b_global.as<const float>(), given, m, n, k, u32{c.constant_b});
     }
   });
 
-  std::int64_t wrong = 0;
+  // Of B, in each CTA: data and scales of the first tile's stages, as many as the ring has.
+  constexpr std::int64_t kSmallestRing = 3;
+  const std::int64_t stages = std::min((c.k + 255) / 256, kSmallestRing);
+  std::int64_t wrong =
+      static_cast<std::int64_t>(early ? early_loads < 2 * stages * plan.grid : early_loads != 0);
   const auto at = [](std::int64_t row, std::int64_t width, std::int64_t column) {
     return static_cast<std::size_t>(row * width + column);
   };
@@ -145,7 +174,7 @@ bool agrees(const Case& c, u32 seed) {
   }
   for (std::size_t i = 0; i < kFrame; ++i) {
     wrong += static_cast<std::int64_t>(frame[i] != kUntouched) +
-             static_cast<std::int64_t>(frame[frame.size() - 1 - i] != kUntouched);
+             static_cast<std::int64_t>(frame[frame_size - 1 - i] != kUntouched);
   }
   std::printf("%s, grid %u: %ld wrong\n", name_of(c).c_str(), plan.grid, wrong);
   std::fflush(stdout);

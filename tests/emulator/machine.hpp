@@ -12,6 +12,10 @@ u32 block_rank_in_cluster();
 u32 address_in_rank(u32 shared, u32 rank);
 void cluster_sync();
 
+void griddepcontrol_wait();
+void griddepcontrol_launch_dependents();
+inline void prefetch_tensormap(const TensorMap*) {}
+
 void mbarrier_init(u32 barrier, u32 arrivals);
 void mbarrier_init_fence();
 void mbarrier_arrive_expect(u32 barrier, u32 bytes);

@@ -27,6 +27,7 @@ WIDE, WIDE_LONG, PAIR, SWAPPED = "_128x256 m 200", "_128x256 m 384", "256x256 m 
 MANY_SWAPPED = "swapped m 210"
 GROUPED = "grouped_128x256"
 SHARED, SHARED_LONG = "256x256_x2 m 300", "256x256_x2 m 256"
+B_NOT_CONSTANT = "128x128 m 96"
 WRONG, RULE, RACE = 1, 2, 66
 SEEDS = range(1, 21)
 
@@ -34,10 +35,13 @@ EMPTY = "tcgen05_commit<kCtas>(shared_address(&shared.empty[smem_pipe.index]), (
 EMPTY_OF_PAIR = "tcgen05_commit<kCtas>(shared_address(&shared.empty[smem_pipe.index]), 3u << blockIdx.x % Tile::kClusterCtas);"
 EMPTY_INIT = "mbarrier_init(shared_address(&shared.empty[i]), Tile::kRowsShared);"
 FULL_WAIT = "mbarrier_wait(shared_address(&shared.full[smem_pipe.index]), smem_pipe.phase);"
-EMPTY_WAIT = "mbarrier_wait(shared_address(&shared.empty[smem_pipe.index]), smem_pipe.phase ^ 1); if (rank"
+EMPTY_WAIT = "mbarrier_wait(shared_address(&shared.empty[smem_pipe.index]), smem_pipe.phase ^ 1); load("
 TMEM_FULL = "tcgen05_commit<Tile::kCtas>(shared_address(&shared.control.tmem_full[tmem_pipe.index]), ((1u << Tile::kCtas) - 1) << rank);"
 TMEM_FULL_WAIT = "mbarrier_wait(shared_address(&shared.control.tmem_full[tmem_pipe.index]), tmem_pipe.phase);"
 TMEM_EMPTY_WAIT = "mbarrier_wait(shared_address(&shared.control.tmem_empty[tmem_empty_pipe.index]), tmem_empty_pipe.phase);"
+PRECEDING_WAIT = "griddepcontrol_wait(); griddepcontrol_launch_dependents(); if (warp != 1) {"
+PRECEDING_WAIT_OF_LOADS = "griddepcontrol_wait(); for (TileScheduler<Tile>"
+EARLY_LOAD = "load(first, early, false, true);"
 SCALES_AT = "(j * Tile::kColumnAtoms + atom) * kAtomTmemColumns"
 
 # name: (tokens, what takes their place, the case that is run, how it must end); tokens are C++, see mutate.py
@@ -69,7 +73,7 @@ MUTANTS = {
     "last step of K": ("j >= steps) break;", "j + 1 >= steps) break;", SMALL, WRONG),
     "last stage of K": ("(scale_atoms() + kSteps - 1) / kSteps", "scale_atoms() / kSteps", RAGGED, WRONG),
     # barriers
-    "parity of the loads": ("smem_pipe.phase ^ 1); if (rank", "smem_pipe.phase); if (rank", SMALL, RULE),
+    "parity of the loads": ("smem_pipe.phase ^ 1); load(", "smem_pipe.phase); load(", B_NOT_CONSTANT, RULE),
     "parity of the accumulator": (TMEM_FULL_WAIT, TMEM_FULL_WAIT.replace("phase", "phase ^ 1"), SMALL, RACE),
     "bytes of a stage": ("kCtas * sizeof(stage)", "sizeof(stage) - 1024", SMALL, RULE),
     "bytes of the other CTA": ("kCtas * sizeof(stage)", "sizeof(stage)", PAIR, RULE),
@@ -124,10 +128,25 @@ MUTANTS = {
     "loads report to the first pair": ("address_in_rank(full, rank / kCtas * kCtas)", "address_in_rank(full, 0)", SHARED, RULE),
     "epilogue reports to the first pair": ("address_in_rank(tmem_empty, rank / Tile::kCtas * Tile::kCtas)", "address_in_rank(tmem_empty, 0)", SHARED, RULE),
     "MMAs of the first pair only": ("rank % kCtas == 0 && elect_one_sync()", "rank == 0 && elect_one_sync()", SHARED, RULE),
-    "bytes of the first pair only": ("if (rank % kCtas == 0) mbarrier_arrive_expect", "if (rank == 0) mbarrier_arrive_expect", SHARED, RULE),
+    "bytes of the first pair only": ("if (b && rank % kCtas == 0) mbarrier_arrive_expect", "if (b && rank == 0) mbarrier_arrive_expect", SHARED, RULE),
     "the other pair's MMAs not awaited": ((EMPTY, EMPTY_INIT), (EMPTY_OF_PAIR, EMPTY_INIT.replace("Tile::kRowsShared", "1")), SHARED_LONG, RACE),
+    # the preceding kernel, and the next one
+    "A is loaded early": (EARLY_LOAD, "load(first, early, true, true);", SMALL, RULE),
+    "B is loaded early, although it is not constant": ("problem.constant_b && first.next()", "first.next()", B_NOT_CONSTANT, RULE),
+    "B is not loaded early": ("problem.constant_b && first.next()", "false && first.next()", LONG, WRONG),
+    "one stage of B is loaded early": ("min(Tile::kStages, problem.stages())", "1", LONG, WRONG),
+    "early stages": (EARLY_LOAD, "load(first, 0, false, true);", LONG, WRONG),
+    "first stage after the early ones": ("smem_pipe = {};", "", RAGGED, RULE),
+    "early loads are repeated": ("load(tiles, s, true, false);", "load(tiles, s, true, true);", SMALL, RULE),
+    "loads do not wait for the preceding kernel": (PRECEDING_WAIT_OF_LOADS, "for (TileScheduler<Tile>", PAIR, RULE),
+    "loads do not wait for experts": (PRECEDING_WAIT_OF_LOADS, "for (TileScheduler<Tile>", GROUPED, RULE),
+    "MMAs do not wait for experts": (PRECEDING_WAIT, "if (warp != 1) { griddepcontrol_wait(); griddepcontrol_launch_dependents();", GROUPED, RULE),
+    "epilogue does not wait for the preceding kernel": (PRECEDING_WAIT, "if (warp == 1) { griddepcontrol_wait(); griddepcontrol_launch_dependents(); } if (warp != 1) {", SWAPPED, RULE),
+    "dependents before the wait": (PRECEDING_WAIT, "griddepcontrol_launch_dependents(); griddepcontrol_wait(); if (warp != 1) {", SMALL, RULE),
+    "dependents before tensor memory": ("if (warp == 1) tmem_alloc", "griddepcontrol_wait(); griddepcontrol_launch_dependents(); if (warp == 1) tmem_alloc", SMALL, RULE),
+    "dependents are not launched": (PRECEDING_WAIT, "griddepcontrol_wait(); if (warp != 1) {", SMALL, RULE),
     # waits
-    "loads do not wait": (EMPTY_WAIT, "if (rank", LONG, RACE),
+    "loads do not wait": (EMPTY_WAIT, "load(", LONG, RACE),
     "MMAs do not wait for loads": (FULL_WAIT, "", LONG, RACE),
     "MMAs do not wait for the epilogue": (TMEM_EMPTY_WAIT, "", LONG, RACE),
     "epilogue does not wait": (TMEM_FULL_WAIT, "", SMALL, RACE),

@@ -59,6 +59,9 @@ void load_to(Cta& cta, u32 destination, const TensorMap* tensor, u32 rank, const
     fault("TMA: a map of rank %u is used with %u coordinates", map.rank, rank);
   }
   const std::array<u32, 3> box = {at[0], at[1], at[2]};
+  if (!self->waited) {
+    cta.cluster->early_loads.fetch_add(1, std::memory_order_relaxed);
+  }
   self->cta->cluster->tma->issue([map, box, destination, &done, &cta] {
     const u32 bytes =
         for_each_16_bytes(map, box, destination, [&](u32 offset, u8* data, u32 valid) {
@@ -104,6 +107,9 @@ void load_multicast(u32 destination, const TensorMap* tensor, u32 rank, const u3
 }
 
 void store(const TensorMap* tensor, const u32 (&at)[3], u32 source) {
+  if (!self->waited) {
+    fault("TMA store: before griddepcontrol_wait");
+  }
   Cta& cta = *self->cta;
   const u32 warp = self->index / 32 * 32;
   for (u32 lane = warp; lane < warp + 32; ++lane) {

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The rule of kernels_src/nvfp4/dependent_launch.cuh, over the text of all device code: a kernel launches its dependents
 behind its own wait, unless it writes scales alone. Only then have all kernels before a kernel's predecessor completed
-when it starts, and a GEMM with constant_b may load B."""
+when it starts, and a GEMM with constant_b may load B. And it has its tensor memory by then."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
 STATEMENT = re.compile(r"[^;{}]*[;{}]")
 AMAX_KERNELS = {"amax_gsa.cu", "swiglu_amax_gsa.cu"}
 WAIT, TRIGGER = "griddepcontrol_wait();", "griddepcontrol_launch_dependents();"
+ALLOCATION = "tmem_alloc<kCtas>(shared_address"
 
 
 def early_triggers(text: str) -> list[str]:
@@ -46,6 +47,13 @@ class DependentLaunch(unittest.TestCase):
                 triggers += text.count(TRIGGER)
                 self.assertEqual(early_triggers(text), [], f"{path}: put {WAIT} before it")
         self.assertGreater(triggers, 5)
+
+    def test_tensor_memory_is_allocated_before_dependents_are_launched(self):
+        texts = {path.name: COMMENT.sub("", path.read_text(encoding="utf-8")) for path in KERNELS.rglob("*.cu*")}
+        users = {name: text for name, text in texts.items() if ALLOCATION in text}
+        self.assertEqual(list(users), ["gemm_sm100_roles.cuh"])
+        for name, text in users.items():
+            self.assertLess(text.index(ALLOCATION), text.index(TRIGGER), name)
 
     def test_a_trigger_without_a_wait_before_it_is_found(self):
         for early in (

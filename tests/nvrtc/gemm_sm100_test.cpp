@@ -25,8 +25,10 @@ struct Arguments {
   const nvfp4::GlobalScale* b_scale;
   const std::uint16_t* bias;
   std::uint32_t m, n, k;
+  std::uint32_t constant_b;  // not of grouped kernels, which have others here
 };
-constexpr std::size_t kArgumentBytes = offsetof(Arguments, k) + 4;
+constexpr std::size_t kCommonBytes = offsetof(Arguments, constant_b);
+constexpr std::size_t kArgumentBytes = kCommonBytes + 4;
 
 const void* data_of(const TensorMap& map) {
   return reinterpret_cast<const void*>(static_cast<std::uintptr_t>(map.opaque[0]));
@@ -140,6 +142,7 @@ TEST_CASE_FIXTURE(Sm100Fixture, "a GEMM on sm_100a is one launch, planned for it
   CHECK(last.grid[0] == 148);  // 74 pairs at once
   CHECK(last.block[0] == 192);
   CHECK(last.shared_bytes == 228352);
+  CHECK(last.programmatic);
   Arguments passed = arguments();
   CHECK(data_of(passed.rows) == a.data);
   CHECK(data_of(passed.columns) == b.data);
@@ -151,6 +154,7 @@ TEST_CASE_FIXTURE(Sm100Fixture, "a GEMM on sm_100a is one launch, planned for it
   CHECK(passed.bias == nullptr);
   CHECK(passed.m == 1024);
   CHECK(passed.k == 7168);
+  CHECK(passed.constant_b == 0);
 
   // A cluster of four loads each half of its rows once, and takes two tiles side by side.
   REQUIRE(launch(4096, 7168, 7168));
@@ -171,6 +175,7 @@ TEST_CASE_FIXTURE(Sm100Fixture, "a GEMM on sm_100a is one launch, planned for it
   const auto* bias = address<const std::uint16_t>(0x80000);
   nvfp4::GemmOptions options;
   options.bias = {DataType::bf16, bias, 264};
+  options.constant_b = true;
   REQUIRE(launch(3, 264, 96, options));
   last = fake.last_launch();
   CHECK(std::string(last.kernel) == "nvfp4_gemm_swapped");
@@ -184,6 +189,7 @@ TEST_CASE_FIXTURE(Sm100Fixture, "a GEMM on sm_100a is one launch, planned for it
   CHECK(passed.bias == bias);
   CHECK(passed.m == 3);
   CHECK(passed.n == 264);
+  CHECK(passed.constant_b == 1);
 }
 
 TEST_CASE_FIXTURE(Sm100Fixture, "a given tactic is used, and an unknown one is refused") {
@@ -239,7 +245,8 @@ TEST_CASE_FIXTURE(Sm100Fixture, "a grouped GEMM is one launch, whatever the grou
   const FakeLaunch last = fake.last_launch();
   CHECK(std::string(last.kernel) == "nvfp4_gemm_grouped_128x128");
   CHECK(last.grid[0] == 24);  // 8 groups of rows, 3 tiles each
-  REQUIRE(last.argument_bytes == kArgumentBytes + 12);
+  CHECK(last.programmatic);
+  REQUIRE(last.argument_bytes == kCommonBytes + 12);
   TensorMap columns;
   std::memcpy(&columns, last.arguments + 128, sizeof columns);
   CHECK(data_of(columns) == b.data);
@@ -249,15 +256,15 @@ TEST_CASE_FIXTURE(Sm100Fixture, "a grouped GEMM is one launch, whatever the grou
   CHECK(written.opaque[2] == 384);
   const std::int32_t* passed = nullptr;
   std::uint32_t stride = 0;
-  std::memcpy(&passed, last.arguments + kArgumentBytes, sizeof passed);
-  std::memcpy(&stride, last.arguments + kArgumentBytes + 8, sizeof stride);
+  std::memcpy(&passed, last.arguments + kCommonBytes, sizeof passed);
+  std::memcpy(&stride, last.arguments + kCommonBytes + 8, sizeof stride);
   CHECK(passed == experts);
   CHECK(stride == 2);
 
   options.a_scale_per_expert = false;
   REQUIRE(launch_grouped(128 * 148, 384));
   const FakeLaunch wide = fake.last_launch();
-  std::memcpy(&stride, wide.arguments + kArgumentBytes + 8, sizeof stride);
+  std::memcpy(&stride, wide.arguments + kCommonBytes + 8, sizeof stride);
   CHECK(stride == 0);
   CHECK(wide.grid[0] == 148);
 

@@ -50,11 +50,13 @@ OTHER_TARGETS = {
     "sm_107f": ".BLOCK16",
     "sm_110a": ".4X",
 }
-ALL_GEMMS = ("UTMASTG.2D", "LDTM.x32", "UTCBAR", "SYNCS.PHASECHK.TRANS64.TRYWAIT")
+ALL_GEMMS = ("UTMASTG.2D", "LDTM.x32", "UTCBAR", "SYNCS.PHASECHK.TRANS64.TRYWAIT", "UTMACCTL.PF", "ACQBULK", "PREEXIT")  # fmt: skip
+# Must not precede griddepcontrol.wait: griddepcontrol.launch_dependents, loads that are not TMA's, stores.
+WAIT, AFTER_WAIT = "ACQBULK", ("PREEXIT", "LDG", "UTMASTG")
 
 
 def instructions(cubin):
-    """kernel -> how often each instruction occurs in it."""
+    """kernel -> how often each instruction occurs in it, in the order in which they first occur."""
     text = subprocess.run([NVDISASM, "-c", cubin], check=True, capture_output=True, text=True).stdout
     counts, kernel = {}, None
     for line in text.splitlines():
@@ -163,6 +165,7 @@ class MachineCode(unittest.TestCase):
         missing = [i for i in (*wanted, *ALL_GEMMS)
                    if not any(c == i or c.startswith(i + ".") for c in code)]  # fmt: skip
         self.assertEqual(missing, [])
+        self.assertEqual([i for i in list(code)[: list(code).index(WAIT)] if i.startswith(AFTER_WAIT)], [])
         self.assertLessEqual(function["registers"], MOST_REGISTERS)
         self.assertEqual(function["spill_bytes"], 0)
         # All of it is dynamic: the launcher asks for what the kernel's layout takes.

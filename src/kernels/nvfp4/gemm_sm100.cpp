@@ -45,7 +45,8 @@ Result<void> launch(const Kernel* kernels, std::uint32_t num_sms, const GemmCall
   const Sm100Kernel& chosen = kSm100Kernels[call.tactic.tile];
   const Sm100Plan plan = plan_sm100(chosen, call.a, call.b, call.output, call.n, num_sms);
   return launch_sm100<Sm100Gemm>(kernels[call.tactic.tile], call.stream, plan, call.a.global_scale,
-                                 call.b.global_scale, call.bias, call.m, call.n, call.k);
+                                 call.b.global_scale, call.bias, call.m, call.n, call.k,
+                                 std::uint32_t{call.constant_b});
 }
 
 }  // namespace

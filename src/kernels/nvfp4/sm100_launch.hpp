@@ -15,7 +15,7 @@ namespace cukiln::nvfp4::detail {
 using Sm100Gemm = kernels::KernelSignature<signatures::Nvfp4Gemm>;
 using Sm100GroupedGemm = kernels::KernelSignature<signatures::Nvfp4GemmGrouped>;
 
-/// Launches a plan with the kernel of a signature; `more` are the parameters of grouped kernels.
+/// Launches a plan with the kernel of a signature; `more` are the parameters after k.
 template <class Signature, class... More>
 Result<void> launch_sm100(const Kernel& kernel, Stream stream, const Sm100Plan& plan,
                           const GlobalScale* a_scale, const GlobalScale* b_scale,
@@ -30,6 +30,7 @@ Result<void> launch_sm100(const Kernel& kernel, Stream stream, const Sm100Plan& 
   config.grid.x = plan.grid;
   config.block.x = kSm100BlockThreads;
   config.shared_bytes = plan.kernel->shared_bytes;
+  config.programmatic_launch = true;  // the kernel itself waits for what it reads
   return Signature::launch(kernel, stream, config, rows, columns, row_scales, column_scales, output,
                            &a_scale->encode, &b_scale->encode, bias, m, n, k, more...);
 }

@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+// The preceding kernel of a programmatic launch.
+#include <csignal>
+#include <cstring>
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "emulator/cta.hpp"
+
+namespace cukiln::emulator {
+namespace {
+
+std::atomic<const Grid*> protecting{nullptr};
+
+void on_access(int signal, siginfo_t* info, void*) {
+  const Grid* const grid = protecting;
+  for (std::size_t i = 0; grid != nullptr && i < grid->preceding.size(); ++i) {
+    if (grid->preceding[i]->contains(info->si_addr)) {
+      fault("global memory at %p is accessed before the preceding kernel has ended", info->si_addr);
+    }
+  }
+  std::signal(signal, SIG_DFL);  // returns to the access, which then ends the process
+}
+
+bool has_ended(const void* word, u64, std::memory_order order) {
+  return static_cast<const std::atomic<u32>*>(word)->load(order) != 0;
+}
+
+}  // namespace
+
+Pages::Pages(const void* from, std::size_t bytes) {
+  const auto page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
+  bytes_ = (bytes / page + 1) * page;
+  memory_ = mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (memory_ == MAP_FAILED) {
+    fault("mmap of %zu bytes failed", bytes_);
+  }
+  if (bytes != 0) {
+    std::memcpy(memory_, from, bytes);
+  }
+}
+
+Pages::~Pages() { munmap(memory_, bytes_); }
+
+bool Pages::contains(const void* address) const {
+  return address >= memory_ && address < static_cast<const u8*>(memory_) + bytes_;
+}
+
+void Pages::allow(bool access) const {
+  if (mprotect(memory_, bytes_, access ? PROT_READ | PROT_WRITE : PROT_NONE) != 0) {
+    fault("mprotect of %zu bytes failed", bytes_);
+  }
+}
+
+void begin_preceding(Cluster& cluster, const Grid* grid) {
+  protecting = grid;
+  if (grid == nullptr) {
+    cluster.preceding_ended.store(1, std::memory_order_relaxed);
+    return;
+  }
+  struct sigaction action {};
+  action.sa_sigaction = on_access;
+  action.sa_flags = SA_SIGINFO;
+  sigaction(SIGSEGV, &action, nullptr);
+  for (const Pages* pages : grid->preceding) {
+    pages->allow(false);
+  }
+}
+
+void end_preceding(Cluster& cluster) {
+  const Grid* const grid = protecting.exchange(nullptr);
+  if (grid == nullptr) {
+    return;
+  }
+  for (const Pages* pages : grid->preceding) {
+    pages->allow(true);
+  }
+  cluster.preceding_ended.store(1, std::memory_order_release);
+  futex_wake_all(&cluster.preceding_ended);
+}
+
+}  // namespace cukiln::emulator
+
+namespace cukiln {
+
+using namespace emulator;
+
+void griddepcontrol_wait() {
+  const auto* const ended = &self->cta->cluster->preceding_ended;
+  const bool fenced = self->after_fence;  // tensor memory is not ordered by it
+  wait_for(ended, ended, has_ended, 0);
+  self->after_fence = fenced;
+  self->waited = true;
+}
+
+void griddepcontrol_launch_dependents() {
+  if (!self->waited) {
+    fault("dependents are launched before griddepcontrol_wait");
+  }
+  if (!self->cta->allocated) {
+    fault("dependents, which may take tensor memory, are launched before this CTA has its own");
+  }
+  self->cta->launched_dependents.store(true, std::memory_order_relaxed);
+}
+
+}  // namespace cukiln
