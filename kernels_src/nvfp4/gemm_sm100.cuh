@@ -1,5 +1,5 @@
-// The kernels of nvfp4_gemm for targets with tcgen05. The launcher's table (sm100_plan.hpp) lists the same
-// tiles.
+// The kernels of nvfp4_gemm for targets with tcgen05, in two modules: those with swapped operands are in that
+// for 16 tokens. The launcher's table (sm100_plan.hpp) lists the same tiles.
 #pragma once
 
 #include "gemm_sm100_roles.cuh"
@@ -31,14 +31,22 @@
   static_assert(cukiln::kIsSame<decltype(name), cukiln::signatures::Nvfp4GemmGrouped>);
 
 //                  name                columns, CTAs, swapped, grouped, tiles that share rows
+#if CUKILN_GEMM_TOKENS == 8 || defined(CUKILN_MACHINE)
 CUKILN_SM100_KERNEL(nvfp4_gemm_128x128, , 128, 1, false, false)
 CUKILN_SM100_KERNEL(nvfp4_gemm_128x256, , 256, 1, false, false)
 CUKILN_SM100_KERNEL(nvfp4_gemm_256x256, __cluster_dims__(2, 1, 1), 256, 2, false, false)
 CUKILN_SM100_KERNEL(nvfp4_gemm_256x128, __cluster_dims__(2, 1, 1), 128, 2, false, false)
 CUKILN_SM100_KERNEL(nvfp4_gemm_256x256_x2, __cluster_dims__(4, 1, 1), 256, 2, false, false, 2)
-CUKILN_SM100_KERNEL(nvfp4_gemm_swapped, , 64, 1, true, false)
 CUKILN_SM100_GROUPED_KERNEL(nvfp4_gemm_grouped_128x128, 128, 1, false)
 CUKILN_SM100_GROUPED_KERNEL(nvfp4_gemm_grouped_128x256, 256, 1, false)
+#endif
+#if CUKILN_GEMM_TOKENS == 16 || defined(CUKILN_MACHINE)
+CUKILN_SM100_KERNEL(nvfp4_gemm_swapped_16, , 16, 1, true, false)
+CUKILN_SM100_KERNEL(nvfp4_gemm_swapped_32, , 32, 1, true, false)
+CUKILN_SM100_KERNEL(nvfp4_gemm_swapped_64, , 64, 1, true, false)
+CUKILN_SM100_KERNEL(nvfp4_gemm_swapped_128, , 128, 1, true, false)
+CUKILN_SM100_KERNEL(nvfp4_gemm_swapped_256, , 256, 1, true, false)
+#endif
 
 #undef CUKILN_SM100_GROUPED_KERNEL
 #undef CUKILN_SM100_KERNEL

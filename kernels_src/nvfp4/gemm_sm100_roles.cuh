@@ -19,6 +19,9 @@
 // "Rows" and "columns" are the MMA's M and N sides: A's rows and B's rows; or, with swapped operands, B's
 // rows and A's rows, which wastes less where A has few. TMA handles all edges: out-of-bounds loads give
 // zero, out-of-bounds stores are dropped.
+// Split: with swapped operands the CTAs of a cluster may share a tile, one tile for each cluster. Each
+// multiplies a part of K and keeps its sums in shared memory; then each adds up a part of the columns from
+// the shared memory of all, in the order of their ranks.
 // Grouped: each 128 rows of A belong to one expert and are multiplied by its n rows of B, [experts * n, k];
 // b_global_scale and bias have one entry for each expert. Row tiles whose expert is negative are neither
 // computed nor stored.
@@ -28,6 +31,7 @@
 // B's stages are loaded until the ring is full or the first tile ends.
 #pragma once
 
+#include "cluster.cuh"
 #include "dependent_launch.cuh"
 #include "gemm_sm100_tile.cuh"
 #include "machine.cuh"
@@ -59,6 +63,29 @@ struct Sm100Problem {
   __device__ __forceinline__ u32 stages() const { return (scale_atoms() + kSteps - 1) / kSteps; }
 };
 
+// How many CTAs share a tile, each with a part of K.
+template <class Tile>
+__device__ __forceinline__ u32 splits_of_tile() {
+  if constexpr (Tile::kSwapped) return cluster_size();
+  return 1;
+}
+
+// The stages of K that a CTA multiplies.
+struct StageRange {
+  u32 begin;
+  u32 end;
+};
+
+// All of them, or this CTA's share; CTAs beyond the number of stages have none.
+template <class Tile>
+__device__ __forceinline__ StageRange stages_of_cta(const Sm100Problem& problem) {
+  const u32 stages = problem.stages();
+  if constexpr (!Tile::kSwapped) return {0, stages};
+  const u32 parts = min(cluster_size(), stages);
+  const u32 part = min(block_rank_in_cluster(), parts);
+  return {stages * part / parts, stages * min(part + 1, parts) / parts};
+}
+
 // The static persistent schedule: yields the tiles of this CTA, the same ones to every role. Tiles are
 // ordered in groups of kRasterRows row tiles; within a group the row tile changes fastest. The tiles of a
 // cluster count as one. `rank_in_cluster`: the CTA's.
@@ -68,7 +95,9 @@ struct TileScheduler {
   u32 rank;
   u32 row_tiles;
   u32 column_tiles;
+  u32 splits;
   u32 tile;
+  u32 end;
   u32 row = 0;  // of this CTA
   u32 column = 0;
   u32 expert = 0;
@@ -80,21 +109,34 @@ struct TileScheduler {
                   (Tile::kCtas * kTileRows)),
         column_tiles(((Tile::kSwapped ? of.m : of.n) + Tile::kRowsShared * Tile::kColumns - 1) /
                      (Tile::kRowsShared * Tile::kColumns)),
-        tile(blockIdx.x / Tile::kClusterCtas) {}
+        splits(splits_of_tile<Tile>()),
+        tile(blockIdx.x / (Tile::kClusterCtas * splits)),
+        end(row_tiles * column_tiles) {
+    if constexpr (Tile::kSwapped) {
+      const StageRange stages = stages_of_cta<Tile>(of);
+      if (stages.begin == stages.end) end = 0;
+    }
+  }
+
+  // Sets row and column to those of `tile`, and returns its row tile.
+  __device__ __forceinline__ u32 locate() {
+    const u32 first = tile / (kRasterRows * column_tiles) * kRasterRows;
+    const u32 group_rows = min(kRasterRows, row_tiles - first);
+    const u32 within = tile - first * column_tiles;
+    const u32 row_tile = first + within % group_rows;
+    row = (row_tile * Tile::kCtas + rank % Tile::kCtas) * kTileRows;
+    column = (within / group_rows * Tile::kRowsShared + rank / Tile::kCtas) * Tile::kColumns;
+    return row_tile;
+  }
 
   __device__ __forceinline__ bool next() {
-    while (tile < row_tiles * column_tiles) {
-      const u32 first = tile / (kRasterRows * column_tiles) * kRasterRows;
-      const u32 group_rows = min(kRasterRows, row_tiles - first);
-      const u32 within = tile - first * column_tiles;
-      const u32 row_tile = first + within % group_rows;
-      tile += gridDim.x / Tile::kClusterCtas;
+    while (tile < end) {
+      const u32 row_tile = locate();
+      tile += gridDim.x / (Tile::kClusterCtas * splits);
       if constexpr (Tile::kGrouped) {
         if (problem.experts[row_tile] < 0) continue;
         expert = static_cast<u32>(problem.experts[row_tile]);
       }
-      row = (row_tile * Tile::kCtas + rank % Tile::kCtas) * kTileRows;
-      column = (within / group_rows * Tile::kRowsShared + rank / Tile::kCtas) * Tile::kColumns;
       return true;
     }
     return false;
@@ -128,6 +170,7 @@ template <class Tile>
 __device__ __forceinline__ void run_producer(typename Tile::Shared& shared,
                                              const Sm100Problem& problem, u32 rank) {
   constexpr u32 kCtas = Tile::kCtas;
+  const StageRange stages = stages_of_cta<Tile>(problem);
   PipelineState<Tile::kStages> smem_pipe;
   // Loads stage s of a tile, A or B or both. B comes first, and has the barrier expect both.
   const auto load = [&](const TileScheduler<Tile>& tiles, u32 s, bool a, bool b) {
@@ -150,8 +193,8 @@ __device__ __forceinline__ void run_producer(typename Tile::Shared& shared,
     TileScheduler<Tile> first(problem, rank);
     if (problem.constant_b && first.next()) {
 #pragma unroll 1
-      for (; early < min(Tile::kStages, problem.stages()); ++early, smem_pipe.advance()) {
-        load(first, early, false, true);
+      for (; early < min(Tile::kStages, stages.end - stages.begin); ++early, smem_pipe.advance()) {
+        load(first, stages.begin + early, false, true);
       }
       smem_pipe = {};
     }
@@ -159,7 +202,7 @@ __device__ __forceinline__ void run_producer(typename Tile::Shared& shared,
   griddepcontrol_wait();
   for (TileScheduler<Tile> tiles(problem, rank); tiles.next();) {
 #pragma unroll 1
-    for (u32 s = 0; s < problem.stages(); ++s, smem_pipe.advance()) {
+    for (u32 s = stages.begin; s < stages.end; ++s, smem_pipe.advance()) {
       if (early != 0) {
         --early;
         load(tiles, s, true, false);
@@ -243,8 +286,9 @@ template <class Tile>
 __device__ __forceinline__ void run_mma(typename Tile::Shared& shared,
                                         const Sm100Problem& problem, u32 rank, u32 tmem) {
   const StageDescriptors<Tile> descriptors(shared);
+  const StageRange stages = stages_of_cta<Tile>(problem);
   // Only the last stage may have fewer steps: their number is tested in no other.
-  const u32 last = problem.stages() - 1;
+  const u32 last = stages.end - 1;
   const u32 last_steps = problem.scale_atoms() - last * kSteps;
   PipelineState<Tile::kStages> smem_pipe;
   PipelineState<2> tmem_pipe;     // tmem_full: the accumulator of this tile
@@ -264,12 +308,12 @@ __device__ __forceinline__ void run_mma(typename Tile::Shared& shared,
     // Tiles of 64 columns share an atom of scales, which has 32 rows in a column of tensor memory.
     const u32 first_scale = Tile::kColumns < kTileRows ? tiles.column % kTileRows / 32 : 0;
 #pragma unroll 1
-    for (u32 s = 0; s < last; ++s, smem_pipe.advance()) {
+    for (u32 s = stages.begin; s < last; ++s, smem_pipe.advance()) {
       issue_stage<Tile, true>(shared, descriptors, smem_pipe, kSteps, tmem, accumulator,
-                              first_scale, s == 0);
+                              first_scale, s == stages.begin);
     }
     issue_stage<Tile, false>(shared, descriptors, smem_pipe, last_steps, tmem, accumulator,
-                             first_scale, last == 0);
+                             first_scale, last == stages.begin);
     smem_pipe.advance();
     tcgen05_commit<Tile::kCtas>(shared_address(&shared.control.tmem_full[tmem_pipe.index]),
                                 ((1u << Tile::kCtas) - 1) << rank);
@@ -306,12 +350,13 @@ __device__ __forceinline__ void stage_columns(u8* staged, u32 lane, u32 half, co
   }
 }
 
-// The same for swapped operands: half of a box [column][lane], without swizzle.
+// The same for swapped operands: half of a box [column][lane], without swizzle, or all of a narrow one.
+template <u32 kColumns>
 __device__ __forceinline__ void stage_lanes(u8* staged, u32 lane, u32 half, const u32 (&sum)[32],
                                             float alpha, float bias) {
   u16* const to = reinterpret_cast<u16*>(staged) + half * 32 * 32 + lane;
 #pragma unroll
-  for (u32 c = 0; c < 32; c += 2) {
+  for (u32 c = 0; c < kColumns; c += 2) {
     const u32 pair = scaled_bf16x2(sum[c], sum[c + 1], alpha, bias, bias);
     to[c * 32] = static_cast<u16>(pair);
     to[c * 32 + 32] = static_cast<u16>(pair >> 16);
@@ -321,7 +366,8 @@ __device__ __forceinline__ void stage_lanes(u8* staged, u32 lane, u32 half, cons
 template <class Tile>
 __device__ __forceinline__ void run_epilogue(typename Tile::Shared& shared,
                                              const Sm100Problem& problem, u32 rank, u32 tmem) {
-  constexpr u32 kChunks = Tile::kColumns / kStoreColumns;
+  constexpr u32 kChunks = Tile::kColumns / Tile::kChunk;
+  constexpr u32 kLoaded = Tile::kChunk < kLoadColumns ? Tile::kChunk : kLoadColumns;  // that count
   constexpr u32 kTmemEmptyAfter = Tile::kOverlap != 0 ? 1 : kChunks;
   const u32 lane = threadIdx.x % 32;
   const u32 quarter = threadIdx.x / 32 % 4;  // which 32 lanes of tensor memory this warp may read
@@ -350,19 +396,19 @@ __device__ __forceinline__ void run_epilogue(typename Tile::Shared& shared,
     tcgen05_fence_after_sync();
 #pragma unroll 1
     for (u32 i = 0; i < kChunks; ++i, buffer ^= 1) {
-      const u32 chunk = (tmem_pipe.index == 0 ? kChunks - 1 - i : i) * kStoreColumns;
+      const u32 chunk = (tmem_pipe.index == 0 ? kChunks - 1 - i : i) * Tile::kChunk;
       const u32 column = tiles.column + chunk;
       u8* const staged = shared.store[quarter][buffer];
       if (lane == 0) tma_store_wait_read<1>();
       __syncwarp();
 #pragma unroll
-      for (u32 half = 0; half < 2; ++half) {
-        u32 sum[32];
+      for (u32 half = 0; half < Tile::kChunk / kLoaded; ++half) {
+        u32 sum[kLoadColumns];
         tmem_load(tmem + (quarter * 32 << 16) + tmem_pipe.index * Tile::kSecondAccumulator + chunk +
                       half * 32,
                   sum);
         if constexpr (Tile::kSwapped) {
-          stage_lanes(staged, lane, half, sum, alpha, row_bias);
+          stage_lanes<kLoaded>(staged, lane, half, sum, alpha, row_bias);
         } else {
           stage_columns(staged, lane, half, sum, alpha, bias, column + half * 32, problem.n);
         }
@@ -383,12 +429,99 @@ __device__ __forceinline__ void run_epilogue(typename Tile::Shared& shared,
   if (lane == 0) tma_store_wait_read<0>();
 }
 
+// Split: a CTA's sums, [column][lane], where its stages were.
+template <class Tile>
+__device__ __forceinline__ float* partial_sums(typename Tile::Shared& shared) {
+  static_assert(sizeof(shared.stage) >= Tile::kColumns * kTileRows * sizeof(float));
+  return reinterpret_cast<float*>(shared.stage);
+}
+
+// Copies this CTA's sums from tensor memory: its epilogue's first half.
+template <class Tile>
+__device__ __forceinline__ void store_partial_sums(typename Tile::Shared& shared,
+                                                   const Sm100Problem& problem, u32 tmem) {
+  constexpr u32 kLoaded = Tile::kColumns < kLoadColumns ? Tile::kColumns : kLoadColumns;
+  const u32 lanes = threadIdx.x / 32 % 4 * 32;  // the first that this warp may read
+  float* const sums = partial_sums<Tile>(shared) + lanes + threadIdx.x % 32;
+  for (TileScheduler<Tile> tiles(problem, 0); tiles.next();) {
+    mbarrier_wait(shared_address(&shared.control.tmem_full[0]), 0);
+    __syncwarp();
+    tcgen05_fence_after_sync();
+    const u32 columns = min(Tile::kColumns, problem.m - tiles.column);
+#pragma unroll 1
+    for (u32 first = 0; first < columns; first += kLoaded) {
+      u32 sum[kLoadColumns];
+      tmem_load(tmem + (lanes << 16) + first, sum);
+#pragma unroll
+      for (u32 c = 0; c < kLoaded; ++c) sums[(first + c) * kTileRows] = __uint_as_float(sum[c]);
+    }
+  }
+}
+
+// Adds up this CTA's share of the columns from the shared memory of all, and stores it: the second half, of
+// all threads, after a barrier of the cluster.
+template <class Tile>
+__device__ __forceinline__ void add_partial_sums(typename Tile::Shared& shared,
+                                                 const Sm100Problem& problem) {
+  constexpr u32 kLanes = 4;  // of one thread at a time
+  constexpr u32 kColumnBytes = kTileRows * sizeof(u16);
+  TileScheduler<Tile> tiles(problem, 0);
+  tiles.locate();
+  const u32 share = (Tile::kColumns + tiles.splits - 1) / tiles.splits;
+  const u32 box = Tile::kColumns % tiles.splits == 0 ? share : 1;  // columns of one store
+  const u32 first = min(block_rank_in_cluster() * share, Tile::kColumns);
+  const u32 left = problem.m - min(problem.m, tiles.column + first);
+  const u32 columns = min(min(share, Tile::kColumns - first), left);
+  const u32 parts = min(tiles.splits, problem.stages());
+  const float alpha = fma_rn(problem.a_global_scale[kDecode], problem.b_global_scale[kDecode], 0.0f);
+  u8* const staged = shared.store[0][0];  // [column][lane]
+  for (u32 i = threadIdx.x; i < columns * (kTileRows / kLanes); i += kSm100Threads) {
+    const u32 column = i / (kTileRows / kLanes);
+    const u32 lane = i % (kTileRows / kLanes) * kLanes;
+    uint2 bias{0, 0};
+    if (problem.bias != nullptr && tiles.row + lane < problem.n) {
+      bias = *reinterpret_cast<const uint2*>(problem.bias + tiles.row + lane);
+    }
+    const u32 from = shared_address(partial_sums<Tile>(shared) + (first + column) * kTileRows + lane);
+    float4 part[kMaxSplits];  // all loads are issued before the first sum
+#pragma unroll
+    for (u32 p = 0; p < kMaxSplits; ++p) {
+      if (p < parts) part[p] = load_dsmem(from, p);
+    }
+    float4 sum = part[0];
+#pragma unroll
+    for (u32 p = 1; p < kMaxSplits; ++p) {
+      if (p >= parts) break;
+      sum.x += part[p].x;
+      sum.y += part[p].y;
+      sum.z += part[p].z;
+      sum.w += part[p].w;
+    }
+    uint2 packed;
+    packed.x = bf16x2_rn(fma_rn(sum.x, alpha, low_bf16(bias.x)), fma_rn(sum.y, alpha, high_bf16(bias.x)));
+    packed.y = bf16x2_rn(fma_rn(sum.z, alpha, low_bf16(bias.y)), fma_rn(sum.w, alpha, high_bf16(bias.y)));
+    *reinterpret_cast<uint2*>(staged + column * kColumnBytes + lane * sizeof(u16)) = packed;
+  }
+  __syncwarp();
+  tma_store_fence();
+  cluster_sync();  // all is staged, and no CTA exits while others read its shared memory
+  if (threadIdx.x == 0) {
+    for (u32 c = 0; c < columns; c += box) {
+      tma_store(&problem.output, tiles.row, tiles.column + first + c,
+                shared_address(staged + c * kColumnBytes));
+    }
+    tma_store_commit();
+    tma_store_wait_read<0>();
+  }
+}
+
 template <class Tile>
 __device__ __forceinline__ void gemm_sm100(const Sm100Problem& problem) {
   constexpr u32 kCtas = Tile::kCtas;
   auto& shared = *reinterpret_cast<typename Tile::Shared*>(dynamic_shared_memory());
   const u32 warp = threadIdx.x / 32;
   const u32 rank = kCtas == 1 ? 0 : block_rank_in_cluster();
+  const bool is_split = splits_of_tile<Tile>() != 1;
 
   if (warp == 0 && elect_one_sync()) {
     prefetch_tensormap(&problem.rows);
@@ -420,18 +553,23 @@ __device__ __forceinline__ void gemm_sm100(const Sm100Problem& problem) {
   } else {
     griddepcontrol_wait();
     griddepcontrol_launch_dependents();
-    if (warp != 1) {
+    if (warp == 1) {
+      if (rank % kCtas == 0 && elect_one_sync()) run_mma<Tile>(shared, problem, rank, tmem);
+    } else if (is_split) {
+      if constexpr (Tile::kSwapped) store_partial_sums<Tile>(shared, problem, tmem);
+    } else {
       run_epilogue<Tile>(shared, problem, rank, tmem);
-    } else if (rank % kCtas == 0 && elect_one_sync()) {
-      run_mma<Tile>(shared, problem, rank, tmem);
     }
   }
 
   __syncwarp();
   tcgen05_fence_before_sync();
-  if constexpr (kCtas == 1) __syncthreads(); else cluster_sync();
+  if (kCtas == 1 && !is_split) __syncthreads(); else cluster_sync();
   tcgen05_fence_after_sync();
   if (warp == 1) tmem_dealloc<kCtas>(tmem);
+  if constexpr (Tile::kSwapped) {
+    if (is_split) add_partial_sums<Tile>(shared, problem);
+  }
 }
 
 }  // namespace nvfp4

@@ -18,9 +18,10 @@ constexpr u32 kStageBytes = 128;      // of one row: 256 of K, one row of the 12
 constexpr u32 kStepBytes = 32;        // of one row: 64 of K, one MMA
 constexpr u32 kSteps = kStageBytes / kStepBytes;
 constexpr u32 kAtomTmemColumns = 4;   // of tensor memory, for an atom of block scales
-constexpr u32 kStoreColumns = 64;     // of the accumulator, in one TMA store
-constexpr u32 kStoreBuffer = 4096;    // bytes: 32 lanes by kStoreColumns bf16
+constexpr u32 kStoreColumns = 64;     // of the accumulator, at most, in one TMA store
+constexpr u32 kLoadColumns = 32;      // of the accumulator, in one tmem_load
 constexpr u32 kSharedLimit = 232448;  // dynamic shared memory of a thread block
+constexpr u32 kMaxSplits = 8;         // CTAs of a cluster, of whatever device
 constexpr u32 kRasterRows = 16;        // row tiles of a raster group, whose CTAs share B's tiles in L2
 
 template <u32 kColumns_, u32 kCtas_, bool kSwapped_, bool kGrouped_, u32 kRowsShared_ = 1>
@@ -34,6 +35,8 @@ struct Sm100Tile {
   static constexpr u32 kClusterCtas = kCtas * kRowsShared;
   static constexpr u32 kColumnsLoaded = kColumns / kCtas;  // by each CTA of a pair
   static constexpr u32 kColumnAtoms = (kColumns + 127) / 128;
+  static constexpr u32 kChunk = kColumns < kStoreColumns ? kColumns : kStoreColumns;  // in one TMA store
+  static constexpr u32 kStoreBuffer = 32 * kChunk * sizeof(u16);  // bytes: 32 lanes
 
   struct alignas(1024) Stage {
     u8 rows[kTileRows * kStageBytes];
@@ -61,15 +64,21 @@ struct Sm100Tile {
   static constexpr u32 kRowScales = kTmemColumns - kScaleColumns;
   static constexpr u32 kColumnScales = kRowScales + kSteps * kAtomTmemColumns;
   static constexpr u32 kOverlap = 2 * kColumns > kRowScales ? kStoreColumns : 0;
-  static constexpr u32 kSecondAccumulator = kColumns - kOverlap;
+  // A narrow accumulator is as wide as the load that reads it.
+  static constexpr u32 kAccumulator = kColumns < kLoadColumns ? kLoadColumns : kColumns;
+  static constexpr u32 kSecondAccumulator = kAccumulator - kOverlap;
 
-  // An atom of scales has 128 rows, which two tiles of 64 columns share; a wider tile begins with one.
-  static_assert(kColumns == 128 || kColumns == 256 || (kColumns == 64 && kSwapped));
+  // An atom of scales has 128 rows, which two tiles of 64 columns share; a wider tile begins with one. Of
+  // narrower tiles there is only one, so that its scales begin with an atom, too.
+  static_assert(kColumns == 128 || kColumns == 256 ||
+                (kSwapped && (kColumns == 16 || kColumns == 32 || kColumns == 64)));
   // Each 128 rows of A have their own expert.
   static_assert(!kGrouped || (kCtas == 1 && !kSwapped));
   // Multicast is for pairs, and a part of a load a whole number of swizzle groups and of atoms.
   static_assert(kRowsShared == 1 || (kCtas == 2 && kSteps % kRowsShared == 0));
-  static_assert(kSecondAccumulator + kColumns <= kRowScales && sizeof(Shared) <= kSharedLimit);
+  // A CTA of a split tile stages its columns in the store buffers.
+  static_assert(!kSwapped || kStoreBytes >= kColumns / 2 * kTileRows * sizeof(u16));
+  static_assert(kSecondAccumulator + kAccumulator <= kRowScales && sizeof(Shared) <= kSharedLimit);
 };
 
 }  // namespace nvfp4

@@ -12,7 +12,8 @@
 //   quantisers write it.
 // CUKILN_MACHINE: the CPU emulator of sm_100a, see machine.cuh.
 // CUKILN_GEMM_TOKENS: the largest m, 8, 16 or 32, of the kernels for targets without tcgen05's
-//   block-scaled MMA. Those for 32 exist for sm_90a only; for larger m it has nvfp4_gemm_prefill.cu.
+//   block-scaled MMA. Those for 32 exist for sm_90a only; for larger m it has nvfp4_gemm_prefill.cu. With
+//   that MMA: 8 is the kernels whose rows are A's, 16 those with swapped operands.
 // Launch: which kernel for which shape, grid, cluster and shared memory: the launchers
 //   src/kernels/nvfp4/gemm_sm90.cpp and gemm_sm100.cpp.
 // Source: NVIDIA PTX ISA, mma, wgmma, tcgen05 and cp.async.bulk.
@@ -27,7 +28,7 @@
     (defined(__CUDA_ARCH_FAMILY_SPECIFIC__) &&                                             \
      (__CUDA_ARCH_FAMILY_SPECIFIC__ == 1000 || __CUDA_ARCH_FAMILY_SPECIFIC__ == 1030 ||    \
       __CUDA_ARCH_FAMILY_SPECIFIC__ == 1070))
-#if CUKILN_GEMM_TOKENS == 8  // one module has all of them
+#if CUKILN_GEMM_TOKENS != 32  // 16: those with swapped operands
 #include "gemm_sm100.cuh"
 #endif
 #else

@@ -61,7 +61,7 @@ struct Thread {
   std::atomic<bool> ended{false};
   bool after_fence = false;     // since this thread last waited
   bool unfenced_loads = false;  // of tensor memory, not yet followed by tcgen05_fence_before_sync
-  bool writes_fenced = false;   // since the warp's last store
+  bool writes_fenced = false;   // since the warp last committed stores
   bool waited = false;          // for the preceding kernel
   std::vector<Store> group;
   std::vector<std::vector<Store>> groups;
@@ -84,6 +84,7 @@ struct Cta {
   bool allocated = false;
   std::unique_ptr<AsyncUnit> tensor_core;  // of a pair: that of the first, which issues
   std::atomic<bool> launched_dependents{false};
+  std::atomic<u32> running{0};  // threads that have not ended
   ThreadBarrier all;
   std::unique_ptr<ThreadBarrier[]> warps;
   std::unique_ptr<Thread[]> threads;

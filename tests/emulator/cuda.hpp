@@ -18,8 +18,14 @@ struct Index3 {
 };
 extern constinit thread_local Index3 threadIdx, blockIdx, gridDim;
 
+struct uint2 {
+  unsigned x, y;
+};
 struct uint4 {
   unsigned x, y, z, w;
+};
+struct float4 {
+  float x, y, z, w;
 };
 
 void __syncthreads();

@@ -213,6 +213,7 @@ std::unique_ptr<Cta> make_cta(Cluster& cluster, u32 rank, const Grid& grid) {
   std::fill_n(cta->tmem.get(), kLanes * kTmemColumns, kPoison);
   cta->barriers = std::make_unique<Mbarrier[]>(kMaxSharedBytes / 8);
   cta->all.expected = grid.threads;
+  cta->running = grid.threads;
   cta->warps = std::make_unique<ThreadBarrier[]>(grid.threads / 32);
   cta->threads = std::make_unique<Thread[]>(grid.threads);
   for (u32 i = 0; i < grid.threads; ++i) {
@@ -248,7 +249,8 @@ void watch_for_ends(Cluster& cluster, const std::atomic<bool>& done) {
 
 u32 launch(const Grid& grid, const std::function<void()>& body) {
   u32 early_loads = 0;
-  for (u32 first = 0; first < grid.ctas; first += grid.cluster) {
+  for (u32 i = 0; i < grid.ctas; i += grid.cluster) {
+    const u32 first = grid.seed % 2 == 0 ? i : grid.ctas - grid.cluster - i;
     Cluster cluster;
     cluster.all.expected = grid.cluster * grid.threads;
     for (u32 rank = 0; rank < grid.cluster; ++rank) {
@@ -271,6 +273,10 @@ u32 launch(const Grid& grid, const std::function<void()>& body) {
           body();
           if (!self->groups.empty() || !self->group.empty()) {
             fault("a CTA ends before its TMA stores have read shared memory");
+          }
+          // Shared memory is another CTA's when the last thread has ended.
+          if (cta.running.fetch_sub(1, std::memory_order_acq_rel) == 1) {
+            std::memset(cta.shared, 0xFF, cta.shared_bytes);
           }
           self->ended.store(true);
         });
@@ -332,8 +338,21 @@ u32 shared_address(const void* pointer) {
 
 bool elect_one_sync() { return self->index % 32 == 0; }
 u32 block_rank_in_cluster() { return self->cta->rank; }
+u32 cluster_size() { return static_cast<u32>(self->cta->cluster->ctas.size()); }
 u32 address_in_rank(u32 shared, u32 rank) { return (shared & kOffsetMask) | rank << kRankShift; }
 void cluster_sync() { arrive_and_wait(self->cta->cluster->all); }
+
+float4 load_dsmem(u32 address, u32 rank) {
+  step();
+  if (&cta_of(address) != self->cta || address % sizeof(float4) != 0) {
+    fault("load_dsmem: %08x is no address of this CTA, or not aligned", address);
+  }
+  Cta& there = cta_of(address_in_rank(address, rank));
+  float4 value;
+  std::memcpy(&value, shared_bytes(there, address & kOffsetMask, sizeof value, "load_dsmem"),
+              sizeof value);
+  return value;
+}
 
 void mbarrier_init(u32 barrier, u32 arrivals) {
   if (barrier % 8 != 0 || (barrier & kOffsetMask) >= self->cta->shared_bytes) {

@@ -78,8 +78,8 @@ struct Grid {
   std::vector<const Pages*> preceding = {};  // what the preceding kernel reads and writes
 };
 
-/// Runs `body` in every thread, one cluster after another. Returns how many TMA loads were issued
-/// before griddepcontrol_wait.
+/// Runs `body` in every thread, one cluster after another: with an odd seed the last one first.
+/// Returns how many TMA loads were issued before griddepcontrol_wait.
 std::uint32_t launch(const Grid& grid, const std::function<void()>& body);
 
 }  // namespace cukiln::emulator

@@ -10,6 +10,7 @@
 #include <iterator>
 #include <random>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "emulator/emulator.hpp"
@@ -34,17 +35,30 @@ struct Case {
   GroupedGemmKernel* run_grouped = nullptr;
   std::vector<int> experts = {};  // of each 128 rows; grouped only
   bool constant_b = true;         // not of grouped ones
+  u32 splits = 1;                 // of K
 };
 constexpr int kExperts = 3;
 
-constexpr const Sm100Kernel* k128x128 = &nvfp4::kSm100Kernels[0];
-constexpr const Sm100Kernel* k128x256 = &nvfp4::kSm100Kernels[1];
-constexpr const Sm100Kernel* k256x256 = &nvfp4::kSm100Kernels[2];
-constexpr const Sm100Kernel* k256x128 = &nvfp4::kSm100Kernels[3];
-constexpr const Sm100Kernel* k256x256x2 = &nvfp4::kSm100Kernels[4];
-constexpr const Sm100Kernel* kSwapped = &nvfp4::kSm100Kernels[nvfp4::kSm100Swapped];
-constexpr const Sm100Kernel* kGrouped128 = &nvfp4::kSm100Kernels[nvfp4::kSm100Grouped];
-constexpr const Sm100Kernel* kGrouped256 = &nvfp4::kSm100Kernels[nvfp4::kSm100Grouped + 1];
+constexpr const Sm100Kernel* kernel_named(std::string_view name) {
+  const Sm100Kernel* found = std::begin(nvfp4::kSm100Kernels);
+  while (found->name != name) {
+    ++found;
+  }
+  return found;
+}
+
+constexpr const Sm100Kernel* k128x128 = kernel_named("nvfp4_gemm_128x128");
+constexpr const Sm100Kernel* k128x256 = kernel_named("nvfp4_gemm_128x256");
+constexpr const Sm100Kernel* k256x256 = kernel_named("nvfp4_gemm_256x256");
+constexpr const Sm100Kernel* k256x128 = kernel_named("nvfp4_gemm_256x128");
+constexpr const Sm100Kernel* k256x256x2 = kernel_named("nvfp4_gemm_256x256_x2");
+constexpr const Sm100Kernel* kSwapped16 = kernel_named("nvfp4_gemm_swapped_16");
+constexpr const Sm100Kernel* kSwapped32 = kernel_named("nvfp4_gemm_swapped_32");
+constexpr const Sm100Kernel* kSwapped64 = kernel_named("nvfp4_gemm_swapped_64");
+constexpr const Sm100Kernel* kSwapped128 = kernel_named("nvfp4_gemm_swapped_128");
+constexpr const Sm100Kernel* kSwapped256 = kernel_named("nvfp4_gemm_swapped_256");
+constexpr const Sm100Kernel* kGrouped128 = kernel_named("nvfp4_gemm_grouped_128x128");
+constexpr const Sm100Kernel* kGrouped256 = kernel_named("nvfp4_gemm_grouped_128x256");
 
 template <class Tile>
 constexpr bool is_planned(const Sm100Kernel& kernel) {
@@ -53,14 +67,25 @@ constexpr bool is_planned(const Sm100Kernel& kernel) {
          kernel.shared_bytes == sizeof(typename Tile::Shared);
 }
 static_assert(nvfp4::kSm100BlockThreads == nvfp4::kSm100Threads);
+static_assert(nvfp4::kSm100StageK == nvfp4::kStageBytes * 2);
+static_assert(*(std::end(nvfp4::kSm100Splits) - 1) == nvfp4::kMaxSplits);
 static_assert(is_planned<nvfp4::Sm100Tile<256, 2, false, false>>(*k256x256));
 static_assert(is_planned<nvfp4::Sm100Tile<256, 2, false, false, 2>>(*k256x256x2));
 static_assert(is_planned<nvfp4::Sm100Tile<128, 2, false, false>>(*k256x128));
 static_assert(is_planned<nvfp4::Sm100Tile<256, 1, false, false>>(*k128x256));
 static_assert(is_planned<nvfp4::Sm100Tile<128, 1, false, false>>(*k128x128));
-static_assert(is_planned<nvfp4::Sm100Tile<64, 1, true, false>>(*kSwapped));
+static_assert(is_planned<nvfp4::Sm100Tile<16, 1, true, false>>(*kSwapped16));
+static_assert(is_planned<nvfp4::Sm100Tile<32, 1, true, false>>(*kSwapped32));
+static_assert(is_planned<nvfp4::Sm100Tile<64, 1, true, false>>(*kSwapped64));
+static_assert(is_planned<nvfp4::Sm100Tile<128, 1, true, false>>(*kSwapped128));
+static_assert(is_planned<nvfp4::Sm100Tile<256, 1, true, false>>(*kSwapped256));
 static_assert(is_planned<nvfp4::Sm100Tile<128, 1, false, true>>(*kGrouped128));
 static_assert(is_planned<nvfp4::Sm100Tile<256, 1, false, true>>(*kGrouped256));
+
+Case split(Case of, u32 splits) {
+  of.splits = splits;
+  return of;
+}
 
 const Case kCases[] = {
     {128, 128, 256, 1, false, k128x128, nvfp4_gemm_128x128},
@@ -77,20 +102,32 @@ const Case kCases[] = {
     {513, 600, 608, 4, false, k256x256x2,
      nvfp4_gemm_256x256_x2},  // and is empty in half of the clusters
     {256, 256, 1600, 8, false, k256x256x2, nvfp4_gemm_256x256_x2},
-    {1, 8, 32, 1, true, kSwapped, nvfp4_gemm_swapped},
-    {17, 264, 608, 1, true, kSwapped, nvfp4_gemm_swapped},
-    {64, 256, 1856, 1, false, kSwapped, nvfp4_gemm_swapped},
-    {210, 264, 608, 1, true, kSwapped, nvfp4_gemm_swapped},
+    {1, 8, 32, 1, true, kSwapped16, nvfp4_gemm_swapped_16},
+    {13, 392, 2592, 1, true, kSwapped16, nvfp4_gemm_swapped_16},
+    {29, 264, 2400, 1, true, kSwapped32, nvfp4_gemm_swapped_32},
+    {17, 264, 608, 1, true, kSwapped64, nvfp4_gemm_swapped_64},
+    {64, 256, 1856, 1, false, kSwapped64, nvfp4_gemm_swapped_64},
+    {210, 264, 608, 1, true, kSwapped64, nvfp4_gemm_swapped_64},
+    {150, 264, 352, 1, true, kSwapped128, nvfp4_gemm_swapped_128},
+    {300, 136, 864, 1, true, kSwapped256, nvfp4_gemm_swapped_256},
+    split({5, 264, 2016, 1, true, kSwapped16, nvfp4_gemm_swapped_16}, 2),
+    split({16, 136, 2048, 1, false, kSwapped16, nvfp4_gemm_swapped_16}, 6),
+    split({29, 136, 2400, 1, true, kSwapped32, nvfp4_gemm_swapped_32}, 8),
+    split({70, 264, 608, 1, true, kSwapped64, nvfp4_gemm_swapped_64}, 4),
+    split({150, 128, 1120, 1, false, kSwapped128, nvfp4_gemm_swapped_128}, 3),
+    split({150, 136, 1376, 1, true, kSwapped256, nvfp4_gemm_swapped_256}, 4),
     {640, 128, 352, 2, true, kGrouped128, nullptr, nvfp4_gemm_grouped_128x128, {2, 0, -1, 0, 1}},
     {512, 384, 288, 1, true, kGrouped256, nullptr, nvfp4_gemm_grouped_128x256, {0, -1, -1, 2}},
     {96, 136, 1600, 1, true, k128x128, nvfp4_gemm_128x128, nullptr, {}, false},
     {160, 256, 320, 2, false, k256x256, nvfp4_gemm_256x256, nullptr, {}, false},
-    {5, 264, 608, 1, true, kSwapped, nvfp4_gemm_swapped, nullptr, {}, false},
+    {5, 264, 608, 1, true, kSwapped64, nvfp4_gemm_swapped_64, nullptr, {}, false},
+    split({13, 136, 2336, 1, true, kSwapped16, nvfp4_gemm_swapped_16, nullptr, {}, false}, 3),
 };
 
 std::string name_of(const Case& c) {
   return std::string(c.kernel->name) + " m " + std::to_string(c.m) + ", n " + std::to_string(c.n) +
          ", k " + std::to_string(c.k) + (c.bias ? ", bias" : "") +
+         (c.splits == 1 ? "" : ", splits " + std::to_string(c.splits)) +
          (c.constant_b ? "" : ", b not constant");
 }
 
@@ -124,13 +161,13 @@ bool agrees(const Case& c, u32 seed) {
                                   of.rows, of.k};
   };
   const nvfp4::Sm100Plan plan = plan_sm100(*c.kernel, view(a, a_data, a_blocks),
-                                           view(b, b_data, b_blocks), d, c.n, c.num_sms);
+                                           view(b, b_data, b_blocks), d, c.n, c.num_sms, c.splits);
   const TensorMap maps[] = {emulator::encode(plan.rows), emulator::encode(plan.columns),
                             emulator::encode(plan.row_scales), emulator::encode(plan.column_scales),
                             emulator::encode(plan.output)};
   emulator::Grid grid{
       plan.grid,
-      c.kernel->cluster(),
+      c.kernel->cluster() * c.splits,
       nvfp4::kSm100Threads,
       c.kernel->shared_bytes,
       seed,
@@ -150,9 +187,9 @@ bool agrees(const Case& c, u32 seed) {
     }
   });
 
-  // Of B, in each CTA: data and scales of the first tile's stages, as many as the ring has.
+  // Of B, in each CTA: data and scales of its stages of the first tile, as many as the ring has.
   constexpr std::int64_t kSmallestRing = 3;
-  const std::int64_t stages = std::min((c.k + 255) / 256, kSmallestRing);
+  const std::int64_t stages = std::min((c.k + 255) / 256 / c.splits, kSmallestRing);
   std::int64_t wrong =
       static_cast<std::int64_t>(early ? early_loads < 2 * stages * plan.grid : early_loads != 0);
   const auto at = [](std::int64_t row, std::int64_t width, std::int64_t column) {

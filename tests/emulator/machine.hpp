@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// machine.cuh on a CPU; emulator.cpp holds what these do.
+// machine.cuh and cluster.cuh on a CPU; emulator.cpp holds what these do.
 
 namespace cukiln {
 
@@ -9,8 +9,10 @@ u8* dynamic_shared_memory();
 u32 shared_address(const void* pointer);
 bool elect_one_sync();
 u32 block_rank_in_cluster();
+u32 cluster_size();
 u32 address_in_rank(u32 shared, u32 rank);
 void cluster_sync();
+float4 load_dsmem(u32 address, u32 rank);
 
 void griddepcontrol_wait();
 void griddepcontrol_launch_dependents();

@@ -23,11 +23,12 @@ from pathlib import Path
 from mutate import MutantError, mutate, reformatted
 
 SMALL, RAGGED, LONG = "128x128 m 128", "128x128 m 300", "128x128 m 257"
-WIDE, WIDE_LONG, PAIR, SWAPPED = "_128x256 m 200", "_128x256 m 384", "256x256 m 300", "swapped m 17"
-MANY_SWAPPED = "swapped m 210"
+WIDE, WIDE_LONG, PAIR, SWAPPED = "_128x256 m 200", "_128x256 m 384", "256x256 m 300", "swapped_64 m 17"
+MANY_SWAPPED, NARROW = "swapped_64 m 210", "swapped_16 m 13"
 GROUPED = "grouped_128x256"
 SHARED, SHARED_LONG = "256x256_x2 m 300", "256x256_x2 m 256"
 B_NOT_CONSTANT = "128x128 m 96"
+SPLIT, SIX, EIGHT, FEW_STAGES, UNEVEN = "swapped_16 m 5", "swapped_16 m 16", "swapped_32 m 29, n 136", "swapped_64 m 70", "swapped_128 m 150, n 128"
 WRONG, RULE, RACE = 1, 2, 66
 SEEDS = range(1, 21)
 
@@ -39,9 +40,9 @@ EMPTY_WAIT = "mbarrier_wait(shared_address(&shared.empty[smem_pipe.index]), smem
 TMEM_FULL = "tcgen05_commit<Tile::kCtas>(shared_address(&shared.control.tmem_full[tmem_pipe.index]), ((1u << Tile::kCtas) - 1) << rank);"
 TMEM_FULL_WAIT = "mbarrier_wait(shared_address(&shared.control.tmem_full[tmem_pipe.index]), tmem_pipe.phase);"
 TMEM_EMPTY_WAIT = "mbarrier_wait(shared_address(&shared.control.tmem_empty[tmem_empty_pipe.index]), tmem_empty_pipe.phase);"
-PRECEDING_WAIT = "griddepcontrol_wait(); griddepcontrol_launch_dependents(); if (warp != 1) {"
+PRECEDING_WAIT = "griddepcontrol_wait(); griddepcontrol_launch_dependents(); if (warp == 1) {"
 PRECEDING_WAIT_OF_LOADS = "griddepcontrol_wait(); for (TileScheduler<Tile>"
-EARLY_LOAD = "load(first, early, false, true);"
+EARLY_LOAD = "load(first, stages.begin + early, false, true);"
 SCALES_AT = "(j * Tile::kColumnAtoms + atom) * kAtomTmemColumns"
 
 # name: (tokens, what takes their place, the case that is run, how it must end); tokens are C++, see mutate.py
@@ -68,7 +69,7 @@ MUTANTS = {
     "version of descriptors": ("kVersion = 1", "kVersion = 0", SMALL, RULE),
     # sums
     "sum never begins anew": ("!first || j != 0", "true", SMALL, WRONG),
-    "sum of one stage never begins anew": ("last == 0);", "false);", SMALL, WRONG),
+    "sum of one stage never begins anew": ("last == stages.begin);", "false);", SMALL, WRONG),
     "sum begins anew in each stage": ("!first || j != 0", "j != 0", RAGGED, WRONG),
     "last step of K": ("j >= steps) break;", "j + 1 >= steps) break;", SMALL, WRONG),
     "last stage of K": ("(scale_atoms() + kSteps - 1) / kSteps", "scale_atoms() / kSteps", RAGGED, WRONG),
@@ -90,6 +91,8 @@ MUTANTS = {
     "rows of a warp": ("tiles.row + quarter * 32", "tiles.row + (threadIdx.x / 32 - 2) * 32", SMALL, WRONG),
     "second half": ("tmem_pipe.index * Tile::kSecondAccumulator +", "tmem_pipe.index * Tile::kColumns +", WIDE_LONG, RULE),
     "swizzle of the store": (" ^ lane % 8", "", SMALL, WRONG),
+    "width of a narrow accumulator": ("kSecondAccumulator = kAccumulator - kOverlap", "kSecondAccumulator = kAccumulator / 4 - kOverlap", NARROW, RACE),
+    "columns of a narrow store": ("stage_lanes<kLoaded>", "stage_lanes<kLoaded / 2>", NARROW, WRONG),
     "lanes of the swapped store": ("half * 32 * 32 + lane", "half * 32 * 32 + (lane ^ 1)", SWAPPED, WRONG),
     "encode for decode": ("u32 of_a = kDecode;", "u32 of_a = kEncode;", SMALL, WRONG),
     "bias of a column": ("(bias + column + c)", "(bias + column)", RAGGED, WRONG),
@@ -98,7 +101,7 @@ MUTANTS = {
     "fence before an MMA": (FULL_WAIT + " tcgen05_fence_after_sync();", FULL_WAIT, SMALL, RULE),
     "fence before loads of sums": (TMEM_FULL_WAIT + " tcgen05_fence_after_sync();", TMEM_FULL_WAIT, SMALL, RULE),
     "fence after loads of sums": ("tcgen05_fence_before_sync(); mbarrier_arrive", "mbarrier_arrive", SMALL, RULE),
-    "fence of the store": ("tma_store_fence();", "", SMALL, RULE),
+    "fence of the store": ("tma_store_fence(); __syncwarp();", "__syncwarp();", SMALL, RULE),
     # the end
     "tensor memory kept": ("if (warp == 1) tmem_dealloc", "if (warp == 9) tmem_dealloc", SMALL, RULE),
     "stores not awaited": ("if (lane == 0) tma_store_wait_read<0>();", "", SMALL, RULE),
@@ -119,8 +122,8 @@ MUTANTS = {
     "place of a part of the row scales": ("stage.row_scales + part * kAtoms * kAtomBytes", "stage.row_scales", SHARED, WRONG),
     "row scales of the shared rows": ("row / kTileRows, barrier, sharing", "0, barrier, sharing", SHARED, WRONG),
     "tile of the second pair": ("* Tile::kRowsShared + rank / Tile::kCtas) *", "* Tile::kRowsShared) *", SHARED, WRONG),
-    "first tile of a cluster": ("tile(blockIdx.x / Tile::kClusterCtas)", "tile(blockIdx.x / Tile::kCtas)", SHARED, RULE),
-    "next tile of a cluster": ("gridDim.x / Tile::kClusterCtas", "gridDim.x / Tile::kCtas", SHARED, WRONG),
+    "first tile of a cluster": ("tile(blockIdx.x / (Tile::kClusterCtas * splits))", "tile(blockIdx.x / (Tile::kCtas * splits))", SHARED, RULE),
+    "next tile of a cluster": ("gridDim.x / (Tile::kClusterCtas * splits)", "gridDim.x / (Tile::kCtas * splits)", SHARED, WRONG),
     "a last tile without a neighbour": ("of.n) + Tile::kRowsShared * Tile::kColumns - 1)", "of.n))", SHARED, WRONG),
     "arrivals of both pairs' MMAs": (EMPTY_INIT, EMPTY_INIT.replace("Tile::kRowsShared", "1"), SHARED_LONG, RULE),
     "a stage's MMAs are complete for one pair only": (EMPTY, EMPTY_OF_PAIR, SHARED, RULE),
@@ -131,20 +134,21 @@ MUTANTS = {
     "bytes of the first pair only": ("if (b && rank % kCtas == 0) mbarrier_arrive_expect", "if (b && rank == 0) mbarrier_arrive_expect", SHARED, RULE),
     "the other pair's MMAs not awaited": ((EMPTY, EMPTY_INIT), (EMPTY_OF_PAIR, EMPTY_INIT.replace("Tile::kRowsShared", "1")), SHARED_LONG, RACE),
     # the preceding kernel, and the next one
-    "A is loaded early": (EARLY_LOAD, "load(first, early, true, true);", SMALL, RULE),
+    "A is loaded early": (EARLY_LOAD, "load(first, stages.begin + early, true, true);", SMALL, RULE),
     "B is loaded early, although it is not constant": ("problem.constant_b && first.next()", "first.next()", B_NOT_CONSTANT, RULE),
     "B is not loaded early": ("problem.constant_b && first.next()", "false && first.next()", LONG, WRONG),
-    "one stage of B is loaded early": ("min(Tile::kStages, problem.stages())", "1", LONG, WRONG),
-    "early stages": (EARLY_LOAD, "load(first, 0, false, true);", LONG, WRONG),
+    "one stage of B is loaded early": ("min(Tile::kStages, stages.end - stages.begin)", "1", LONG, WRONG),
+    "early stages": (EARLY_LOAD, "load(first, stages.begin, false, true);", LONG, WRONG),
+    "early stages of the first part of K": (EARLY_LOAD, "load(first, early, false, true);", SPLIT, WRONG),
     "first stage after the early ones": ("smem_pipe = {};", "", RAGGED, RULE),
     "early loads are repeated": ("load(tiles, s, true, false);", "load(tiles, s, true, true);", SMALL, RULE),
     "loads do not wait for the preceding kernel": (PRECEDING_WAIT_OF_LOADS, "for (TileScheduler<Tile>", PAIR, RULE),
     "loads do not wait for experts": (PRECEDING_WAIT_OF_LOADS, "for (TileScheduler<Tile>", GROUPED, RULE),
-    "MMAs do not wait for experts": (PRECEDING_WAIT, "if (warp != 1) { griddepcontrol_wait(); griddepcontrol_launch_dependents();", GROUPED, RULE),
-    "epilogue does not wait for the preceding kernel": (PRECEDING_WAIT, "if (warp == 1) { griddepcontrol_wait(); griddepcontrol_launch_dependents(); } if (warp != 1) {", SWAPPED, RULE),
-    "dependents before the wait": (PRECEDING_WAIT, "griddepcontrol_launch_dependents(); griddepcontrol_wait(); if (warp != 1) {", SMALL, RULE),
+    "MMAs do not wait for experts": (PRECEDING_WAIT, "if (warp != 1) { griddepcontrol_wait(); griddepcontrol_launch_dependents(); } if (warp == 1) {", GROUPED, RULE),
+    "epilogue does not wait for the preceding kernel": (PRECEDING_WAIT, "if (warp == 1) { griddepcontrol_wait(); griddepcontrol_launch_dependents();", SWAPPED, RULE),
+    "dependents before the wait": (PRECEDING_WAIT, "griddepcontrol_launch_dependents(); griddepcontrol_wait(); if (warp == 1) {", SMALL, RULE),
     "dependents before tensor memory": ("if (warp == 1) tmem_alloc", "griddepcontrol_wait(); griddepcontrol_launch_dependents(); if (warp == 1) tmem_alloc", SMALL, RULE),
-    "dependents are not launched": (PRECEDING_WAIT, "griddepcontrol_wait(); if (warp != 1) {", SMALL, RULE),
+    "dependents are not launched": (PRECEDING_WAIT, "griddepcontrol_wait(); if (warp == 1) {", SMALL, RULE),
     # waits
     "loads do not wait": (EMPTY_WAIT, "load(", LONG, RACE),
     "MMAs do not wait for loads": (FULL_WAIT, "", LONG, RACE),
@@ -158,6 +162,40 @@ MUTANTS = {
     "store buffer used again": ("tma_store_wait_read<1>(); __syncwarp();", "__syncwarp();", SMALL, RACE),
     "lanes do not wait for the buffer": ("tma_store_wait_read<1>(); __syncwarp();", "tma_store_wait_read<1>();", SMALL, RACE),
     "store before its lanes wrote": ("tma_store_fence(); __syncwarp();", "tma_store_fence();", SMALL, RACE),
+    # K split in a cluster
+    "first stage of a part": ("stages * part / parts,", "0,", SPLIT, WRONG),
+    "last stage of a part": ("stages * min(part + 1, parts) / parts", "stages * part / parts + 1", SPLIT, WRONG),
+    "CTAs without a part have a tile": ("if (stages.begin == stages.end) end = 0;", "", FEW_STAGES, RULE),
+    "sums of CTAs without a part": ("parts = min(tiles.splits, problem.stages())", "parts = tiles.splits", FEW_STAGES, WRONG),
+    "sum of a part does not begin anew": ("s == stages.begin);", "s == 0);", SPLIT, WRONG),
+    "sum of a part of one stage does not begin anew": ("last == stages.begin);", "last == 0);", EIGHT, WRONG),
+    "tile of a cluster": ("tile(blockIdx.x / (Tile::kClusterCtas * splits))", "tile(blockIdx.x / Tile::kClusterCtas)", SPLIT, WRONG),
+    "tiles of a cluster": ("tile += gridDim.x / (Tile::kClusterCtas * splits)", "tile += Tile::kClusterCtas", SPLIT, RULE),
+    "lanes of a partial sum": ("partial_sums<Tile>(shared) + lanes", "partial_sums<Tile>(shared)", SPLIT, WRONG),
+    "columns of a partial sum": ("sums[(first + c) * kTileRows]", "sums[c * kTileRows]", FEW_STAGES, WRONG),
+    "pitch of a partial sum": ("sums[(first + c) * kTileRows]", "sums[(first + c) * (kTileRows + 1)]", SPLIT, WRONG),
+    "last columns of a partial sum": ("first < columns; first += kLoaded", "first + kLoaded < columns; first += kLoaded", SPLIT, WRONG),
+    "share of a CTA": ("first = min(block_rank_in_cluster() * share, Tile::kColumns)", "first = block_rank_in_cluster() * tiles.splits", FEW_STAGES, WRONG),
+    "columns of a share": ("share = (Tile::kColumns + tiles.splits - 1) / tiles.splits", "share = Tile::kColumns / tiles.splits", SIX, WRONG),
+    "share beyond the tile": ("min(min(share, Tile::kColumns - first), left)", "min(share, left)", UNEVEN, WRONG),
+    "last columns of a share": ("left = problem.m - min(problem.m, tiles.column + first)", "left = problem.m - min(problem.m, tiles.column + first + 1)", SIX, WRONG),
+    "column of a share": ("(first + column) * kTileRows + lane", "column * kTileRows + lane", SIX, WRONG),
+    "CTA of a part": ("part[p] = load_dsmem(from, p)", "part[p] = load_dsmem(from, 0)", SPLIT, WRONG),
+    "parts beyond a cluster": ("if (p < parts) part[p]", "part[p]", SPLIT, RULE),
+    "parts left out": ("if (p >= parts) break;", "if (p + 1 >= parts) break;", SPLIT, WRONG),
+    "bias of a share": ("(problem.bias + tiles.row + lane)", "(problem.bias + lane)", SPLIT, WRONG),
+    "staged columns": ("staged + column * kColumnBytes", "staged", SPLIT, WRONG),
+    "box of a share": ("box = Tile::kColumns % tiles.splits == 0 ? share : 1", "box = share", SIX, WRONG),
+    "columns of a box": ("tiles.column + first + c,", "tiles.column + first,", SIX, WRONG),
+    "column that a box begins with": ("shared_address(staged + c * kColumnBytes)", "shared_address(staged)", SIX, WRONG),
+    "tile of a share": ("tma_store(&problem.output, tiles.row, tiles.column + first + c,", "tma_store(&problem.output, tiles.row, first + c,", FEW_STAGES, WRONG),
+    "fence of a share": ("tma_store_fence(); cluster_sync();", "cluster_sync();", SPLIT, RULE),
+    "fence before partial sums": ("tmem_full[0]), 0); __syncwarp(); tcgen05_fence_after_sync();", "tmem_full[0]), 0); __syncwarp();", SPLIT, RULE),
+    "stores of a share not awaited": ("tma_store_commit(); tma_store_wait_read<0>();", "tma_store_commit();", SPLIT, RULE),
+    "partial sums not awaited": ("mbarrier_wait(shared_address(&shared.control.tmem_full[0]), 0);", "", SPLIT, RACE),
+    "cluster not awaited before its sums": ("if (kCtas == 1 && !is_split) __syncthreads();", "if (kCtas == 1) __syncthreads();", SPLIT, RACE),
+    "cluster not awaited at the end": ("tma_store_fence(); cluster_sync();", "tma_store_fence(); __syncthreads();", SPLIT, RACE),
+    "staged by others and not awaited": ("tma_store_fence(); cluster_sync();", "tma_store_fence();", SPLIT, RACE),
 }  # fmt: skip
 
 

@@ -116,7 +116,6 @@ void store(const TensorMap* tensor, const u32 (&at)[3], u32 source) {
     if (!cta.threads[lane].writes_fenced) {
       fault("TMA store: thread %u has not made its writes visible", lane);
     }
-    cta.threads[lane].writes_fenced = false;
   }
   self->group.push_back({map_of(tensor), {at[0], at[1], at[2]}, source});
 }
@@ -137,6 +136,10 @@ namespace cukiln {
 using namespace emulator;
 
 void tma_store_commit() {
+  const u32 warp = self->index / 32 * 32;
+  for (u32 lane = warp; lane < warp + 32; ++lane) {
+    self->cta->threads[lane].writes_fenced = false;
+  }
   self->groups.push_back(std::move(self->group));
   self->group.clear();
 }

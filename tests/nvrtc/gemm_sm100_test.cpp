@@ -2,6 +2,7 @@
 #include <array>
 #include <cstring>
 #include <string>
+#include <utility>
 
 #include "driver/cuda_types.hpp"
 #include "kernels/nvfp4/sm100_plan.hpp"
@@ -53,15 +54,14 @@ struct Sm100Fixture : GemmFixture {
 }  // namespace
 
 TEST_CASE("a GEMM uses the tactic that the model expects to be fastest") {
-  CHECK(chosen(1, 7168, 7168) == "nvfp4_gemm_swapped");
-  CHECK(chosen(16, 7168, 7168) == "nvfp4_gemm_swapped");
+  CHECK(chosen(1, 7168, 7168) == "nvfp4_gemm_swapped_16");
+  CHECK(chosen(17, 8192, 8192) == "nvfp4_gemm_swapped_32");
   CHECK(chosen(8, 28672, 4096) == "nvfp4_gemm_128x256");  // one wave, though most rows are empty
   CHECK(chosen(256, 7168, 7168) == "nvfp4_gemm_256x128");
-  CHECK(chosen(256, 7168, 256) == "nvfp4_gemm_swapped");    // the epilogue is short
+  CHECK(chosen(256, 7168, 256) == "nvfp4_gemm_swapped_64");  // the epilogue is short
   CHECK(chosen(1024, 9216, 7168) == "nvfp4_gemm_256x256");  // two waves of pairs; of clusters three
   CHECK(chosen(4096, 7168, 7168) ==
         "nvfp4_gemm_256x256_x2");  // seven waves of 32 clusters: all full
-  CHECK(chosen(8192, 8192, 8192, 1) != "nvfp4_gemm_swapped");
 }
 
 TEST_CASE("no other tactic takes less time by the model, whichever the machine") {
@@ -72,13 +72,15 @@ TEST_CASE("no other tactic takes less time by the model, whichever the machine")
         const nvfp4::Sm100Shape shape{m, 7168, k, kB200};
         const nvfp4::GemmTactic best =
             nvfp4::fastest_sm100(0, nvfp4::kSm100PlainCount, shape, machine);
+        REQUIRE(nvfp4::applies(nvfp4::kSm100Kernels[best.tile], m));
         REQUIRE(nvfp4::may_split(best.tile, best.splits, shape));
         const auto us = [&](const nvfp4::GemmTactic& tactic) {
           return nvfp4::sm100_us(nvfp4::kSm100Models[tactic.tile], tactic.splits, shape, machine);
         };
         for (std::uint32_t tile = 0; tile < nvfp4::kSm100PlainCount; ++tile) {
           for (const std::uint32_t splits : nvfp4::kSm100Splits) {
-            if (nvfp4::may_split(tile, splits, shape)) {
+            if (nvfp4::applies(nvfp4::kSm100Kernels[tile], m) &&
+                nvfp4::may_split(tile, splits, shape)) {
               CHECK(us(best) <= us({tile, splits}));
             }
           }
@@ -89,7 +91,7 @@ TEST_CASE("no other tactic takes less time by the model, whichever the machine")
 }
 
 TEST_CASE("the model of a tile follows from how it is launched") {
-  nvfp4::Sm100Kernel kernel{"of no module", 64, 1, true, 205824};
+  nvfp4::Sm100Kernel kernel{"no module", "of no module", 64, 1, true, 205824};
   nvfp4::Sm100TileModel model = nvfp4::model_of(kernel);
   CHECK(model.stages == 6);
   CHECK(model.scale_bytes == 4096);
@@ -105,7 +107,7 @@ TEST_CASE("the model of a tile follows from how it is launched") {
   CHECK(us(2) < us(1));
   // Half of a pair's loads of rows are for both of two pairs: an SM asks for less, and gets as
   // much.
-  kernel = {"of no module", 256, 2, false, 228352};
+  kernel = {"no module", "of no module", 256, 2, false, 228352};
   const nvfp4::Sm100Shape large{8192, 8192, 8192, kB200};
   const double alone = nvfp4::sm100_us(nvfp4::model_of(kernel), 1, large, nvfp4::kSm100AsPublished);
   kernel.rows_shared = 2;
@@ -121,6 +123,27 @@ TEST_CASE("the model of a tile follows from how it is launched") {
   };
   CHECK(gain(1, nvfp4::kSm100AsPublished) == alone);
   CHECK(gain(2, slow_l2) < gain(1, slow_l2));
+}
+
+TEST_CASE("K is split where the CTAs of a cluster take less time than one") {
+  const auto splits = [](std::int64_t m, std::int64_t n, std::int64_t k = 7168) {
+    return nvfp4::select_sm100(m, n, k, kB200).splits;
+  };
+  CHECK(splits(16, 576) == 8);
+  CHECK(splits(16, 2112) == 4);
+  CHECK(splits(64, 18432) == 1);      // 144 tiles
+  CHECK(splits(16, 576, 1024) == 1);  // four stages of K: a reduction takes longer
+  CHECK(splits(8192, 8192) == 1);
+  CHECK(nvfp4::wave_clusters(8, 8) == 0);
+  std::size_t swapped = 0;
+  while (!nvfp4::kSm100Kernels[swapped].swapped) {
+    ++swapped;
+  }
+  CHECK(
+      nvfp4::may_split(swapped, 8, {16, 2048, 7168, kB200}));  // two clusters in each of eight GPCs
+  CHECK_FALSE(nvfp4::may_split(swapped, 8, {16, 2112, 7168, kB200}));
+  CHECK_FALSE(nvfp4::may_split(swapped, 3, {16, 576, 512, kB200}));  // a CTA without a stage
+  CHECK_FALSE(nvfp4::may_split(0, 2, {16, 576, 7168, kB200}));       // A's rows are the tile's
 }
 
 TEST_CASE("other devices with tcgen05 have the GEMMs of sm_100a, by their own or a family target") {
@@ -178,8 +201,9 @@ TEST_CASE_FIXTURE(Sm100Fixture, "a GEMM on sm_100a is one launch, planned for it
   options.constant_b = true;
   REQUIRE(launch(3, 264, 96, options));
   last = fake.last_launch();
-  CHECK(std::string(last.kernel) == "nvfp4_gemm_swapped");
+  CHECK(std::string(last.kernel) == "nvfp4_gemm_swapped_16");
   CHECK(last.grid[0] == 3);
+  CHECK(last.cluster[0] == 0);
   passed = arguments();
   CHECK(data_of(passed.rows) == b.data);
   CHECK(data_of(passed.columns) == a.data);
@@ -192,17 +216,63 @@ TEST_CASE_FIXTURE(Sm100Fixture, "a GEMM on sm_100a is one launch, planned for it
   CHECK(passed.constant_b == 1);
 }
 
+TEST_CASE_FIXTURE(Sm100Fixture, "a GEMM of few tokens is a launch of clusters that split K") {
+  const auto box_of_output = [&] {
+    const TensorMap output_map = arguments().output;
+    return std::pair(output_map.opaque[5], output_map.opaque[6]);
+  };
+  REQUIRE(launch(3, 576, 7168));
+  CHECK(std::string(fake.last_launch().kernel) == "nvfp4_gemm_swapped_16");
+  CHECK(fake.last_launch().grid[0] == 40);
+  CHECK(fake.last_launch().cluster[0] == 8);
+  CHECK(fake.last_launch().cluster[1] == 1);
+  CHECK(box_of_output() == std::pair(std::uint64_t{128}, std::uint64_t{2}));
+  // Shares of three columns, the last of one: they are stored column by column.
+  REQUIRE(launch(3, 1536, 7168));
+  CHECK(fake.last_launch().grid[0] == 12 * 6);
+  CHECK(fake.last_launch().cluster[0] == 6);
+  CHECK(box_of_output() == std::pair(std::uint64_t{128}, std::uint64_t{1}));
+}
+
+TEST_CASE_FIXTURE(Sm100Fixture,
+                  "the tactics of a shape are the tiles and splits that apply to it") {
+  const auto names = [&](std::int64_t m, std::int64_t n, std::int64_t k) {
+    std::string all;
+    for (int i = 0; i < gemm.tactics(m, n, k); ++i) {
+      const auto name = gemm.tactic(m, n, k, i);
+      REQUIRE(name);
+      all += name->kernel.substr(std::string("nvfp4_gemm_").size()) + "/" +
+             std::to_string(name->splits) + " ";
+    }
+    return all;
+  };
+  CHECK(names(17, 6144, 1024) ==
+        "128x128/1 128x256/1 256x256/1 256x128/1 256x256_x2/1 swapped_32/1 swapped_32/2 "
+        "swapped_32/3 swapped_64/1 "
+        "swapped_64/2 swapped_64/3 swapped_128/1 swapped_128/2 swapped_128/3 swapped_256/1 "
+        "swapped_256/2 swapped_256/3 ");
+  CHECK(names(200, 128, 512) ==
+        "128x128/1 128x256/1 256x256/1 256x128/1 256x256_x2/1 swapped_64/1 swapped_64/2 "
+        "swapped_128/1 swapped_128/2 "
+        "swapped_256/1 swapped_256/2 ");
+  CHECK(gemm.tactics(1, 128, 7168) == 5 + 5 * 6);
+}
+
 TEST_CASE_FIXTURE(Sm100Fixture, "a given tactic is used, and an unknown one is refused") {
-  REQUIRE(gemm.tactics(4096, 4096, 7168) == 6);
-  for (int tactic = 0; tactic < 6; ++tactic) {
+  const char* const names[] = {"nvfp4_gemm_128x128",     "nvfp4_gemm_128x256",
+                               "nvfp4_gemm_256x256",     "nvfp4_gemm_256x128",
+                               "nvfp4_gemm_256x256_x2",  "nvfp4_gemm_swapped_64",
+                               "nvfp4_gemm_swapped_128", "nvfp4_gemm_swapped_256"};
+  REQUIRE(gemm.tactics(4096, 4096, 7168) == 8);
+  for (int tactic = 0; tactic < 8; ++tactic) {
     REQUIRE(launch(4096, 4096, 7168, with_tactic(tactic)));
-    CHECK(std::string(fake.last_launch().kernel) == nvfp4::kSm100Kernels[tactic].name);
+    CHECK(std::string(fake.last_launch().kernel) == names[tactic]);
   }
   const std::size_t before = fake.launches();
-  const auto refused = launch(4096, 4096, 7168, with_tactic(6));
+  const auto refused = launch(4096, 4096, 7168, with_tactic(8));
   REQUIRE(!refused);
   CHECK(refused.error().message() ==
-        "tactic is 6; [4096, 4096, 7168] has 6, counted from 0, and -1 selects the one expected to "
+        "tactic is 8; [4096, 4096, 7168] has 8, counted from 0, and -1 selects the one expected to "
         "be fastest");
   CHECK(fake.launches() == before);
   CHECK(nvfp4::Gemm().tactics(4096, 4096, 7168) == 0);
@@ -224,7 +294,7 @@ TEST_CASE_FIXTURE(Sm100Fixture,
   const auto refused = launch(128, 128, 128);
   REQUIRE(!refused);
   CHECK(refused.error().code() == ErrorCode::driver);
-  CHECK(refused.error().message().find("nvfp4_gemm_swapped") != std::string::npos);
+  CHECK(refused.error().message().find("nvfp4_gemm_swapped_64") != std::string::npos);
   CHECK(fake.launches() == before);
 }
 

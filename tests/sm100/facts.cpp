@@ -29,7 +29,7 @@ void print(std::size_t index) {
       index == 0 ? "" : ",", kernel.name, Tile::kColumns, Tile::kCtas,
       Tile::kSwapped ? "true" : "false", Tile::kGrouped ? "true" : "false",
       sizeof(typename Tile::Shared), Tile::kStages, sizeof(typename Tile::Stage), kStageBytes * 2,
-      kStepBytes * 2, kTileRows * Tile::kCtas, kStoreColumns, Tile::kOverlap, Tile::kRowsShared,
+      kStepBytes * 2, kTileRows * Tile::kCtas, Tile::kChunk, Tile::kOverlap, Tile::kRowsShared,
       kernel.max_splits);
   // The plan's rows are of these tiles: gemm_cases.cpp of the emulator asserts the same.
   if (kernel.columns != Tile::kColumns || kernel.ctas != Tile::kCtas ||
@@ -78,10 +78,14 @@ int main(int argc, char** argv) {
   print<Sm100Tile<256, 2, false, false>>(2);
   print<Sm100Tile<128, 2, false, false>>(3);
   print<Sm100Tile<256, 2, false, false, 2>>(4);
-  print<Sm100Tile<64, 1, true, false>>(5);
-  print<Sm100Tile<128, 1, false, true>>(6);
-  print<Sm100Tile<256, 1, false, true>>(7);
-  static_assert(std::size(kSm100Kernels) == 8);
+  print<Sm100Tile<16, 1, true, false>>(5);
+  print<Sm100Tile<32, 1, true, false>>(6);
+  print<Sm100Tile<64, 1, true, false>>(7);
+  print<Sm100Tile<128, 1, true, false>>(8);
+  print<Sm100Tile<256, 1, true, false>>(9);
+  print<Sm100Tile<128, 1, false, true>>(10);
+  print<Sm100Tile<256, 1, false, true>>(11);
+  static_assert(std::size(kSm100Kernels) == 12);
   static_assert(kRasterRows == kSm100RasterRows && kRasterRows == 16);  // as timing_model.py has it
   std::printf("],\"splits\":[");
   for (const std::uint32_t& splits : kSm100Splits) {

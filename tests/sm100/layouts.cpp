@@ -131,11 +131,15 @@ void scales_in_tensor_memory(const char* what) {
 }  // namespace
 
 int main() {
+  instruction<128, 16>();
+  instruction<128, 32>();
   instruction<128, 64>();
   instruction<128, 128>();
   instruction<128, 256>();
   instruction<256, 128>();
   instruction<256, 256>();
+  operand<16>();
+  operand<32>();
   operand<64>();
   operand<128>();
   operand<256>();

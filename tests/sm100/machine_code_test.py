@@ -25,16 +25,20 @@ ONE_CTA = ("UTCOMMA.4X", "UTCCP.T.S.4x32dp128bit", "UTMALDG.2D", "UTMALDG.3D")
 PAIR = ("UTCOMMA.2CTA.4X", "UTCCP.T.S.2CTA.4x32dp128bit", "UTMALDG.2D.2CTA", "UTMALDG.3D.2CTA",
         "UTCBAR.2CTA.MULTICAST", "UCGABAR_ARV")  # fmt: skip
 SHARED_ROWS = (*PAIR, "UTMALDG.2D.MULTICAST.2CTA", "UTMALDG.3D.MULTICAST.2CTA")
+SPLIT = (*ONE_CTA, "UCGABAR_ARV", "LD.E.128")
+# By the module's number of tokens.
 GEMMS = {
-    "nvfp4_gemm_128x128": ONE_CTA,
-    "nvfp4_gemm_128x256": ONE_CTA,
-    "nvfp4_gemm_grouped_128x128": ONE_CTA,
-    "nvfp4_gemm_grouped_128x256": ONE_CTA,
-    "nvfp4_gemm_swapped": ONE_CTA,
-    "nvfp4_gemm_256x256": PAIR,
-    "nvfp4_gemm_256x128": PAIR,
-    "nvfp4_gemm_256x256_x2": SHARED_ROWS,
-}
+    "8": {
+        "nvfp4_gemm_128x128": ONE_CTA,
+        "nvfp4_gemm_128x256": ONE_CTA,
+        "nvfp4_gemm_grouped_128x128": ONE_CTA,
+        "nvfp4_gemm_grouped_128x256": ONE_CTA,
+        "nvfp4_gemm_256x256": PAIR,
+        "nvfp4_gemm_256x128": PAIR,
+        "nvfp4_gemm_256x256_x2": SHARED_ROWS,
+    },
+    "16": {f"nvfp4_gemm_swapped_{columns}": SPLIT for columns in (16, 32, 64, 128, 256)},
+}  # fmt: skip
 # By module and kernel, how many 16-byte loads there are at least.
 WIDE = {
     ("nvfp4_moe_grouped", "moe_gather"): 8,
@@ -69,8 +73,8 @@ def instructions(cubin):
     return counts
 
 
-# Modules of other targets' GEMMs: nvfp4_gemm has all of sm_100a's.
-WITHOUT_KERNELS = {"nvfp4_gemm_16", "nvfp4_gemm_32", "nvfp4_w4a16_gemm_32"}
+# Modules of other targets' GEMMs: nvfp4_gemm and nvfp4_gemm_16 have all of sm_100a's.
+WITHOUT_KERNELS = {"nvfp4_gemm_32", "nvfp4_w4a16_gemm_32"}
 
 
 class MachineCode(unittest.TestCase):
@@ -138,13 +142,15 @@ class MachineCode(unittest.TestCase):
     def test_other_targets_with_tcgen05_have_the_same_gemms(self):
         source = MANIFEST.parent / "../../kernels_src/nvfp4/nvfp4_gemm.cu"
         for arch, mma in OTHER_TARGETS.items():
-            folder = Path(self.folder.name, arch)
-            folder.mkdir()
-            compiled = self.compile({"sources": [source]}, folder, arch, NEWEST_NVRTC)
-            self.assertEqual([name for name, _, _ in compiled], sorted(GEMMS))
-            for name, function, code in compiled:
-                with self.subTest(name, arch=arch):
-                    self.check_gemm(name, function, code, mma)
+            for tokens, gemms in GEMMS.items():
+                folder = Path(self.folder.name, arch, tokens)
+                folder.mkdir(parents=True)
+                module = {"sources": [source], "define": {"CUKILN_GEMM_TOKENS": tokens}}
+                compiled = self.compile(module, folder, arch, NEWEST_NVRTC)
+                self.assertEqual([name for name, _, _ in compiled], sorted(gemms))
+                for name, function, code in compiled:
+                    with self.subTest(name, arch=arch):
+                        self.check_gemm(gemms[name], function, code, mma)
 
     def test_a_mixture_of_experts_moves_16_bytes_at_a_time_between_its_gemms(self):
         for kernel, loads in WIDE.items():
@@ -154,14 +160,14 @@ class MachineCode(unittest.TestCase):
                 self.assertGreaterEqual(sum(wide), loads)
 
     def test_gemms_use_what_sm_100a_has_for_them(self):
-        for name in GEMMS:
-            with self.subTest(name):
-                self.check_gemm(
-                    name, self.functions["nvfp4_gemm", name], self.code["nvfp4_gemm", name], ".4X"
-                )
+        for tokens, gemms in GEMMS.items():
+            module = "nvfp4_gemm" if tokens == "8" else f"nvfp4_gemm_{tokens}"
+            for name, has in gemms.items():
+                with self.subTest(name):
+                    self.check_gemm(has, self.functions[module, name], self.code[module, name], ".4X")
 
-    def check_gemm(self, name, function, code, mma):
-        wanted = [i.replace(".4X", mma) for i in GEMMS[name]]
+    def check_gemm(self, has, function, code, mma):
+        wanted = [i.replace(".4X", mma) for i in has]
         missing = [i for i in (*wanted, *ALL_GEMMS)
                    if not any(c == i or c.startswith(i + ".") for c in code)]  # fmt: skip
         self.assertEqual(missing, [])

@@ -139,7 +139,7 @@ def predictions(tiles: dict[str, Tile], h200: Machine) -> list[tuple[str, float,
             raise ValueError(f"{RESULTS.name}: '{row['case']}' is no case of the twin")
         m, n, k, clocks = map(int, match.groups()[:4])
         cold = match[5] == "memory" or (m + n) * k * 9 / 16 > TWIN_L2_BYTES
-        tile = replace(tiles[name], issue_clocks=TWIN_ISSUE_CLOCKS)
+        tile = replace(tiles["swapped_64" if name == "swapped" else name], issue_clocks=TWIN_ISSUE_CLOCKS)
         work = work_of(tile, twin, m, n, k, cold)
         found.append((f"{name}, {row['case']}", row["value"], time_us(tile, twin, work, float(clocks))))
     return found

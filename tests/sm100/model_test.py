@@ -36,8 +36,9 @@ from issue_loop import functions, issue_loop
 from timing_model import Machine, Tile, Work, chained_us, cta_clocks, limit_of, roofline_us, slots_of, time_us, work_of
 
 BUILD = Path(os.environ["CUKILN_TEST_BINARY_DIR"]).parent
-# The issuing loop takes at most this share of its MMAs' clocks by its stall counts. The swapped kernel's MMAs are half empty.
-MOST_ISSUE = {"swapped": 0.9}
+# The issuing loop takes at most this share of its MMAs' clocks by its stall counts. Narrow tiles are bound by loads: their MMAs
+# take a tenth of the time or less.
+MOST_ISSUE = {"swapped_16": 3.5, "swapped_32": 1.7, "swapped_64": 0.9}
 MOST_ISSUE_OF_OTHERS = 0.6
 TOLERANCE = 0.01  # of a modelled time
 

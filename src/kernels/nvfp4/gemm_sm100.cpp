@@ -12,7 +12,8 @@ namespace {
 constexpr auto kKernels = [] {
   std::array<GemmKernel, kSm100PlainCount> all{};
   for (std::size_t i = 0; i < all.size(); ++i) {
-    all[i] = {"nvfp4_gemm", kSm100Kernels[i].name, kSm100Kernels[i].shared_bytes, Sm100Gemm::check};
+    const Sm100Kernel& kernel = kSm100Kernels[i];
+    all[i] = {kernel.module, kernel.name, kernel.shared_bytes, Sm100Gemm::check};
   }
   return all;
 }();
@@ -26,7 +27,7 @@ GemmTactics all_tactics(std::uint32_t m, std::uint32_t n, std::uint32_t k,
   GemmTactics found;
   for (std::uint32_t tile = 0; tile < kKernels.size(); ++tile) {
     for (const std::uint32_t splits : kSm100Splits) {
-      if (may_split(tile, splits, {m, n, k, num_sms})) {
+      if (applies(kSm100Kernels[tile], m) && may_split(tile, splits, {m, n, k, num_sms})) {
         found.add({tile, splits});
       }
     }
@@ -43,7 +44,8 @@ GemmTactic select_kernel(std::uint32_t m, std::uint32_t n, std::uint32_t k,
 
 Result<void> launch(const Kernel* kernels, std::uint32_t num_sms, const GemmCall& call) noexcept {
   const Sm100Kernel& chosen = kSm100Kernels[call.tactic.tile];
-  const Sm100Plan plan = plan_sm100(chosen, call.a, call.b, call.output, call.n, num_sms);
+  const Sm100Plan plan =
+      plan_sm100(chosen, call.a, call.b, call.output, call.n, num_sms, call.tactic.splits);
   return launch_sm100<Sm100Gemm>(kernels[call.tactic.tile], call.stream, plan, call.a.global_scale,
                                  call.b.global_scale, call.bias, call.m, call.n, call.k,
                                  std::uint32_t{call.constant_b});

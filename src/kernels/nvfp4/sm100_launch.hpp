@@ -26,9 +26,12 @@ Result<void> launch_sm100(const Kernel& kernel, Stream stream, const Sm100Plan& 
   CUKILN_TRY(const TensorMap row_scales, tensor_map(kernel, plan.row_scales));
   CUKILN_TRY(const TensorMap column_scales, tensor_map(kernel, plan.column_scales));
   CUKILN_TRY(const TensorMap output, tensor_map(kernel, plan.output));
-  LaunchConfig config;  // the cluster of two CTAs is an attribute of the kernel
+  LaunchConfig config;  // the cluster of a pair is an attribute of the kernel
   config.grid.x = plan.grid;
   config.block.x = kSm100BlockThreads;
+  if (plan.splits > 1) {
+    config.cluster = {plan.splits, 1, 1};
+  }
   config.shared_bytes = plan.kernel->shared_bytes;
   config.programmatic_launch = true;  // the kernel itself waits for what it reads
   return Signature::launch(kernel, stream, config, rows, columns, row_scales, column_scales, output,

@@ -20,6 +20,7 @@ namespace cukiln::nvfp4 {
 /// A kernel of nvfp4_gemm.cu on sm_100a: its tile, and how it is launched. The numbers are those of
 /// Sm100Tile in gemm_sm100_tile.cuh; the emulator's tests compare them.
 struct Sm100Kernel {
+  const char* module;
   const char* name;
   std::uint32_t columns;  // of a tile; it has 128 rows for each CTA
   std::uint32_t ctas;     // that compute one tile together
@@ -33,25 +34,29 @@ struct Sm100Kernel {
 
 inline constexpr std::uint32_t kSm100BlockThreads = 192;
 inline constexpr Sm100Kernel kSm100Kernels[] = {
-    {"nvfp4_gemm_128x128", 128, 1, false, 218112},
-    {"nvfp4_gemm_128x256", 256, 1, false, 199680},
-    {"nvfp4_gemm_256x256", 256, 2, false, 228352},
-    {"nvfp4_gemm_256x128", 128, 2, false, 205824},
-    {"nvfp4_gemm_256x256_x2", 256, 2, false, 228352, 1, 2},
-    {"nvfp4_gemm_swapped", 64, 1, true, 205824},
-    {"nvfp4_gemm_grouped_128x128", 128, 1, false, 218112},
-    {"nvfp4_gemm_grouped_128x256", 256, 1, false, 199680},
+    {"nvfp4_gemm", "nvfp4_gemm_128x128", 128, 1, false, 218112},
+    {"nvfp4_gemm", "nvfp4_gemm_128x256", 256, 1, false, 199680},
+    {"nvfp4_gemm", "nvfp4_gemm_256x256", 256, 2, false, 228352},
+    {"nvfp4_gemm", "nvfp4_gemm_256x128", 128, 2, false, 205824},
+    {"nvfp4_gemm", "nvfp4_gemm_256x256_x2", 256, 2, false, 228352, 1, 2},
+    {"nvfp4_gemm_16", "nvfp4_gemm_swapped_16", 16, 1, true, 211968, 8},
+    {"nvfp4_gemm_16", "nvfp4_gemm_swapped_32", 32, 1, true, 214016, 8},
+    {"nvfp4_gemm_16", "nvfp4_gemm_swapped_64", 64, 1, true, 205824, 8},
+    {"nvfp4_gemm_16", "nvfp4_gemm_swapped_128", 128, 1, true, 218112, 8},
+    {"nvfp4_gemm_16", "nvfp4_gemm_swapped_256", 256, 1, true, 199680, 8},
+    {"nvfp4_gemm", "nvfp4_gemm_grouped_128x128", 128, 1, false, 218112},
+    {"nvfp4_gemm", "nvfp4_gemm_grouped_128x256", 256, 1, false, 199680},
 };
 /// Into how many parts K may be split, at most a kernel's max_splits.
 inline constexpr std::uint32_t kSm100Splits[] = {1, 2, 3, 4, 6, 8};
-inline constexpr std::size_t kSm100Swapped = 5;     ///< before it: A's rows are the tile's
-inline constexpr std::size_t kSm100Grouped = 6;     ///< from here on
-inline constexpr std::size_t kSm100PlainCount = 6;  ///< not grouped
+inline constexpr std::size_t kSm100Grouped = 10;  ///< from here on
+inline constexpr std::size_t kSm100PlainCount = kSm100Grouped;
 
 /// One launch.
 struct Sm100Plan {
   const Sm100Kernel* kernel;
-  std::uint32_t grid;  // in CTAs
+  std::uint32_t grid;    // in CTAs
+  std::uint32_t splits;  // of K; more than 1: CTAs of a cluster that share one tile
   TensorBox rows, columns, row_scales, column_scales, output;
 };
 
@@ -101,6 +106,19 @@ constexpr std::int64_t wave_clusters(const Sm100Kernel& kernel, std::int64_t num
   return wave_clusters(model_of(kernel), 1, num_sms);
 }
 
+/// Whether a kernel can compute a GEMM of m rows of A. Block scales are loaded by 128 rows: a tile
+/// of 64 columns may begin in the middle of them, a narrower one may not, so there must be only
+/// one.
+constexpr bool applies(const Sm100Kernel& kernel, std::int64_t m) noexcept {
+  return kernel.columns >= 64 || m <= kernel.columns;
+}
+
+/// Whether a narrower tile with swapped operands holds all rows of A: it loads as much, and its
+/// ring has more stages.
+constexpr bool is_too_wide(const Sm100Kernel& kernel, std::int64_t m) noexcept {
+  return kernel.swapped && kernel.columns > 16 && m <= kernel.columns / 2;
+}
+
 /// Whether K may be split: all clusters run in one wave, and each CTA has a stage of K.
 constexpr bool may_split(std::size_t tile, std::uint32_t splits, const Sm100Shape& shape) noexcept {
   const Sm100Kernel& kernel = kSm100Kernels[tile];
@@ -116,6 +134,9 @@ inline GemmTactic fastest_sm100(std::size_t first, std::size_t end, const Sm100S
   GemmTactic fastest{static_cast<std::uint32_t>(first), 1};
   double least = std::numeric_limits<double>::infinity();
   for (std::size_t tile = first; tile < end; ++tile) {
+    if (!applies(kSm100Kernels[tile], shape.m) || is_too_wide(kSm100Kernels[tile], shape.m)) {
+      continue;
+    }
     for (const std::uint32_t splits : kSm100Splits) {
       if (!may_split(tile, splits, shape)) {
         break;
@@ -145,9 +166,10 @@ inline const Sm100Kernel& select_sm100_grouped(std::int64_t m, std::int64_t n, s
 }
 
 /// `n` is the number of D's columns: B's rows or, of a grouped GEMM, those of one expert.
+/// `splits` is 1, or one of kSm100Splits up to the kernel's max_splits.
 inline Sm100Plan plan_sm100(const Sm100Kernel& kernel, const QuantizedMatrix& a,
                             const QuantizedMatrix& b, const void* d, std::int64_t n,
-                            std::int64_t num_sms) noexcept {
+                            std::int64_t num_sms, std::uint32_t splits = 1) noexcept {
   const auto to_unsigned = [](std::int64_t value) { return static_cast<std::uint64_t>(value); };
   const std::uint64_t row_bytes = to_unsigned(a.columns) / 2;
   const std::uint64_t scale_atoms = (to_unsigned(a.columns) + 63) / 64;
@@ -173,22 +195,27 @@ inline Sm100Plan plan_sm100(const Sm100Kernel& kernel, const QuantizedMatrix& a,
   };
   const QuantizedMatrix& rows = kernel.swapped ? b : a;
   const QuantizedMatrix& columns = kernel.swapped ? a : b;
+  const std::int64_t clusters = cluster_count(kernel, a.rows, n);
   const std::int64_t persistent_clusters =
-      std::min(cluster_count(kernel, a.rows, n), wave_clusters(kernel, num_sms));
+      splits > 1 ? clusters : std::min(clusters, wave_clusters(kernel, num_sms));
   Sm100Plan plan{};
   plan.kernel = &kernel;
-  plan.grid = static_cast<std::uint32_t>(persistent_clusters) * kernel.cluster();
+  plan.grid = static_cast<std::uint32_t>(persistent_clusters) * kernel.cluster() * splits;
+  plan.splits = splits;
   plan.rows = data_box(rows, 128 / kernel.rows_shared);
   plan.columns = data_box(columns, kernel.columns / kernel.ctas);
   plan.row_scales = scales_box(rows, 128, 4 / kernel.rows_shared);
   plan.column_scales = scales_box(columns, kernel.columns, 4);
-  plan.output = {TensorBox::Element::bf16,
-                 !kernel.swapped,
-                 2,
-                 d,
-                 {to_unsigned(n), to_unsigned(a.rows)},
-                 {to_unsigned(n) * 2},
-                 {kernel.swapped ? 32u : 64u, kernel.swapped ? 64u : 32u, 1}};
+  plan.output = {
+      TensorBox::Element::bf16, !kernel.swapped, 2, d, {to_unsigned(n), to_unsigned(a.rows)},
+      {to_unsigned(n) * 2},     {64, 32, 1}};
+  if (splits > 1) {  // a CTA stores all rows of its share of the columns
+    plan.output.box[0] = 128;
+    plan.output.box[1] = kernel.columns % splits == 0 ? kernel.columns / splits : 1;
+  } else if (kernel.swapped) {
+    plan.output.box[0] = 32;
+    plan.output.box[1] = std::min(kernel.columns, 64u);
+  }
   return plan;
 }
 

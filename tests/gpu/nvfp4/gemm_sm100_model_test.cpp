@@ -2,7 +2,10 @@
 // The sm_100a GEMM on sm_90a: the shipped source, with tensor memory and MMAs modelled, so
 // that TMA, tensor maps as the driver makes them, mbarriers, scheduling and the epilogue are the
 // hardware's.
+#include <algorithm>
+#include <iterator>
 #include <random>
+#include <string>
 #include <vector>
 
 #include <doctest/doctest.h>
@@ -24,7 +27,16 @@ struct Case {
   bool bias;
   const Sm100Kernel* kernel;
   std::vector<int> experts = {};
+  std::uint32_t splits = 1;
 };
+
+const Sm100Kernel* kernel_named(const std::string& name) {
+  const Sm100Kernel* const found =
+      std::find_if(std::begin(nvfp4::kSm100Kernels), std::end(nvfp4::kSm100Kernels),
+                   [&](const Sm100Kernel& kernel) { return kernel.name == name; });
+  REQUIRE(found != std::end(nvfp4::kSm100Kernels));
+  return found;
+}
 
 void check_gemm(const Case& c) {
   constexpr std::int64_t kExperts = 3;
@@ -49,9 +61,10 @@ void check_gemm(const Case& c) {
       std::vector<std::uint16_t>(static_cast<std::size_t>(c.m * c.n) + kAfter, kUntouched));
 
   const Kernel kernel = sm100_model(*c.kernel);
-  const nvfp4::Sm100Plan plan = plan_sm100(
-      *c.kernel, {a_data.data(), a_block_scales.data(), nullptr, a.rows, c.k},
-      {b_data.data(), b_block_scales.data(), nullptr, b.rows, c.k}, d.data(), c.n, c.num_sms);
+  const nvfp4::Sm100Plan plan =
+      plan_sm100(*c.kernel, {a_data.data(), a_block_scales.data(), nullptr, a.rows, c.k},
+                 {b_data.data(), b_block_scales.data(), nullptr, b.rows, c.k}, d.data(), c.n,
+                 c.num_sms, c.splits);
   require_ok(launch_sm100_model(kernel, nullptr, plan, device_a_scales.data(),
                                 device_b_scales.data(), c.bias ? device_bias.data() : nullptr, c.m,
                                 c.n, c.k, experts.data(), 2));
@@ -86,17 +99,23 @@ TEST_CASE("the sm_100a GEMM is right on sm_90a's hardware, its tensor core model
     MESSAGE("the model is for sm_90a; this device has its own tensor core");
     return;
   }
-  const Sm100Kernel* const k128 = &nvfp4::kSm100Kernels[0];
-  const Sm100Kernel* const k256 = &nvfp4::kSm100Kernels[1];
-  const Sm100Kernel* const swapped = &nvfp4::kSm100Kernels[nvfp4::kSm100Swapped];
-  const Sm100Kernel* const grouped = &nvfp4::kSm100Kernels[nvfp4::kSm100Grouped];
-  const Sm100Kernel* const wide_grouped = &nvfp4::kSm100Kernels[nvfp4::kSm100Grouped + 1];
+  const Sm100Kernel* const k128 = kernel_named("nvfp4_gemm_128x128");
+  const Sm100Kernel* const k256 = kernel_named("nvfp4_gemm_128x256");
+  const Sm100Kernel* const narrow = kernel_named("nvfp4_gemm_swapped_16");
+  const Sm100Kernel* const swapped = kernel_named("nvfp4_gemm_swapped_64");
+  const Sm100Kernel* const wide = kernel_named("nvfp4_gemm_swapped_128");
+  const Sm100Kernel* const grouped = kernel_named("nvfp4_gemm_grouped_128x128");
+  const Sm100Kernel* const wide_grouped = kernel_named("nvfp4_gemm_grouped_128x256");
   for (const Case& c : {Case{130, 136, 96, 4, true, k128},
                         {300, 264, 576, 2, true, k128},
                         {257, 384, 1600, 9, false, k128},
                         {200, 520, 320, 3, true, k256},
                         {384, 256, 1120, 2, false, k256},
-                        {1, 8, 32, 1, true, swapped},
+                        {1, 8, 32, 1, true, narrow},
+                        {13, 392, 2592, 1, true, narrow},
+                        {16, 136, 2048, 1, true, narrow, {}, 6},
+                        {70, 264, 608, 1, true, swapped, {}, 4},
+                        {150, 128, 1120, 1, false, wide, {}, 3},
                         {17, 264, 608, 2, true, swapped},
                         {64, 1024, 1856, 8, false, swapped},
                         {210, 264, 608, 2, true, swapped},
@@ -106,6 +125,7 @@ TEST_CASE("the sm_100a GEMM is right on sm_90a's hardware, its tensor core model
     CAPTURE(c.m);
     CAPTURE(c.n);
     CAPTURE(c.k);
+    CAPTURE(c.splits);
     check_gemm(c);
   }
 }

@@ -43,7 +43,9 @@ inline Kernel sm100_model(const nvfp4::Sm100Kernel& of) {
   }
 MODEL_KERNEL(nvfp4_gemm_128x128, 128, 1, false, false)
 MODEL_KERNEL(nvfp4_gemm_128x256, 256, 1, false, false)
-MODEL_KERNEL(nvfp4_gemm_swapped, 64, 1, true, false)
+MODEL_KERNEL(nvfp4_gemm_swapped_16, 16, 1, true, false)
+MODEL_KERNEL(nvfp4_gemm_swapped_64, 64, 1, true, false)
+MODEL_KERNEL(nvfp4_gemm_swapped_128, 128, 1, true, false)
 MODEL_KERNEL(nvfp4_gemm_grouped_128x128, 128, 1, false, true)
 MODEL_KERNEL(nvfp4_gemm_grouped_128x256, 256, 1, false, true)
 )";
