@@ -136,37 +136,9 @@ __device__ __forceinline__ u32 ue4m3x2_to_bf16x2(u32 bytes) {
   return mul_bf16x2(permute_bytes(low, high, 0x7632u), kTwoTo119 * 0x10001u);
 }
 
-// The lane's two block scales, each twice in a pair, from the word with its row's four scales of an atom.
-// `selector`: lane_scale_selector.
-__device__ __forceinline__ void lane_scales(u32 word, u32 selector, u32 (&scales)[2]) {
-  const u32 bytes = permute_bytes(word, 0, selector);
-  scales[0] = ue4m3x2_to_f16x2(bytes);
-  scales[1] = ue4m3x2_to_f16x2(bytes >> 16);
-}
-
-// The shift that brings a lane's two scale bytes to the low 16 bits of its row's word. As
-// lane_scale_selector.
+// The shift that brings a lane's two scale bytes to the low 16 bits of its row's word with the four scales of
+// an atom: lanes with an even t = lane % 4 use its blocks 0 and 1, the others 2 and 3.
 __device__ __forceinline__ u32 lane_scale_shift(u32 t) { return (t & 1) * 16; }
-
-// Lanes with an even t use the atom's blocks 0 and 1, the others 2 and 3.
-__device__ __forceinline__ u32 lane_scale_selector(u32 t) { return (t & 1) ? 0x3322u : 0x1100u; }
-
-// Dequantises word w of the lane's four: eight values times their block scale, in the order of
-// `e2m1x8_to_f16x2`.
-__device__ __forceinline__ void dequantize(u32 data, u32 scales, u32 w, u32 (&pairs)[4]) {
-  e2m1x8_to_f16x2(data, pairs);
-  const u32 scale = w < 2 ? broadcast_low(scales) : broadcast_high(scales);
-#pragma unroll
-  for (u32 j = 0; j < 4; ++j) pairs[j] = mul_f16x2(pairs[j], scale);
-}
-
-// sum += A * B with mma.sync m16n8k16: A 16 by 16, B 16 by 8, fp16 operands, float sums.
-__device__ __forceinline__ void mma_m16n8k16(float (&sum)[4], const u32 (&a)[4], u32 b0, u32 b1) {
-  asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
-      "{%8, %9}, {%0, %1, %2, %3};"
-      : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
-}
 
 // The operands of W4A4: fp16, with which weights and tokens carry a factor of 2^-14 each.
 struct F16 {
@@ -178,19 +150,21 @@ struct F16 {
   // Dequantises word w of the lane's four: eight values times their block scale, in the order of
   // e2m1x8_to_f16x2.
   static __device__ __forceinline__ void dequantize(u32 data, u32 scales, u32 w, u32 (&pairs)[4]) {
-    nvfp4::dequantize(data, scales, w, pairs);
+    e2m1x8_to_f16x2(data, pairs);
+    const u32 scale = w < 2 ? broadcast_low(scales) : broadcast_high(scales);
+#pragma unroll
+    for (u32 j = 0; j < 4; ++j) pairs[j] = mul_f16x2(pairs[j], scale);
   }
 
-  // The two block scales of a lane from the word with its row's four scales of an atom, and word w of the
-  // lane's four dequantised with them. `t`: lane % 4.
+  // The same in two steps: the lane's two block scales, each twice in a pair, from the word of which
+  // lane_scale_shift takes them by a shift; `selector`: selector(t).
   struct LaneScales {
     u32 twice[2];
   };
-  static __device__ __forceinline__ u32 selector(u32 t) { return lane_scale_selector(t); }
+  static __device__ __forceinline__ u32 selector(u32 t) { return (t & 1) ? 0x3322u : 0x1100u; }
   static __device__ __forceinline__ LaneScales lane_scales(u32 word, u32 selector) {
-    LaneScales scales;
-    nvfp4::lane_scales(word, selector, scales.twice);
-    return scales;
+    const u32 bytes = permute_bytes(word, 0, selector);
+    return {{ue4m3x2_to_f16x2(bytes), ue4m3x2_to_f16x2(bytes >> 16)}};
   }
   static __device__ __forceinline__ void dequantize(u32 data, const LaneScales& scales, u32 w,
                                                     u32 (&pairs)[4]) {
@@ -199,9 +173,12 @@ struct F16 {
     for (u32 j = 0; j < 4; ++j) pairs[j] = mul_f16x2(pairs[j], scales.twice[w / 2]);
   }
 
-  // sum += A * B, m16n8k16.
+  // sum += A * B with mma.sync m16n8k16: A 16 by 16, B 16 by 8, float sums.
   static __device__ __forceinline__ void mma(float (&sum)[4], const u32 (&a)[4], u32 b0, u32 b1) {
-    mma_m16n8k16(sum, a, b0, b1);
+    asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
+        "{%8, %9}, {%0, %1, %2, %3};"
+        : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
   }
 };
 
