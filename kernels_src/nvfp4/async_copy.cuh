@@ -1,6 +1,7 @@
-// PTX wrappers of the sm_90 kernels beside machine.cuh: bulk copies, prefetches, register reallocation.
+// PTX wrappers of the sm_90 kernels beside machine.cuh: loads, barriers, bulk copies, prefetches, register
+// reallocation.
 //
-// Source: NVIDIA PTX ISA, ld, mbarrier, cp.async.bulk and setmaxnreg.
+// Source: NVIDIA PTX ISA, ld, bar, mbarrier, cp.async.bulk and setmaxnreg.
 #pragma once
 
 #include "dependent_launch.cuh"
@@ -44,6 +45,12 @@ __device__ __forceinline__ float load_after_wait(const float* from) {
   float value;
   asm volatile("ld.global.f32 %0, [%1];" : "=f"(value) : "l"(from) : "memory");
   return value;
+}
+
+// Named barrier `id` of kThreads threads, whole warps. 0 is __syncthreads's.
+template <u32 kThreads>
+__device__ __forceinline__ void named_barrier_sync(u32 id) {
+  asm volatile("bar.sync %0, %1;" ::"r"(id), "n"(kThreads) : "memory");
 }
 
 // Arrives at a barrier of this CTA.

@@ -13,6 +13,7 @@
 // integer and half-precision instructions take as long as the memory.
 #pragma once
 
+#include "alpha.cuh"
 #include "async_copy.cuh"
 #include "gemm_sm90_dequantize.cuh"
 
@@ -109,6 +110,7 @@ struct DecodeGemm {
     const u32 ring = shared_address(base);
     const u32 full = ring + kStages * kStageBytes;
     const u32 empty = full + 8 * kStages;
+    // init_ring of the prefill GEMMs. As a function the compiler makes other machine code of it for sm_100a.
     if (threadIdx.x == 0) {
 #pragma unroll
       for (u32 i = 0; i < kStages; ++i) {
@@ -140,7 +142,7 @@ struct DecodeGemm {
 
   // Named barrier of the consumer warps.
   static __device__ __forceinline__ void consumer_sync() {
-    asm volatile("bar.sync 1, %0;" ::"n"(32 * kWarps) : "memory");
+    named_barrier_sync<32 * kWarps>(1);
   }
 
   // The weight row at index i of an MMA's eight: a permutation with which two rows that are read together
@@ -281,26 +283,14 @@ struct DecodeGemm {
     }
   }
 
-  // The decode scales of A, 1 for bf16, and B, times what undoes the dequantisation's factors.
-  struct Alpha {
-    float a;
-    float b;
-
-    __device__ __forceinline__ explicit Alpha(const DecodeProblem& problem)
-        : a(kQuantizedTokens ? load_after_wait(problem.a_global_scale + kDecode) * kTwoTo14 : 1.0f),
-          b(load_after_wait(problem.b_global_scale + kDecode) * Operand::kWeightFactor) {}
-
-    __device__ __forceinline__ float operator()(float sum) const {
-      return kQuantizedTokens ? sum * a * b : sum * b;
-    }
-  };
-
   // Adds the consumer warps' sums, scales, adds the bias, rounds and stores.
   static __device__ __forceinline__ void run_epilogue(const Sums& sum, const DecodeProblem& problem,
                                                       u8* base, u32 warp, u32 first_row,
                                                       u32 first_token) {
     const u32 lane = threadIdx.x & 31;
-    const Alpha alpha(problem);
+    const GemmAlpha<Operand> alpha{
+        kQuantizedTokens ? load_after_wait(problem.a_global_scale + kDecode) * kTwoTo14 : 1.0f,
+        load_after_wait(problem.b_global_scale + kDecode) * Operand::kWeightFactor};
     consumer_sync();  // all stages have been read: their memory is reused
     // Address of the lane's first sum; the others are at compile-time offsets.
     float* const first_sum = reinterpret_cast<float*>(base + warp * kSumBytes) +

@@ -9,6 +9,7 @@
 // shared memory, so that whole rows of the output are stored.
 #pragma once
 
+#include "alpha.cuh"
 #include "async_copy.cuh"
 #include "cluster.cuh"
 #include "gemm_sm90_dequantize.cuh"
@@ -27,9 +28,26 @@ __device__ __forceinline__ void stmatrix_x4_trans(u32 address, u32 m0, u32 m1, u
                : "memory");
 }
 
-__device__ __forceinline__ void warpgroup_sync(u32 id) {
-  asm volatile("bar.sync %0, 128;" ::"r"(id) : "memory");
+// Initialises the barriers of a ring's stages: `full`, for the producer and its bytes, and `empty`, at which
+// `consumers` threads arrive. Called by every thread of the CTA.
+template <u32 kStages>
+__device__ __forceinline__ void init_ring(u32 full, u32 empty, u32 consumers) {
+  if (threadIdx.x == 0) {
+#pragma unroll
+    for (u32 i = 0; i < kStages; ++i) {
+      mbarrier_init(full + 8 * i, 1);
+      mbarrier_init(empty + 8 * i, consumers);
+    }
+    mbarrier_init_fence();
+  }
+  __syncthreads();
 }
+
+// Registers of a thread, for setmaxnreg, where one producer and two consumer warpgroups are a thread block.
+template <u32 kBlocksPerSm>
+constexpr u32 kProducerRegisters = kBlocksPerSm == 1 ? 40 : 24;
+template <u32 kBlocksPerSm>
+constexpr u32 kConsumerRegisters = kBlocksPerSm == 1 ? 232 : 104;
 
 // Dequantises tokens [rows, columns] to fp16, each group of 128 columns in the lanes' order, zero-padded to
 // whole groups. A thread writes 16 bytes at a time.
@@ -141,22 +159,15 @@ struct PrefillGemm {
     const u32 staging = base + kStages * kStageBytes;
     const u32 full = staging + kWarpgroups * kOutBytes;
     const Shared shared{base, staging, full, full + 8 * kStages};
-    if (threadIdx.x == 0) {
-      for (u32 i = 0; i < kStages; ++i) {
-        mbarrier_init(shared.full + 8 * i, 1);
-        mbarrier_init(shared.empty + 8 * i, kConsumerThreads);
-      }
-      mbarrier_init_fence();
-    }
-    __syncthreads();
+    init_ring<kStages>(shared.full, shared.empty, kConsumerThreads);
     if constexpr (!kEarlyWeights) griddepcontrol_wait();  // nvfp4_gemm_expand
 
     const TileScheduler tiles(problem);
     if (threadIdx.x < 128) {
-      warpgroup_reg_dealloc<kBlocksPerSm == 1 ? 40 : 24>();
+      warpgroup_reg_dealloc<kProducerRegisters<kBlocksPerSm>>();
       if (threadIdx.x == 0) run_producer(shared, problem, tiles);
     } else {
-      warpgroup_reg_alloc<kBlocksPerSm == 1 ? 232 : 104>();
+      warpgroup_reg_alloc<kConsumerRegisters<kBlocksPerSm>>();
       if constexpr (kEarlyWeights) {
         griddepcontrol_wait();
         griddepcontrol_launch_dependents();
@@ -323,16 +334,7 @@ struct PrefillGemm {
           row(first_tile / 2 * 128 + first_tile % 2 * 64 + warp * 8 + (lane >> 2)) {}
   };
 
-  // The decode scales of A, 1 for bf16, and B, times what undoes the dequantisation's factors.
-  struct Alpha {
-    float a;
-    float b;
-
-    __device__ __forceinline__ float operator()(float sum) const {
-      return kQuantizedTokens ? sum * a * b : sum * b;
-    }
-  };
-
+  using Alpha = GemmAlpha<Operand>;
   using Sums = float[kTiles][kTokens / 2];
 
   // Two warpgroups: multiply tile after tile and store the results.
@@ -456,7 +458,7 @@ struct PrefillGemm {
           }
         }
       }
-      warpgroup_sync(1 + lane.warpgroup);
+      named_barrier_sync<128>(1 + lane.warpgroup);
 #pragma unroll
       for (u32 i = 0; i < kTiles; ++i) {
 #pragma unroll
@@ -468,7 +470,7 @@ struct PrefillGemm {
                             packed[i][j + 1][1]);
         }
       }
-      warpgroup_sync(1 + lane.warpgroup);
+      named_barrier_sync<128>(1 + lane.warpgroup);
       const u32 first_row = origin.row + lane.first_tile / 2 * 128 + lane.first_tile % 2 * 64;
 #pragma unroll
       for (u32 i = threadIdx.x % 128; i < 32 * 8 * kTiles; i += 128) {
@@ -489,7 +491,7 @@ struct PrefillGemm {
                                                           const TileScheduler& tiles,
                                                           const Origin& origin, const Lane& lane,
                                                           const Alpha& alpha) {
-    asm volatile("bar.sync 3, 256;" ::: "memory");  // both warpgroups have read all stages
+    named_barrier_sync<kConsumerThreads>(3);  // both warpgroups have read all stages
 #pragma unroll
     for (u32 i = 0; i < kTiles; ++i) {
 #pragma unroll

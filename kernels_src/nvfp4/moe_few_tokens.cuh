@@ -16,6 +16,14 @@
 namespace cukiln {
 namespace nvfp4 {
 
+constexpr u32 kMoeTokens = CUKILN_MOE_TOKENS;
+static_assert(kMoeTokens == 8 || kMoeTokens == 16 || kMoeTokens == 32, "CUKILN_MOE_TOKENS is 8, 16 or 32");
+
+// Tokens: Nvfp4Tokens or Bf16Tokens. The ring's slots and the groups of K in a panel are those that were the
+// fastest on an H200.
+template <class Tokens>
+using MoeGemm = SkinnyGemm<Tokens, kMoeTokens, kMoeTokens == 32 ? 2 : 3, 64 / kMoeTokens>;
+
 // Gate and up of four columns of one token.
 struct GateUpColumns {
   float gate[4];
@@ -68,7 +76,7 @@ struct UpProblem {
 template <class Gemm, class Store>
 __device__ __forceinline__ void moe_up_tile(uint4* shared, const MoeTile& tile, const UpProblem<Gemm>& p,
                                             const Store& store) {
-  const typename Gemm::TokenFormat::Alpha scaled(p.tokens, p.weight_decode[tile.expert]);
+  const auto scaled = Gemm::TokenFormat::alpha(p.tokens, p.weight_decode[tile.expert]);
 
   // In a cluster blocks 2 * s and 2 * s + 1 compute split s of K, each for half of the 256 rows that make
   // 128 columns of the result: gate and up (kHalves), or the first and the last 64 pairs of rows (kPairs).
@@ -124,7 +132,7 @@ template <class Gemm>
 __device__ __forceinline__ void moe_down_tile(uint4* shared, const MoeTile& tile,
                                               const DownProblem<Gemm>& p) {
   const float* const sums = reinterpret_cast<const float*>(shared);
-  const typename Gemm::TokenFormat::Alpha scaled(p.tokens, p.weight_decode[tile.expert]);
+  const auto scaled = Gemm::TokenFormat::alpha(p.tokens, p.weight_decode[tile.expert]);
 
   const u32 split = blockIdx.x % p.splits;
   const u32 first_row = blockIdx.x / p.splits * 128;

@@ -1,5 +1,6 @@
-// Parameters of the kernels of nvfp4_moe_prefill.cu and nvfp4_moe_w4a16_prefill.cu; moe_signatures.cuh has those
-// of the other kernels of a mixture of experts. Included after the header that declares TensorMap: machine.cuh, or a host's.
+// Parameters of the kernels of nvfp4_moe_prefill.cu and nvfp4_moe_w4a16_prefill.cu; moe_signatures.cuh has
+// those of the other kernels of a mixture of experts. Included after the header that declares TensorMap:
+// machine.cuh, or a host's.
 #pragma once
 
 #include "types.cuh"

@@ -9,6 +9,7 @@
 // Latency is hidden by many small thread blocks on each SM.
 #pragma once
 
+#include "alpha.cuh"
 #include "gemm_sm90_dequantize.cuh"
 #include "machine.cuh"
 
@@ -51,18 +52,9 @@ struct Nvfp4Tokens {
     const float* global_scale;
   };
 
-  // From a sum to the product of the tokens and the weights.
-  struct Alpha {
-    float token_scale;
-    float weight_scale;
-
-    __device__ __forceinline__ Alpha(const Matrix& tokens, float weight_decode)
-        : token_scale(tokens.global_scale[kDecode] * kTwoTo14),
-          weight_scale(weight_decode * Operands::kWeightFactor) {}
-    __device__ __forceinline__ float operator()(float sum) const {
-      return mul_rn(mul_rn(sum, token_scale), weight_scale);
-    }
-  };
+  static __device__ __forceinline__ Nvfp4Alpha alpha(const Matrix& tokens, float weight_decode) {
+    return Nvfp4Alpha(tokens.global_scale, weight_decode);
+  }
 
   // A lane's 32 elements of a group, in registers.
   struct LaneTokens {
@@ -95,13 +87,9 @@ struct Bf16Tokens {
     const bf16* values;
   };
 
-  struct Alpha {
-    float weight_scale;
-
-    __device__ __forceinline__ Alpha(const Matrix&, float weight_decode)
-        : weight_scale(weight_decode * Operands::kWeightFactor) {}
-    __device__ __forceinline__ float operator()(float sum) const { return mul_rn(sum, weight_scale); }
-  };
+  static __device__ __forceinline__ Bf16Alpha alpha(const Matrix&, float weight_decode) {
+    return Bf16Alpha(weight_decode);
+  }
 
   struct LaneTokens {
     uint4 values[4] = {};
@@ -142,7 +130,7 @@ struct SkinnyGemm {
   static_assert(kItems * kWarps == kPanel * kTokenTiles, "and all warps stage equally many");
   static_assert(kTokens * kPitch * 4 <= kSharedBytes, "the sums fit where tokens and weights were");
 
-  // Computes sums[token * kPitch + row] in `shared` over groups [begin, end) of K, without what Tokens::Alpha
+  // Computes sums[token * kPitch + row] in `shared` over groups [begin, end) of K, without what Tokens::alpha
   // multiplies by. Ends with a barrier. `row_of(i)` is the row in `tokens` of token i of the tile.
   template <class RowOf>
   static __device__ __forceinline__ void run(uint4* shared, const WeightRows& rows,

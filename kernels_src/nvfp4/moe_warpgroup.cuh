@@ -49,14 +49,7 @@ struct WarpgroupGemm {
     groups = (k + kGroupK - 1) / kGroupK;
     k_atoms = scale_atoms(k);
     columns = k;
-    if (threadIdx.x == 0) {
-      for (u32 i = 0; i < kStages; ++i) {
-        mbarrier_init(full + 8 * i, 1);
-        mbarrier_init(empty + 8 * i, kConsumerThreads);
-      }
-      mbarrier_init_fence();
-    }
-    __syncthreads();
+    init_ring<kStages>(full, empty, kConsumerThreads);
   }
 
   // Producer, one thread: loads all stages of one tile.

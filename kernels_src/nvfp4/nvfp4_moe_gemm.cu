@@ -30,28 +30,11 @@
 namespace cukiln {
 namespace nvfp4 {
 
-template <u32 kTokens>
-struct MoeGemm;
+using Gemm = MoeGemm<Nvfp4Tokens>;
 
-// SkinnyGemm<tokens, slots of the ring, groups of K in a panel>, and occupancies of moe_up and moe_down,
-// which needs fewer registers. The fastest on an H200.
-template <>
-struct MoeGemm<8> : SkinnyGemm<Nvfp4Tokens, 8, 3, 8> {
-  static constexpr u32 kUpBlocksPerSm = 4;
-  static constexpr u32 kDownBlocksPerSm = 4;
-};
-template <>
-struct MoeGemm<16> : SkinnyGemm<Nvfp4Tokens, 16, 3, 4> {
-  static constexpr u32 kUpBlocksPerSm = 4;
-  static constexpr u32 kDownBlocksPerSm = 4;
-};
-template <>
-struct MoeGemm<32> : SkinnyGemm<Nvfp4Tokens, 32, 2, 2> {
-  static constexpr u32 kUpBlocksPerSm = 3;
-  static constexpr u32 kDownBlocksPerSm = 4;
-};
-
-using Gemm = MoeGemm<CUKILN_MOE_TOKENS>;
+// Occupancies; moe_down needs fewer registers. The fastest on an H200.
+constexpr u32 kUpBlocksPerSm = kMoeTokens == 32 ? 3 : 4;
+constexpr u32 kDownBlocksPerSm = 4;
 
 // Quantises a block of 16 values, of which four consecutive lanes have four each. Returns its scale byte and
 // writes the lane's data.
@@ -73,7 +56,7 @@ __device__ __forceinline__ u32 quantize_block_of_lanes(const float (&value)[4], 
 }  // namespace cukiln
 
 extern "C" __global__ void __launch_bounds__(cukiln::nvfp4::Gemm::kThreads,
-                                             cukiln::nvfp4::Gemm::kUpBlocksPerSm)
+                                             cukiln::nvfp4::kUpBlocksPerSm)
     moe_up(cukiln::u8* data, cukiln::u8* scales, const cukiln::nvfp4::MoeTile* tiles,
            const cukiln::u32* tile_count, const cukiln::u32* slots,
            const cukiln::u8* token_data, const cukiln::u8* token_scales,
@@ -105,7 +88,7 @@ extern "C" __global__ void __launch_bounds__(cukiln::nvfp4::Gemm::kThreads,
 static_assert(cukiln::kIsSame<decltype(moe_up), cukiln::signatures::MoeUp>);
 
 extern "C" __global__ void __launch_bounds__(cukiln::nvfp4::Gemm::kThreads,
-                                             cukiln::nvfp4::Gemm::kDownBlocksPerSm)
+                                             cukiln::nvfp4::kDownBlocksPerSm)
     moe_down(float* partial, const cukiln::nvfp4::MoeTile* tiles, const cukiln::u32* tile_count,
              const cukiln::u8* token_data, const cukiln::u8* token_scales, const float* token_global_scale,
              const cukiln::u8* weight_data, const cukiln::u8* weight_scales,

@@ -60,16 +60,6 @@ static_assert(cukiln::kIsSame<decltype(moe_expand), cukiln::signatures::MoeExpan
 namespace cukiln {
 namespace nvfp4 {
 
-// From a sum to the product of tokens and weights, both fp16 operands.
-struct Nvfp4Alpha {
-  float token_scale;
-  float weight_scale;
-
-  __device__ __forceinline__ float operator()(float sum) const {
-    return mul_rn(mul_rn(sum, token_scale), weight_scale);
-  }
-};
-
 // y in NVFP4.
 struct Nvfp4Output {
   using Operands = F16;
@@ -79,7 +69,7 @@ struct Nvfp4Output {
   const float* global_scale;
 
   __device__ __forceinline__ Nvfp4Alpha alpha(float weight_decode) const {
-    return {token_global_scale[kDecode] * kTwoTo14, weight_decode * Operands::kWeightFactor};
+    return Nvfp4Alpha(token_global_scale, weight_decode);
   }
 
   // Stores 16 columns of a position: quarter `quarter` of its 64 results in shared memory.
@@ -105,7 +95,7 @@ struct PartialOutput {
   const float* token_global_scale;
 
   __device__ __forceinline__ Nvfp4Alpha alpha(float weight_decode) const {
-    return {token_global_scale[kDecode] * kTwoTo14, weight_decode * Operands::kWeightFactor};
+    return Nvfp4Alpha(token_global_scale, weight_decode);
   }
 
   template <u32 kColumns>
@@ -126,8 +116,8 @@ struct PartialOutput {
 
 // As many stages as fit in shared memory.
 constexpr u32 kMoeStages = kMoeTokens == 128 ? 4 : 7;
-using MoeUp = UpGemm<Nvfp4Output, kMoeTokens, kMoeStages, 1>;
-using MoeDown = DownGemm<PartialOutput, kMoeTokens, kMoeStages, 1>;
+using MoeUp = TileGemm<UpStep<Nvfp4Output>, kMoeTokens, kMoeStages, 1>;
+using MoeDown = TileGemm<DownStep<PartialOutput>, kMoeTokens, kMoeStages, 1>;
 static_assert(MoeUp::kSharedBytes <= 196720 && MoeDown::kSharedBytes <= 196720,
               "the launcher allocates this for each of these kernels");
 
@@ -143,7 +133,7 @@ extern "C" __global__ void __launch_bounds__(cukiln::nvfp4::MoeUp::kThreads, 1)
                    cukiln::u32 columns, cukiln::u32 width, cukiln::u32 layout, float limit,
                    float alpha, float beta) {
   cukiln::nvfp4::MoeUp().run(
-      {tiles, tile_count, weight_scales, weight_decode, columns, width, layout, limit, alpha, beta},
+      {{tiles, tile_count, weight_scales, weight_decode, width, columns}, layout, limit, alpha, beta},
       {data, scales, token_global_scale, global_scale}, &token_map, &weight_map);
 }
 static_assert(cukiln::kIsSame<decltype(moe_prefill_up), cukiln::signatures::MoePrefillUp>);

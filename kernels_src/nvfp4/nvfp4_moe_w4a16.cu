@@ -24,33 +24,17 @@
 namespace cukiln {
 namespace nvfp4 {
 
-template <u32 kTokens>
-struct MoeGemm;
+using Gemm = MoeGemm<Bf16Tokens>;
 
-// As in nvfp4_moe_gemm.cu, but for occupancies: these need more registers.
-template <>
-struct MoeGemm<8> : SkinnyGemm<Bf16Tokens, 8, 3, 8> {
-  static constexpr u32 kUpBlocksPerSm = 4;
-  static constexpr u32 kDownBlocksPerSm = 4;
-};
-template <>
-struct MoeGemm<16> : SkinnyGemm<Bf16Tokens, 16, 3, 4> {
-  static constexpr u32 kUpBlocksPerSm = 3;
-  static constexpr u32 kDownBlocksPerSm = 4;
-};
-template <>
-struct MoeGemm<32> : SkinnyGemm<Bf16Tokens, 32, 2, 2> {
-  static constexpr u32 kUpBlocksPerSm = 3;
-  static constexpr u32 kDownBlocksPerSm = 3;
-};
-
-using Gemm = MoeGemm<CUKILN_MOE_TOKENS>;
+// Occupancies. These kernels need more registers than those of nvfp4_moe_gemm.cu.
+constexpr u32 kUpBlocksPerSm = kMoeTokens == 8 ? 4 : 3;
+constexpr u32 kDownBlocksPerSm = kMoeTokens == 32 ? 3 : 4;
 
 }  // namespace nvfp4
 }  // namespace cukiln
 
 extern "C" __global__ void __launch_bounds__(cukiln::nvfp4::Gemm::kThreads,
-                                             cukiln::nvfp4::Gemm::kUpBlocksPerSm)
+                                             cukiln::nvfp4::kUpBlocksPerSm)
     moe_w4a16_up(cukiln::bf16* y, const cukiln::nvfp4::MoeTile* tiles, const cukiln::u32* tile_count,
                  const cukiln::u32* slots, const cukiln::bf16* hidden, const cukiln::u8* weight_data,
                  const cukiln::u8* weight_scales, const float* weight_decode, cukiln::u32 topk,
@@ -76,7 +60,7 @@ extern "C" __global__ void __launch_bounds__(cukiln::nvfp4::Gemm::kThreads,
 static_assert(cukiln::kIsSame<decltype(moe_w4a16_up), cukiln::signatures::MoeW4a16Up>);
 
 extern "C" __global__ void __launch_bounds__(cukiln::nvfp4::Gemm::kThreads,
-                                             cukiln::nvfp4::Gemm::kDownBlocksPerSm)
+                                             cukiln::nvfp4::kDownBlocksPerSm)
     moe_w4a16_down(float* partial, const cukiln::nvfp4::MoeTile* tiles, const cukiln::u32* tile_count,
                    const cukiln::bf16* y, const cukiln::u8* weight_data,
                    const cukiln::u8* weight_scales, const float* weight_decode,

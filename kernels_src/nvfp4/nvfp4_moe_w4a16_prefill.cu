@@ -90,19 +90,13 @@ static_assert(cukiln::kIsSame<decltype(moe_w4a16_gather), cukiln::signatures::Mo
 namespace cukiln {
 namespace nvfp4 {
 
-struct Bf16Alpha {
-  float weight_scale;
-
-  __device__ __forceinline__ float operator()(float sum) const { return mul_rn(sum, weight_scale); }
-};
-
 // y in bf16, as the second GEMM's tokens.
 struct Bf16Output {
   using Operands = Bf16;
   bf16* y;
 
   __device__ __forceinline__ Bf16Alpha alpha(float weight_decode) const {
-    return {weight_decode * Operands::kWeightFactor};
+    return Bf16Alpha(weight_decode);
   }
 
   // Stores 16 columns of a position: words `quarter` of two of the MMA's lanes, whose 32 results each are in
@@ -132,7 +126,7 @@ struct RowOutput {
   bf16* output;
 
   __device__ __forceinline__ Bf16Alpha alpha(float weight_decode) const {
-    return {weight_decode * Operands::kWeightFactor};
+    return Bf16Alpha(weight_decode);
   }
 
   template <u32 kColumns>
@@ -160,8 +154,8 @@ struct RowOutput {
 constexpr u32 kMoeStages = kMoeTokens == 128 ? 4 : 3;
 constexpr u32 kMoeBlocksPerSm = kMoeTokens == 128 ? 1 : 2;
 constexpr u32 kMoeSharedBytes = kMoeTokens == 128 ? 207936 : 98352;  // that the launcher allocates
-using MoeUp = UpGemm<Bf16Output, kMoeTokens, kMoeStages, kMoeBlocksPerSm>;
-using MoeDown = DownGemm<RowOutput, kMoeTokens, kMoeStages, kMoeBlocksPerSm>;
+using MoeUp = TileGemm<UpStep<Bf16Output>, kMoeTokens, kMoeStages, kMoeBlocksPerSm>;
+using MoeDown = TileGemm<DownStep<RowOutput>, kMoeTokens, kMoeStages, kMoeBlocksPerSm>;
 static_assert(MoeUp::kSharedBytes <= kMoeSharedBytes && MoeDown::kSharedBytes <= kMoeSharedBytes);
 
 }  // namespace nvfp4
@@ -177,7 +171,7 @@ extern "C" __global__ void __launch_bounds__(cukiln::nvfp4::MoeUp::kThreads,
                          cukiln::u32 columns, cukiln::u32 width, cukiln::u32 layout, float limit,
                          float alpha, float beta) {
   cukiln::nvfp4::MoeUp().run(
-      {tiles, tile_count, weight_scales, weight_decode, columns, width, layout, limit, alpha, beta}, {y},
+      {{tiles, tile_count, weight_scales, weight_decode, width, columns}, layout, limit, alpha, beta}, {y},
       &token_map, &weight_map);
 }
 static_assert(cukiln::kIsSame<decltype(moe_w4a16_prefill_up), cukiln::signatures::MoeW4a16PrefillUp>);

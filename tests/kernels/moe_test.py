@@ -29,7 +29,7 @@ from mutate import MutantError, mutate
 
 KERNELS = REPOSITORY / "kernels_src" / "nvfp4"
 SOURCES = ["nvfp4_moe_combine.cu", "nvfp4_moe_route.cu", "nvfp4_moe_w4a16.cu", "nvfp4_moe_w4a16_prefill.cu"]
-MUTATED = ["gemm_sm90_dequantize.cuh", "moe_few_tokens.cuh", "moe_skinny.cuh", "nvfp4_moe_w4a16.cu",
+MUTATED = ["alpha.cuh", "gemm_sm90_dequantize.cuh", "moe_few_tokens.cuh", "moe_skinny.cuh", "nvfp4_moe_w4a16.cu",
            "nvfp4_moe_w4a16_prefill.cu"]  # fmt: skip
 BF16 = ml_dtypes.bfloat16
 E2M1 = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6], np.float64)
@@ -64,8 +64,7 @@ MUTANTS = {
     "pairs": ("2 * first_column + 128 * half", "2 * first_column"),
     "columns of y": ("if (column >= width) return; const u64 at = static_cast<u64>(position) * width + column;",
                      "if (column >= width) return; const u64 at = static_cast<u64>(position) * width + (column ^ 4);"),
-    "decode scale": ("weight_scale(weight_decode * Operands::kWeightFactor) {} __device__ __forceinline__ float operator()(float sum) const { return mul_rn(sum, weight_scale); }",
-                     "weight_scale(Operands::kWeightFactor) {} __device__ __forceinline__ float operator()(float sum) const { return mul_rn(sum, weight_scale); }"),
+    "decode scale": ("weight_scale(weight_decode * Bf16::kWeightFactor)", "weight_scale(Bf16::kWeightFactor)"),
     "gather: token of a slot": ("slots[item / 16 / groups] / topk", "slots[item / 16 / groups]"),
     "gather: word of a lane": ("(item & 3) * kLaneK + (item >> 2 & 3) * 8", "(item >> 2 & 3) * kLaneK + (item & 3) * 8"),
     "gather: transposition": ("for (u32 step = 1; step < 4; step *= 2)", "for (u32 step = 1; step < 2; step *= 2)"),

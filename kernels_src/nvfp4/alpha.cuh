@@ -1,0 +1,44 @@
+// From a sum to the product of tokens and weights: the decode scales, times what undoes the dequantisation's
+// factors. A mixture of experts rounds each product; in the GEMMs the compiler may fuse the last with the bias.
+#pragma once
+
+#include "gemm_sm90_dequantize.cuh"
+
+namespace cukiln {
+namespace nvfp4 {
+
+// Of the GEMMs. a: of tokens in NVFP4 (F16), 1 of those in bf16.
+template <class Operand>
+struct GemmAlpha {
+  float a;
+  float b;
+
+  __device__ __forceinline__ float operator()(float sum) const {
+    return kIsSame<Operand, F16> ? sum * a * b : sum * b;
+  }
+};
+
+// Of a mixture of experts with tokens in NVFP4.
+struct Nvfp4Alpha {
+  float token_scale;
+  float weight_scale;
+
+  __device__ __forceinline__ Nvfp4Alpha(const float* token_global_scale, float weight_decode)
+      : token_scale(token_global_scale[kDecode] * kTwoTo14),
+        weight_scale(weight_decode * F16::kWeightFactor) {}
+  __device__ __forceinline__ float operator()(float sum) const {
+    return mul_rn(mul_rn(sum, token_scale), weight_scale);
+  }
+};
+
+// Of a mixture of experts with tokens in bf16.
+struct Bf16Alpha {
+  float weight_scale;
+
+  __device__ __forceinline__ explicit Bf16Alpha(float weight_decode)
+      : weight_scale(weight_decode * Bf16::kWeightFactor) {}
+  __device__ __forceinline__ float operator()(float sum) const { return mul_rn(sum, weight_scale); }
+};
+
+}  // namespace nvfp4
+}  // namespace cukiln
