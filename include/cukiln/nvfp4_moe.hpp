@@ -84,9 +84,9 @@ struct MoeInput {
 /// topk up to 2^20.
 /// Workspace: `workspace_bytes(shape)`, 16-byte aligned, any contents. It is enough for any
 /// routing: where experts are on several devices, for one in which every rank's expert is here.
-/// `launch` queues four kernels, or five (W4A16) or six where experts have many tokens; it needs
-/// nothing from the device, and a replayed capture reads ids and weights anew. The rules of
-/// nvfp4.hpp apply. Source: vLLM, fused MoE.
+/// `launch` queues four kernels, or five (W4A16) or six where experts have many tokens on sm_90a;
+/// it needs nothing from the device, and a replayed capture reads ids and weights anew. The rules
+/// of nvfp4.hpp apply. Source: vLLM, fused MoE.
 class CUKILN_API MoeGemm {
  public:
   /// Errors: incompatible (a device below 9.0).
@@ -114,8 +114,8 @@ class CUKILN_API MoeGemm {
   Kernel combine_;
   Kernel combine_rows_;
   // Empty but on devices of GroupedGemm.
-  Kernel gather_;
-  Kernel activate_;
+  Kernel route_rows_;
+  Kernel grouped_up_;
   GroupedGemm grouped_;
 };
 

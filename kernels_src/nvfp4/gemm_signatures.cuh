@@ -40,7 +40,8 @@ using Nvfp4GemmGrouped = void(
     u32 n,                        // multiple of 128
     u32 k,                        // multiple of 32
     const int* experts,           // [ceil(m / 128)]; negative: not computed
-    u32 a_global_scale_stride);   // 0: one scale for all rows; 2: one for each expert
+    u32 a_global_scale_stride,    // 0: one scale for all rows; 2: one for each expert
+    const u32* row_tile_count);   // of 128 rows: later ones are not computed; null: ceil(m / 128)
 
 // nvfp4_gemm_decode_*
 using Nvfp4GemmDecode = void(

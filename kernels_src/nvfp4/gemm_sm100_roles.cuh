@@ -24,7 +24,7 @@
 // the shared memory of all, in the order of their ranks.
 // Grouped: each 128 rows of A belong to one expert and are multiplied by its n rows of B, [experts * n, k];
 // b_global_scale and bias have one entry for each expert. Row tiles whose expert is negative are neither
-// computed nor stored.
+// computed nor stored, nor are those from *row_tile_count on.
 //
 // PDL: each role waits for the preceding kernel before it reads what that one may write, or writes what it
 // may read. Before, barriers and tensor memory are set up, tensor maps are prefetched and, with constant_b,
@@ -41,8 +41,9 @@
 namespace cukiln {
 namespace nvfp4 {
 
-// The kernel's arguments. Only for grouped kernels: `experts`, one for each 128 rows of A, and
-// `a_global_scale_stride`, floats from the scale of one expert's rows to the next expert's.
+// The kernel's arguments. Only for grouped kernels: `experts`, one for each 128 rows of A;
+// `a_global_scale_stride`, floats from the scale of one expert's rows to the next expert's; and
+// `row_tile_count`, how many row tiles there are, or null if as many as m says.
 struct Sm100Problem {
   const TensorMap& rows;
   const TensorMap& columns;
@@ -58,6 +59,7 @@ struct Sm100Problem {
   const int* experts;
   u32 a_global_scale_stride;
   u32 constant_b;  // 1: the preceding kernel does not write B; 0 of grouped kernels
+  const u32* row_tile_count;
 
   __device__ __forceinline__ u32 scale_atoms() const { return nvfp4::scale_atoms(k); }
   __device__ __forceinline__ u32 stages() const { return (scale_atoms() + kSteps - 1) / kSteps; }
@@ -110,8 +112,11 @@ struct TileScheduler {
         column_tiles(((Tile::kSwapped ? of.m : of.n) + Tile::kRowsShared * Tile::kColumns - 1) /
                      (Tile::kRowsShared * Tile::kColumns)),
         splits(splits_of_tile<Tile>()),
-        tile(blockIdx.x / (Tile::kClusterCtas * splits)),
-        end(row_tiles * column_tiles) {
+        tile(blockIdx.x / (Tile::kClusterCtas * splits)) {
+    if constexpr (Tile::kGrouped) {
+      if (of.row_tile_count != nullptr) row_tiles = min(row_tiles, *of.row_tile_count);
+    }
+    end = row_tiles * column_tiles;
     if constexpr (Tile::kSwapped) {
       const StageRange stages = stages_of_cta<Tile>(of);
       if (stages.begin == stages.end) end = 0;
@@ -246,8 +251,15 @@ struct StageDescriptors {
   }
 };
 
-// Waits for a stage, issues its copies of scales and its first `steps` MMAs, of K = 64 each, and commits it.
-// kWhole: it has all kSteps. `first`: the sum begins anew.
+// Columns of tensor memory, of 32 rows each, by which the scales of the last MMA of a step are not the first
+// ones of an atom: tiles of 64 columns share one.
+template <class Tile>
+__device__ __forceinline__ u32 first_scale_of(const Sm100Problem&, u32 column) {
+  return Tile::kColumns < kTileRows ? column % kTileRows / 32 : 0;
+}
+
+// Waits for a stage, issues its copies of scales and the MMAs of its first `steps` steps, of K = 64 each, and
+// commits it. kWhole: it has all kSteps. `first`: the sum begins anew.
 template <class Tile, bool kWhole>
 __device__ __forceinline__ void issue_stage(typename Tile::Shared& shared,
                                             const StageDescriptors<Tile>& of,
@@ -255,7 +267,7 @@ __device__ __forceinline__ void issue_stage(typename Tile::Shared& shared,
                                             u32 steps, u32 tmem, u32 accumulator,
                                             u32 first_scale, bool first) {
   constexpr u32 kCtas = Tile::kCtas;
-  constexpr u32 kInstruction = instruction_descriptor(kCtas * kTileRows, Tile::kColumns);
+  constexpr u32 kInstruction = instruction_descriptor(kCtas * kTileRows, Tile::kMmaColumns);
   const u32 stage = smem_pipe.index;
   mbarrier_wait(shared_address(&shared.full[smem_pipe.index]), smem_pipe.phase);
   tcgen05_fence_after_sync();
@@ -272,19 +284,22 @@ __device__ __forceinline__ void issue_stage(typename Tile::Shared& shared,
 #pragma unroll
   for (u32 j = 0; j < kSteps; ++j) {
     if (!kWhole && j >= steps) break;
-    tcgen05_mma<kCtas>(accumulator, of.at(of.rows, stage, j * kStepBytes),
-                       of.at(of.columns, stage, j * kStepBytes), kInstruction,
-                       tmem + Tile::kRowScales + j * kAtomTmemColumns,
-                       tmem + Tile::kColumnScales + first_scale +
-                           j * Tile::kColumnAtoms * kAtomTmemColumns,
-                       !first || j != 0);
+    for (u32 i = 0; i < Tile::kMmas; ++i) {
+      tcgen05_mma<kCtas>(
+          accumulator + i * Tile::kMmaColumns, of.at(of.rows, stage, j * kStepBytes),
+          of.at(of.columns, stage, i * Tile::kMmaColumns * kStageBytes + j * kStepBytes),
+          kInstruction, tmem + Tile::kRowScales + j * kAtomTmemColumns,
+          tmem + Tile::kColumnScales + (i + 1 == Tile::kMmas ? first_scale : 0) +
+              (j * Tile::kColumnAtoms + i) * kAtomTmemColumns,
+          !first || j != 0);
+    }
   }
   tcgen05_commit<kCtas>(shared_address(&shared.empty[smem_pipe.index]), (1u << Tile::kClusterCtas) - 1);
 }
 
-template <class Tile>
-__device__ __forceinline__ void run_mma(typename Tile::Shared& shared,
-                                        const Sm100Problem& problem, u32 rank, u32 tmem) {
+template <class Tile, class Problem>
+__device__ __forceinline__ void run_mma(typename Tile::Shared& shared, const Problem& problem,
+                                        u32 rank, u32 tmem) {
   const StageDescriptors<Tile> descriptors(shared);
   const StageRange stages = stages_of_cta<Tile>(problem);
   // Only the last stage may have fewer steps: their number is tested in no other.
@@ -305,8 +320,7 @@ __device__ __forceinline__ void run_mma(typename Tile::Shared& shared,
     }
     tcgen05_fence_after_sync();
     const u32 accumulator = tmem + tmem_pipe.index * Tile::kSecondAccumulator;
-    // Tiles of 64 columns share an atom of scales, which has 32 rows in a column of tensor memory.
-    const u32 first_scale = Tile::kColumns < kTileRows ? tiles.column % kTileRows / 32 : 0;
+    const u32 first_scale = first_scale_of<Tile>(problem, tiles.column);
 #pragma unroll 1
     for (u32 s = stages.begin; s < last; ++s, smem_pipe.advance()) {
       issue_stage<Tile, true>(shared, descriptors, smem_pipe, kSteps, tmem, accumulator,
@@ -515,8 +529,9 @@ __device__ __forceinline__ void add_partial_sums(typename Tile::Shared& shared,
   }
 }
 
-template <class Tile>
-__device__ __forceinline__ void gemm_sm100(const Sm100Problem& problem) {
+// A Problem derived from Sm100Problem may have its own run_producer, run_epilogue and first_scale_of.
+template <class Tile, class Problem = Sm100Problem>
+__device__ __forceinline__ void gemm_sm100(const Problem& problem) {
   constexpr u32 kCtas = Tile::kCtas;
   auto& shared = *reinterpret_cast<typename Tile::Shared*>(dynamic_shared_memory());
   const u32 warp = threadIdx.x / 32;

@@ -37,6 +37,8 @@ struct Sm100Tile {
   static constexpr u32 kColumnAtoms = (kColumns + 127) / 128;
   static constexpr u32 kChunk = kColumns < kStoreColumns ? kColumns : kStoreColumns;  // in one TMA store
   static constexpr u32 kStoreBuffer = 32 * kChunk * sizeof(u16);  // bytes: 32 lanes
+  static constexpr u32 kMmas = 1;  // side by side, for each 64 of K
+  static constexpr u32 kMmaColumns = kColumns / kMmas;
 
   struct alignas(1024) Stage {
     u8 rows[kTileRows * kStageBytes];

@@ -106,34 +106,23 @@ using MoeCombine = void(
     u32 columns,                // multiple of 4
     u32 splits);
 
-using MoeGather = void(
+using MoeRouteRows = void(
     u8* data,                   // out, of rows
     u8* scales,                 // out, of rows, swizzled
-    int* row_experts,           // out, by tile; -1: none
-    int* rows,                  // by slot: positions in, rows out
-    float* up_global_scales,    // out, {-, decode} by expert
+    int* row_experts,           // out, by tile
+    u32* tile_count,            // out
+    int* rows,                  // out, by slot, or -1
     float* down_global_scales,  // out, {-, decode} by expert
-    const MoeTile* tiles,
-    const u32* tile_count,
-    const u32* slots,
-    const u8* token_data,       // of x
-    const u8* token_scales,     // of x, linear
-    const float* up_decode,     // [experts]
+    const bf16* hidden,         // [tokens, columns]
+    const float* global_scale,  // {encode, decode} of x
+    const int* topk_ids,        // [tokens, topk]
+    const int* expert_map,      // [global_experts], or null
     const float* down_decode,   // [experts]
+    u32 tokens,
     u32 topk,
-    u32 columns);               // of hidden; multiple of 64
-
-using MoeActivate = void(
-    u8* data,                   // out, of y
-    u8* scales,                 // out, of y, swizzled
-    const bf16* gemm_output,    // [rows, 2 * width]
-    const u32* tile_count,
-    const float* global_scale,  // {encode, decode} of y
-    u32 width,                  // multiple of 16
-    u32 layout,                 // 0 halves, 1 pairs
-    float limit,                // > 0, inf for none
-    float alpha,
-    float beta);
+    u32 columns,                // of hidden; multiple of 64
+    u32 global_experts,
+    u32 experts);               // at most 1024
 
 using MoeCombineRows = void(
     bf16* output,               // out, [tokens, columns]

@@ -21,13 +21,9 @@
 #define CUKILN_GEMM_TOKENS 8
 #endif
 
-// sm_110f has no block-scaled tcgen05.mma, unlike sm_110a and the family targets of sm_100.
-#if defined(CUKILN_MACHINE) || defined(__CUDA_ARCH_FEAT_SM100_ALL) ||                      \
-    defined(__CUDA_ARCH_FEAT_SM103_ALL) || defined(__CUDA_ARCH_FEAT_SM107_ALL) ||          \
-    defined(__CUDA_ARCH_FEAT_SM110_ALL) ||                                                 \
-    (defined(__CUDA_ARCH_FAMILY_SPECIFIC__) &&                                             \
-     (__CUDA_ARCH_FAMILY_SPECIFIC__ == 1000 || __CUDA_ARCH_FAMILY_SPECIFIC__ == 1030 ||    \
-      __CUDA_ARCH_FAMILY_SPECIFIC__ == 1070))
+#include "block_scaled_mma.cuh"
+
+#ifdef CUKILN_BLOCK_SCALED_MMA
 #if CUKILN_GEMM_TOKENS != 32  // 16: those with swapped operands
 #include "gemm_sm100.cuh"
 #endif

@@ -1,106 +1,189 @@
-// The steps of a mixture of experts between moe_route, with tiles of 128 positions, and the grouped GEMMs
-// (nvfp4_gemm_grouped_*). Tile t has rows 128 * t .. 128 * t + 127 of the GEMM's A: its positions, then
-// padding rows.
+// moe_route_rows: the first step of a mixture of experts by grouped GEMMs (nvfp4_moe_grouped_up.cu,
+// nvfp4_gemm_grouped_*). Sorts slots by expert and writes each token, quantised, to the rows of its slots.
 //
-// moe_gather
-//   What: gathers the data and block scales of each row's token, the scales into swizzled atoms. Padding
-//     rows are not written: a row of a GEMM's result depends on that row only. row_experts[tile] is the
-//     tile's expert, or -1 from *tile_count on. up_global_scales and down_global_scales get the decode
-//     scales of experts that have tokens; encode is not written. rows[slot] becomes the slot's row instead
-//     of its position (moe_route wrote -1 where it has none).
-//   Shapes: tokens: data [.., columns / 2], linear scales [.., columns / 16]; outputs: data [128 * tiles,
-//     columns / 2], scales in atoms.
-//   Limits: columns a multiple of 64. Launch: block (256, 1, 1), grid (ceil(columns / 512), maximum number
-//     of tiles, 1).
-//
-// moe_activate
-//   What: swiglu_quantize_from_buffer of the first 128 * *tile_count rows.
-//   Shapes: gemm_output bf16 [rows, 2 * width]; data [rows, width / 2], scales in atoms.
-//   Limits: width a multiple of 16. Launch: block (512, 1, 1), any grid.
-//
-// Both: no dynamic shared memory; each launch writes everything that a later one reads.
-// Alignment: 16 bytes for data and gemm_output, 4 for scales.
-// NaN: a NaN scale, of a token or of an activation, affects its own row only.
-// Source: vLLM, fused MoE, for the steps.
-#include "gate_up.cuh"
+//   What: the valid slots of expert e, in order, have the rows from 128 * (tiles of the experts before e) on,
+//     and e has as many tiles of 128 rows as they take. The rest of its last tile is padding rows, which are
+//     not written: a row of a GEMM's result depends on that row only. A row is its token, quantised as
+//     quantize_nvfp4_from_buffer does. Which slots are valid: nvfp4_moe_route.cu. down_global_scales gets the
+//     decode scales of all experts; encode is not written.
+//   Shapes: hidden bf16 [tokens, columns], global_scale {encode, decode}, topk_ids int32 [tokens, topk],
+//     expert_map int32 [global_experts] or null. Outputs: data [128 * tiles, columns / 2], scales in swizzled
+//     atoms (scale_layout.cuh); row_experts [*tile_count], at most min(slots, slots / 128 + experts);
+//     rows [slot] -> row or -1.
+//   Alignment: 16 bytes for hidden and data, 4 for scales.
+//   Limits: columns a multiple of 64, experts at most 1024, tokens * topk below 2^31.
+//   Launch: block (512, 1, 1), any grid; no dynamic shared memory. Every thread block reads all of topk_ids and
+//     counts the slots of each expert, so that none waits for another; it then has its share of the tokens.
+//   NaN: as quantize_nvfp4_from_buffer, in its own row only.
+//   Determinism: a stable counting sort; atomics count only.
+// Source: vLLM, moe_align_block_size, for the tiles.
+#include "dependent_launch.cuh"
+#include "moe_routing.cuh"
 #include "moe_signatures.cuh"
-#include "moe_tiles.cuh"
-#include "quantize_tiles.cuh"
+#include "nvfp4_numerics.cuh"
 
 namespace cukiln {
 namespace nvfp4 {
 
-constexpr u32 kGatherThreads = 256;
-constexpr u32 kGatherAtoms = 8;  // side by side, for a thread block
+constexpr u32 kRouteRowsThreads = 512;
+constexpr u32 kRouteRowsWarps = kRouteRowsThreads / 32;
+constexpr u32 kExpertsOfThread = kMaxExperts / kRouteRowsThreads;
 
-// Copies 64 columns of one row, as many as an atom covers.
-__device__ __forceinline__ void copy_data(u8* to, const u8* from) {
-  const uint4 low = __ldg(reinterpret_cast<const uint4*>(from));
-  const uint4 high = __ldg(reinterpret_cast<const uint4*>(from) + 1);
-  reinterpret_cast<uint4*>(to)[0] = low;
-  reinterpret_cast<uint4*>(to)[1] = high;
+// What a thread block knows of all slots, in shared memory.
+struct SlotCounts {
+  u32 before[kMaxExperts];  // of each expert, before the block's own slots; then the next slot's row
+  u32 others[kMaxExperts];
+  u32 warp_tiles[kRouteRowsWarps];
+  u16 staged[32 * kStagedRows];
+};
+
+// Counts the slots of each expert, those before `begin` apart.
+__device__ __forceinline__ void count_slots(SlotCounts& counts, const Routing& routing, u32 begin) {
+  for (u32 e = threadIdx.x; e < kMaxExperts; e += kRouteRowsThreads) {
+    counts.before[e] = 0;
+    counts.others[e] = 0;
+  }
+  __syncthreads();
+  const u32 lane = threadIdx.x % 32;
+  for (u32 first = threadIdx.x / 32 * 32 * kStagedRows; first < routing.slots;
+       first += kRouteRowsThreads * kStagedRows) {
+    u32 experts[kStagedRows];
+    routing.lookup_experts(experts, first + lane, routing.slots);
+#pragma unroll
+    for (u32 i = 0; i < kStagedRows; ++i) {
+      if (experts[i] == kNoExpert) continue;
+      u32* const count = first + 32 * i + lane < begin ? counts.before : counts.others;
+      atomicAdd(count + experts[i], 1u);
+    }
+  }
+  __syncthreads();
+}
+
+// Gives each expert its tiles: `before` becomes the row of the first of the block's own slots. All thread
+// blocks write the list of tiles together. Returns the number of tiles.
+__device__ __forceinline__ u32 place_tiles(SlotCounts& counts, int* row_experts) {
+  const u32 lane = threadIdx.x % 32;
+  const u32 warp = threadIdx.x / 32;
+  u32 tiles[kExpertsOfThread];
+  u32 sum = 0;
+#pragma unroll
+  for (u32 i = 0; i < kExpertsOfThread; ++i) {
+    const u32 expert = threadIdx.x * kExpertsOfThread + i;
+    tiles[i] = scale_atom_rows(counts.before[expert] + counts.others[expert]);
+    sum += tiles[i];
+  }
+  u32 inclusive = sum;
+#pragma unroll
+  for (u32 distance = 1; distance < 32; distance *= 2) {
+    const u32 of_lower = __shfl_up_sync(~0u, inclusive, distance);
+    if (lane >= distance) inclusive += of_lower;
+  }
+  if (lane == 31) counts.warp_tiles[warp] = inclusive;
+  __syncthreads();
+  u32 tile = inclusive - sum;
+  u32 all = 0;
+#pragma unroll
+  for (u32 w = 0; w < kRouteRowsWarps; ++w) {
+    const u32 of_warp = counts.warp_tiles[w];
+    if (w < warp) tile += of_warp;
+    all += of_warp;
+  }
+#pragma unroll
+  for (u32 i = 0; i < kExpertsOfThread; ++i) {
+    const u32 expert = threadIdx.x * kExpertsOfThread + i;
+    counts.before[expert] += tile * kAtomRows;
+    for (u32 own = blockIdx.x; own < tiles[i]; own += gridDim.x) {
+      row_experts[tile + own] = static_cast<int>(expert);
+    }
+    tile += tiles[i];
+  }
+  __syncthreads();
+  return all;
+}
+
+// Writes the rows of the thread block's slots. One warp.
+__device__ __forceinline__ void place_slots(SlotCounts& counts, const Routing& routing, int* rows,
+                                            u32 begin, u32 end) {
+  const u32 lower_lanes = (1u << threadIdx.x % 32) - 1;
+  for_slots(routing, begin, end, counts.staged, [&](u32 slot, u32 expert) {
+    const u32 same = lanes_with(expert);
+    const bool is_valid = expert != kNoExpert;
+    u32 first = 0;
+    if (is_valid) first = counts.before[expert];
+    __syncwarp();
+    if (is_valid && (same & lower_lanes) == 0) counts.before[expert] = first + __popc(same);
+    if (slot < end) {
+      rows[slot] = is_valid ? static_cast<int>(first + __popc(same & lower_lanes)) : -1;
+    }
+  });
+}
+
+// Quantises tokens and copies each to the rows of its slots. Four lanes have the four blocks of an atom's row.
+__device__ __forceinline__ void write_rows(u8* data, u8* scales, const u16* hidden, const int* rows,
+                                           GlobalScale tensor, u32 first_token, u32 tokens, u32 topk,
+                                           u32 columns) {
+  const float scale_factor = block_scale_factor(tensor.encode);
+  const u32 blocks = columns / kBlockColumns;
+  const u32 atoms = scale_atoms(columns);
+  const u64 items = u64{tokens} * blocks;
+  for (u64 first = threadIdx.x / 32 * 32; first < items; first += kRouteRowsThreads) {
+    const u64 item = first + threadIdx.x % 32;
+    const bool is_item = item < items;
+    const u32 token = first_token + (is_item ? static_cast<u32>(item / blocks) : 0);
+    const u32 block = is_item ? static_cast<u32>(item % blocks) : 0;
+    u32 pairs[8];
+    uint2 packed;
+    load_16_bf16(hidden + u64{token} * columns + block * kBlockColumns, pairs);
+    u32 four = quantize_block(pairs, scale_factor, tensor.decode, &packed) << block % 4 * 8;
+    four |= __shfl_xor_sync(~0u, four, 1);
+    four |= __shfl_xor_sync(~0u, four, 2);
+    if (!is_item) continue;
+#pragma unroll 4
+    for (u32 rank = 0; rank < topk; ++rank) {
+      const int row = rows[u64{token} * topk + rank];
+      if (row < 0) continue;
+      const u64 to = (static_cast<u64>(row) * columns + block * kBlockColumns) / 2;
+      *reinterpret_cast<uint2*>(data + to) = packed;
+      if (block % 4 == 0) {
+        const u64 offset = scale_byte_offset(static_cast<u32>(row), block, atoms);
+        *reinterpret_cast<u32*>(scales + offset) = four;
+      }
+    }
+  }
 }
 
 }  // namespace nvfp4
 }  // namespace cukiln
 
-extern "C" __global__ void __launch_bounds__(cukiln::nvfp4::kGatherThreads)
-    moe_gather(cukiln::u8* data, cukiln::u8* scales, int* row_experts, int* rows, float* up_global_scales,
-               float* down_global_scales, const cukiln::nvfp4::MoeTile* tiles,
-               const cukiln::u32* tile_count, const cukiln::u32* slots, const cukiln::u8* token_data,
-               const cukiln::u8* token_scales, const float* up_decode, const float* down_decode,
-               cukiln::u32 topk, cukiln::u32 columns) {
+extern "C" __global__ void __launch_bounds__(cukiln::nvfp4::kRouteRowsThreads, 2)
+    moe_route_rows(cukiln::u8* data, cukiln::u8* scales, int* row_experts, cukiln::u32* tile_count,
+                   int* rows, float* down_global_scales, const cukiln::u16* hidden,
+                   const float* global_scale, const int* topk_ids, const int* expert_map,
+                   const float* down_decode, cukiln::u32 tokens, cukiln::u32 topk, cukiln::u32 columns,
+                   cukiln::u32 global_experts, cukiln::u32 experts) {
   using namespace cukiln;
   using namespace cukiln::nvfp4;
-  const u32 index = blockIdx.y;
-  const bool is_first = blockIdx.x == 0;
-  if (index >= *tile_count) {
-    if (is_first && threadIdx.x == 0) row_experts[index] = -1;
-    return;
-  }
-  const MoeTile tile = tiles[index];
-  if (is_first) {
-    if (threadIdx.x < tile.count) {
-      rows[slots[tile.first + threadIdx.x]] = static_cast<int>(index * kAtomRows + threadIdx.x);
-    }
-    if (threadIdx.x == 0) {
-      row_experts[index] = static_cast<int>(tile.expert);
-      up_global_scales[2 * tile.expert + kDecode] = up_decode[tile.expert];
-      down_global_scales[2 * tile.expert + kDecode] = down_decode[tile.expert];
-    }
-  }
+  __shared__ SlotCounts counts;
+  griddepcontrol_wait();
+  griddepcontrol_launch_dependents();
+  const Routing routing{topk_ids, expert_map, tokens * topk, global_experts, experts};
+  const u32 tokens_per_block = (tokens + gridDim.x - 1) / gridDim.x;
+  const u32 first_token = min(blockIdx.x * tokens_per_block, tokens);
+  const u32 own_tokens = min(tokens_per_block, tokens - first_token);
 
-  // Four threads fill 16 bytes of an atom, the scales of rows `line`, line + 32, line + 64 and line + 96
-  // (scale_layout.cuh): thread `quarter` has row quarter * 32 + line. A warp reads 256 bytes of each row.
-  const u32 atoms = columns / kAtomColumns;
-  const u32 quarter = threadIdx.x % 4;
-  const u32 atom = blockIdx.x * kGatherAtoms + threadIdx.x / 4 % kGatherAtoms;
-  if (atom >= atoms) return;
-  u8* const to_atom = scales + (static_cast<u64>(index) * atoms + atom) * kAtomBytes + quarter * 4;
-#pragma unroll
-  for (u32 i = 0; i < 4; ++i) {
-    const u32 line = threadIdx.x / 32 + i * (kGatherThreads / 32);
-    const u32 row = quarter * 32 + line;
-    if (row >= tile.count) continue;
-    const u32 token = slots[tile.first + row] / topk;
-    const u64 from = static_cast<u64>(token) * columns + atom * kAtomColumns;
-    const u64 to = (static_cast<u64>(index) * kAtomRows + row) * columns + atom * kAtomColumns;
-    copy_data(data + to / 2, token_data + from / 2);
-    *reinterpret_cast<u32*>(to_atom + line * 16) =
-        __ldg(reinterpret_cast<const u32*>(token_scales + from / kBlockColumns));
+  count_slots(counts, routing, first_token * topk);
+  const u32 tiles = place_tiles(counts, row_experts);
+  if (blockIdx.x == 0) {
+    if (threadIdx.x == 0) *tile_count = tiles;
+    for (u32 e = threadIdx.x; e < experts; e += kRouteRowsThreads) {
+      down_global_scales[2 * e + kDecode] = down_decode[e];
+    }
   }
+  if (threadIdx.x < 32) {
+    place_slots(counts, routing, rows, first_token * topk, (first_token + own_tokens) * topk);
+  }
+  __syncthreads();
+  write_rows(data, scales, hidden, rows, {global_scale[kEncode], global_scale[kDecode]}, first_token,
+             own_tokens, topk, columns);
 }
-static_assert(cukiln::kIsSame<decltype(moe_gather), cukiln::signatures::MoeGather>);
-
-extern "C" __global__ void __launch_bounds__(cukiln::nvfp4::kQuantizeThreads, 2)
-    moe_activate(cukiln::u8* data, cukiln::u8* scales, const cukiln::u16* gemm_output,
-                 const cukiln::u32* tile_count, const float* global_scale, cukiln::u32 width,
-                 cukiln::u32 layout, float limit, float alpha, float beta) {
-  using namespace cukiln;
-  using namespace cukiln::nvfp4;
-  const SwiGluSource source{gemm_output, 2 * static_cast<i64>(width), width, layout,
-                            SwiGlu::of(limit, alpha, beta)};
-  quantize_tiles(data, scales, source, *tile_count * kAtomRows, width,
-                 {global_scale[kEncode], global_scale[kDecode]});
-}
-static_assert(cukiln::kIsSame<decltype(moe_activate), cukiln::signatures::MoeActivate>);
+static_assert(cukiln::kIsSame<decltype(moe_route_rows), cukiln::signatures::MoeRouteRows>);

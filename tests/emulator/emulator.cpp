@@ -230,10 +230,9 @@ void watch_for_ends(Cluster& cluster, const std::atomic<bool>& done) {
   for (u32 stuck = 0; !done;) {
     const bool ended = cluster.preceding_ended.load(std::memory_order_relaxed) != 0;
     const auto units = cluster.units();
-    const bool all_stuck =
-        std::none_of(units.begin(), units.end(),
-                     [](const AsyncUnit* unit) { return unit->pending(); }) &&
-        all_wait(cluster);
+    const bool all_stuck = std::none_of(units.begin(), units.end(),
+                                        [](const AsyncUnit* unit) { return unit->pending(); }) &&
+                           all_wait(cluster);
     stuck = all_stuck ? stuck + 1 : 0;
     if (stuck == 3 && !ended) {
       end_preceding(cluster);
@@ -246,6 +245,10 @@ void watch_for_ends(Cluster& cluster, const std::atomic<bool>& done) {
 }
 
 }  // namespace
+
+/// `launch`, for a program that opens a library with an emulator of its own.
+extern "C" void launch_emulated(const Grid& grid, const std::function<void()>& body);
+void launch_emulated(const Grid& grid, const std::function<void()>& body) { launch(grid, body); }
 
 u32 launch(const Grid& grid, const std::function<void()>& body) {
   u32 early_loads = 0;

@@ -36,6 +36,7 @@ struct Case {
   std::vector<int> experts = {};  // of each 128 rows; grouped only
   bool constant_b = true;         // not of grouped ones
   u32 splits = 1;                 // of K
+  u32 row_tiles = 0;              // that there are; 0: all
 };
 constexpr int kExperts = 3;
 
@@ -87,6 +88,12 @@ Case split(Case of, u32 splits) {
   return of;
 }
 
+// Only the first three row tiles are there.
+Case count_of_three(Case of) {
+  of.row_tiles = 3;
+  return of;
+}
+
 const Case kCases[] = {
     {128, 128, 256, 1, false, k128x128, nvfp4_gemm_128x128},
     {130, 136, 96, 1, true, k128x128, nvfp4_gemm_128x128},
@@ -122,6 +129,8 @@ const Case kCases[] = {
     {160, 256, 320, 2, false, k256x256, nvfp4_gemm_256x256, nullptr, {}, false},
     {5, 264, 608, 1, true, kSwapped64, nvfp4_gemm_swapped_64, nullptr, {}, false},
     split({13, 136, 2336, 1, true, kSwapped16, nvfp4_gemm_swapped_16, nullptr, {}, false}, 3),
+    count_of_three(
+        {500, 256, 96, 2, false, kGrouped128, nullptr, nvfp4_gemm_grouped_128x128, {1, 0, 2, 0}}),
 };
 
 std::string name_of(const Case& c) {
@@ -155,7 +164,7 @@ bool agrees(const Case& c, u32 seed) {
   using emulator::Pages;
   const Pages a_data(a.data), a_blocks(a.scales), b_data(b.data), b_blocks(b.scales);
   const Pages a_global(a_scales, sizeof a_scales), b_global(b_scales, sizeof b_scales);
-  const Pages given_bias(bias), given_experts(c.experts);
+  const Pages given_bias(bias), given_experts(c.experts), given_count(&c.row_tiles, sizeof(u32));
   const auto view = [](const HostMatrix& of, const Pages& data, const Pages& blocks) {
     return nvfp4::QuantizedMatrix{data.as<std::uint8_t>(), blocks.as<std::uint8_t>(), nullptr,
                                   of.rows, of.k};
@@ -165,13 +174,13 @@ bool agrees(const Case& c, u32 seed) {
   const TensorMap maps[] = {emulator::encode(plan.rows), emulator::encode(plan.columns),
                             emulator::encode(plan.row_scales), emulator::encode(plan.column_scales),
                             emulator::encode(plan.output)};
-  emulator::Grid grid{
-      plan.grid,
-      c.kernel->cluster() * c.splits,
-      nvfp4::kSm100Threads,
-      c.kernel->shared_bytes,
-      seed,
-      {&a_data, &a_blocks, &a_global, &b_global, &given_bias, &given_experts, &frame_pages}};
+  emulator::Grid grid{plan.grid,
+                      c.kernel->cluster() * c.splits,
+                      nvfp4::kSm100Threads,
+                      c.kernel->shared_bytes,
+                      seed,
+                      {&a_data, &a_blocks, &a_global, &b_global, &given_bias, &given_experts,
+                       &given_count, &frame_pages}};
   if (!early) {
     grid.preceding.insert(grid.preceding.end(), {&b_data, &b_blocks});
   }
@@ -180,7 +189,8 @@ bool agrees(const Case& c, u32 seed) {
   const u32 early_loads = emulator::launch(grid, [&] {
     if (grouped) {
       c.run_grouped(maps[0], maps[1], maps[2], maps[3], maps[4], a_global.as<const float>(),
-                    b_global.as<const float>(), given, m, n, k, given_experts.as<const int>(), 2);
+                    b_global.as<const float>(), given, m, n, k, given_experts.as<const int>(), 2,
+                    c.row_tiles != 0 ? given_count.as<const u32>() : nullptr);
     } else {
       c.run(maps[0], maps[1], maps[2], maps[3], maps[4], a_global.as<const float>(),
             b_global.as<const float>(), given, m, n, k, u32{c.constant_b});
@@ -196,7 +206,10 @@ bool agrees(const Case& c, u32 seed) {
     return static_cast<std::size_t>(row * width + column);
   };
   for (std::int64_t row = 0; row < c.m; ++row) {
-    const int expert = grouped ? c.experts[static_cast<std::size_t>(row / 128)] : 0;
+    const bool is_absent = c.row_tiles != 0 && row / 128 >= c.row_tiles;
+    const int expert = is_absent ? -1
+                       : grouped ? c.experts[static_cast<std::size_t>(row / 128)]
+                                 : 0;
     const double alpha = expert < 0 ? 0 : double{a_scales[expert].decode} * b_scales[expert].decode;
     for (std::int64_t column = 0; column < c.n; ++column) {
       if (expert < 0) {  // padding rows, which stay untouched

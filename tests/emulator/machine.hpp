@@ -17,6 +17,7 @@ float4 load_dsmem(u32 address, u32 rank);
 void griddepcontrol_wait();
 void griddepcontrol_launch_dependents();
 inline void prefetch_tensormap(const TensorMap*) {}
+inline void prefetch_l2(const void*) {}
 
 void mbarrier_init(u32 barrier, u32 arrivals);
 void mbarrier_init_fence();

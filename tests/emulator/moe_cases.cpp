@@ -2,7 +2,9 @@
 // Runs a mixture of experts on the CPU as a launch on sm_100a runs it, the launcher's own steps and
 // workspace with the kernels' own sources, and compares with src/reference.
 //
-// usage: moe_cases LIBRARY, compiled from moe_device.cpp
+// usage: moe_cases LIBRARY UP_LIBRARY SEED [NAME]; without a name every case, else those whose name
+// contains it; the libraries compiled from moe_device.cpp and
+// moe_up_device.cpp, the seed that of the delays of loads and MMAs in the first GEMM.
 // Exit code 0: all agree; 1: a wrong result; 2: the emulator found a broken rule.
 #include "emulator/tensor_box.hpp"  // first: it defines names that the emulator only declares
 
@@ -20,7 +22,9 @@
 #include "emulator/moe_device.hpp"
 #include "kernels/nvfp4/moe_grouped.hpp"
 #include "kernels/nvfp4/sm100_plan.hpp"
+#include "kernels_src/nvfp4/moe_grouped_signatures.cuh"
 #include "kernels_src/nvfp4/moe_signatures.cuh"
+#include "kernels_src/nvfp4/quantize_signatures.cuh"
 #include "reference/formats.hpp"
 #include "reference/gemm.hpp"
 
@@ -32,57 +36,116 @@ constexpr std::uint8_t kPoison = 0xFF;  // NaN as float, as bf16 and as a scale
 
 std::size_t size_of(std::int64_t value) { return static_cast<std::size_t>(value); }
 
-constexpr unsigned kThreads = 256;  // of kernels that copy, sort or add up
-constexpr unsigned kActivateThreads = 512;
+constexpr unsigned kRouteThreads = 512;
+constexpr unsigned kQuantizeThreads = 512;
+constexpr unsigned kCombineThreads = 256;
 
-/// The launcher's steps, each in the emulator.
-struct Steps {
-  moe_device::Launch* launch;
-  signatures::MoeRoute* route_kernel;
-  signatures::MoeGather* gather_kernel;
-  signatures::MoeActivate* activate_kernel;
-  signatures::MoeCombineRows* combine_kernel;
-
-  explicit Steps(const char* file) {
-    void* const library = dlopen(file, RTLD_NOW | RTLD_LOCAL);
-    if (library == nullptr) {
+/// Opens a library; an error ends the process with code 3.
+class Library {
+ public:
+  explicit Library(const char* file) : handle_(dlopen(file, RTLD_NOW | RTLD_LOCAL)) {
+    if (handle_ == nullptr) {
       std::fprintf(stderr, "%s\n", dlerror());
       std::exit(3);
     }
-    const auto find = [&](auto*& function, const char* name) {
-      function =
-          reinterpret_cast<std::remove_reference_t<decltype(function)>>(dlsym(library, name));
-    };
-    find(launch, "launch_grid");
-    find(route_kernel, "moe_route");
-    find(gather_kernel, "moe_gather");
-    find(activate_kernel, "moe_activate");
-    find(combine_kernel, "moe_combine_rows");
+  }
+
+  template <class Function>
+  void find(Function*& function, const char* name) const {
+    function = reinterpret_cast<Function*>(dlsym(handle_, name));
+    if (function == nullptr) {
+      std::fprintf(stderr, "%s\n", dlerror());
+      std::exit(3);
+    }
+  }
+
+ private:
+  void* handle_;
+};
+
+/// The launcher's steps, each on the CPU.
+struct Steps {
+  moe_device::Launch* launch;
+  signatures::MoeRouteRows* route_kernel;
+  signatures::SwigluQuantizeFromBuffer* quantize_kernel;
+  signatures::MoeCombineRows* combine_kernel;
+  moe_device::LaunchEmulated* launch_up;
+  signatures::MoeGroupedUp* up_kernel;
+  std::uint32_t seed;
+  mutable std::size_t up_differences = 0;  // bytes of the first GEMM's result
+  mutable const emulator::Pages* workspace = nullptr;
+
+  Steps(const char* device_file, const char* up_file, std::uint32_t up_seed) : seed(up_seed) {
+    const Library device(device_file);
+    device.find(launch, "launch_grid");
+    device.find(route_kernel, "moe_route_rows");
+    device.find(quantize_kernel, "swiglu_quantize_from_buffer");
+    device.find(combine_kernel, "moe_combine_rows");
+    const Library emulated(up_file);
+    emulated.find(launch_up, "launch_emulated");
+    emulated.find(up_kernel, "moe_grouped_up");
   }
 
   template <class... Args>
   Result<void> route(const MoeGrid& grid, Args... args) const {
-    launch(grid.x, grid.y, kThreads, [=, this] { route_kernel(args...); });
-    return {};
-  }
-  template <class... Args>
-  Result<void> gather(const MoeGrid& grid, Args... args) const {
-    launch(grid.x, grid.y, kThreads, [=, this] { gather_kernel(args...); });
-    return {};
-  }
-  template <class... Args>
-  Result<void> activate(const MoeGrid& grid, Args... args) const {
-    launch(grid.x, grid.y, kActivateThreads, [=, this] { activate_kernel(args...); });
+    launch(grid.x, grid.y, kRouteThreads, [=, this] { route_kernel(args...); });
     return {};
   }
   template <class... Args>
   Result<void> combine(const MoeGrid& grid, Args... args) const {
-    launch(grid.x, grid.y, kThreads, [=, this] { combine_kernel(args...); });
+    launch(grid.x, grid.y, kCombineThreads, [=, this] { combine_kernel(args...); });
     return {};
   }
+
+  template <class... Args>
+  Result<void> up(const Sm100Plan& plan, std::uint8_t* data, std::uint8_t* scales,
+                  Args... args) const {
+    const TensorMap maps[] = {emulator::encode(plan.rows), emulator::encode(plan.columns),
+                              emulator::encode(plan.row_scales),
+                              emulator::encode(plan.column_scales)};
+    launch_up({plan.grid, 1, kSm100BlockThreads, plan.kernel->shared_bytes, seed, {workspace}},
+              [&] { up_kernel(data, scales, maps[0], maps[1], maps[2], maps[3], args...); });
+    compare_up(plan, data, scales, args...);
+    return {};
+  }
+
+  /// Counts the bytes that are not those of a grouped GEMM and swiglu_quantize_from_buffer.
+  void compare_up(const Sm100Plan& plan, const std::uint8_t* data, const std::uint8_t* scales,
+                  const float* token_scale, const float* weight_decode, const float* scale,
+                  const std::int32_t* row_experts, const std::uint32_t* tile_count, u32 rows,
+                  u32 hidden, u32 width, u32 layout, float limit, float alpha, float beta) const {
+    const std::int64_t experts = static_cast<std::int64_t>(plan.columns.size[1]) / (2 * width);
+    std::vector<GlobalScale> decode;
+    for (std::int64_t e = 0; e < experts; ++e) decode.push_back({0, weight_decode[e]});
+    const auto in = [](const TensorBox& box) { return static_cast<const std::uint8_t*>(box.data); };
+    const QuantizedMatrix a{in(plan.rows), in(plan.row_scales),
+                            reinterpret_cast<const GlobalScale*>(token_scale), rows, hidden};
+    const QuantizedMatrix b{in(plan.columns), in(plan.column_scales), decode.data(),
+                            experts * 2 * width, hidden};
+    std::vector<std::uint16_t> h(size_of(std::int64_t{rows} * 2 * width) + 8);
+    auto* const aligned = reinterpret_cast<std::uint16_t*>(
+        (reinterpret_cast<std::uintptr_t>(h.data()) + 15) / 16 * 16);
+    static_cast<void>(gemm({DataType::bf16, aligned, rows, 2 * width}, a, b,
+                           {DataType::i32, row_experts, rows / 128}, tile_count));
+    const std::uint32_t there = *tile_count * 128;
+    std::vector<std::uint8_t> wanted_data(size_of(std::int64_t{there} * width / 2));
+    std::vector<std::uint8_t> wanted_scales(size_of(std::int64_t{there} * width / 16));
+    launch(2, 1, kQuantizeThreads, [&] {
+      quantize_kernel(wanted_data.data(), wanted_scales.data(), aligned, scale, there, width,
+                      2 * width, layout, limit, alpha, beta);
+    });
+    for (std::size_t i = 0; i < wanted_data.size(); ++i) {
+      up_differences += static_cast<std::size_t>(data[i] != wanted_data[i]);
+    }
+    for (std::size_t i = 0; i < wanted_scales.size(); ++i) {
+      up_differences += static_cast<std::size_t>(scales[i] != wanted_scales[i]);
+    }
+  }
+
   /// As GroupedGemm::launch.
   Result<void> gemm(const MutableMatrixView& output, const QuantizedMatrix& a,
-                    const QuantizedMatrix& b, const VectorView& row_experts) const {
+                    const QuantizedMatrix& b, const VectorView& row_experts,
+                    const std::uint32_t* tile_count) const {
     const Sm100Kernel& chosen =
         select_sm100_grouped(a.rows, output.columns, a.columns, b.rows / output.columns, kNumSms);
     const Sm100Plan plan = plan_sm100(chosen, a, b, output.data, output.columns, kNumSms);
@@ -95,7 +158,7 @@ struct Steps {
       kernel(maps[0], maps[1], maps[2], maps[3], maps[4], &a.global_scale->encode,
              &b.global_scale->encode, nullptr, static_cast<u32>(a.rows),
              static_cast<u32>(output.columns), static_cast<u32>(a.columns),
-             row_experts.data_as<const std::int32_t>(), 0);
+             row_experts.data_as<const std::int32_t>(), 0, tile_count);
     });
     return {};
   }
@@ -120,7 +183,7 @@ struct Weights {
   MoeWeights view;
 };
 
-enum class Routing { random, one_expert, none, some_outside };
+enum class Routing { random, one_expert, none, some_outside, far_apart };
 
 struct Case {
   const char* name;
@@ -138,6 +201,11 @@ const Case kCases[] = {
      Routing::random,
      GateUpLayout::pairs,
      {7, 1.702f, 1}},
+    {"halves that begin in the middle of an atom, more stages than there are",
+     {90, 1, 2, 1408, 192, 2},
+     Routing::random,
+     GateUpLayout::halves,
+     {3, 1, 0.5f}},
     {"one expert has all", {70, 2, 4, 128, 64, 4}, Routing::one_expert},
     {"nobody has any", {20, 4, 2, 128, 64, 2}, Routing::none},
     {"some ids are outside", {40, 2, 3, 128, 128, 3}, Routing::some_outside},
@@ -147,6 +215,7 @@ const Case kCases[] = {
      GateUpLayout::halves,
      {2, 1, 0},
      {-1, 2, 0, 7, 1, -1}},
+    {"experts of other warps", {1140, 1, 66, 128, 64, 66}, Routing::far_apart},
 };
 
 std::vector<std::int32_t> ids_of(const Case& c, std::mt19937& random) {
@@ -158,6 +227,7 @@ std::vector<std::int32_t> ids_of(const Case& c, std::mt19937& random) {
         break;
       case Routing::one_expert: id = 2; break;
       case Routing::none: id = -1; break;
+      case Routing::far_apart: id = random() % 3 == 0 ? 1 : 65; break;
       case Routing::some_outside: id = static_cast<std::int32_t>(random() % 6) - 2; break;
     }
   }
@@ -204,10 +274,8 @@ bool agrees(const Case& c, const Steps& steps) {
   layer.layout = c.layout;
   layer.activation = c.activation;
   constexpr std::size_t kGuard = 256;
-  // vector's memory is aligned for a byte: what lies on 256 is found within.
-  std::vector<std::uint8_t> memory(plan.bytes + 2 * kGuard, kPoison);
-  auto* const workspace = reinterpret_cast<std::uint8_t*>(
-      (reinterpret_cast<std::uintptr_t>(memory.data()) + kGuard - 1) / kGuard * kGuard);
+  const emulator::Pages memory(std::vector<std::uint8_t>(plan.bytes + kGuard, kPoison));
+  auto* const workspace = memory.as<std::uint8_t>();
 
   bool good = true;
   for (int launch = 0; launch < 2; ++launch) {  // the second one with what the first one left
@@ -225,9 +293,8 @@ bool agrees(const Case& c, const Steps& steps) {
     input.topk_ids = {DataType::i32, ids.data(), shape.tokens, shape.topk};
     input.topk_weights = {DataType::f32, weights.data(), shape.tokens, shape.topk};
     const MoeCall call{nullptr, output.data(), shape, input, layer, workspace};
-    const auto routed = run_moe_route(plan, call, kNumSms, [&](const MoeGrid& grid, auto... args) {
-      return steps.route(grid, args...);
-    });
+    steps.up_differences = 0;
+    steps.workspace = &memory;
     const auto ran = run_moe_grouped(plan, call, kNumSms, steps);
     const bool untouched = output.back() == 0x7FC1;
     output.pop_back();
@@ -239,15 +306,20 @@ bool agrees(const Case& c, const Steps& steps) {
     // Beyond the tiles that there are nothing is computed; beyond the workspace nothing is written.
     const std::uint32_t tiles = *call.at<std::uint32_t>(plan.tile_count);
     std::size_t stray = 0;
-    const std::size_t used =
-        size_of(tiles * kMoeGroupRows * std::max(2 * shape.width, shape.hidden) * 2);
-    for (std::size_t i = plan.gemm_output + used; i < plan.bytes + kGuard / 2; ++i) {
-      stray += static_cast<std::size_t>(workspace[i] != kPoison && launch == 0);
-    }
-    std::printf("%s, launch %d: %u of %u tiles, %zu wrong, %zu stray\n", c.name, launch, tiles,
-                plan.max_tiles, wrong, stray);
+    const auto count_stray = [&](std::size_t begin, std::int64_t columns, std::size_t end) {
+      for (std::size_t i = begin + size_of(tiles * kMoeGroupRows * columns / 16); i < end; ++i) {
+        stray += static_cast<std::size_t>(workspace[i] != kPoison && launch == 0);
+      }
+    };
+    count_stray(plan.activation_data, 8 * shape.width, plan.activation_scales);
+    count_stray(plan.activation_scales, shape.width, plan.expanded);
+    count_stray(plan.row_data, 8 * shape.hidden, plan.row_scales);
+    count_stray(plan.row_scales, shape.hidden, plan.gemm_output);
+    count_stray(plan.gemm_output, 32 * shape.hidden, plan.bytes + kGuard / 2);
+    std::printf("%s, launch %d: %u of %u tiles, %zu wrong, %zu bytes of y differ, %zu stray\n",
+                c.name, launch, tiles, plan.max_tiles, wrong, steps.up_differences, stray);
     std::fflush(stdout);
-    good = good && routed && ran && untouched && wrong == 0 && stray == 0;
+    good = good && ran && untouched && wrong == 0 && steps.up_differences == 0 && stray == 0;
   }
   return good;
 }
@@ -256,13 +328,15 @@ bool agrees(const Case& c, const Steps& steps) {
 }  // namespace cukiln::nvfp4
 
 int main(int argc, char** argv) {
-  if (argc != 2) {
-    std::fprintf(stderr, "usage: moe_cases LIBRARY\n");
+  if (argc < 4 || argc > 5) {
+    std::fprintf(stderr, "usage: moe_cases LIBRARY UP_LIBRARY SEED [NAME]\n");
     return 3;
   }
-  const cukiln::nvfp4::Steps steps(argv[1]);
+  const cukiln::nvfp4::Steps steps(argv[1], argv[2],
+                                   static_cast<std::uint32_t>(std::stoul(argv[3])));
   for (const auto& c : cukiln::nvfp4::kCases) {
-    if (!agrees(c, steps)) {
+    const bool is_wanted = argc == 4 || std::string(c.name).find(argv[4]) != std::string::npos;
+    if (is_wanted && !agrees(c, steps)) {
       return 1;
     }
   }

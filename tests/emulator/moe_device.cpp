@@ -7,7 +7,7 @@
 #include "../emulator/moe_device.hpp"
 #include "nvfp4_moe_combine.cu"
 #include "nvfp4_moe_grouped.cu"
-#include "nvfp4_moe_route.cu"
+#include "swiglu_quantize.cu"
 
 extern "C" moe_device::Launch launch_grid;
 

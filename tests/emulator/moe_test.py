@@ -3,9 +3,10 @@
 
 The launcher's steps run with the kernels' own sources: GEMMs in the emulator, the others as
 device_source.py translates them. Each mutant is one of those with one thing changed, found by its C++
-tokens (mutate.py); its results must be wrong, or it must break a rule.
+tokens (mutate.py); its results must be wrong, or it must break a rule. Those of LATE may go unnoticed
+with some delays of loads and MMAs: one of several must notice them.
 
-usage: moe_test.py KERNELS_FOLDER TESTS_FOLDER CASES_PROGRAM COMPILER…
+usage: moe_test.py KERNELS_FOLDER TESTS_FOLDER CASES_PROGRAM EMULATOR_LIBRARY COMPILER…
 """
 
 import os
@@ -15,74 +16,161 @@ import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-KERNELS, TESTS, PROGRAM = (Path(argument) for argument in sys.argv[1:4])
-COMPILER = sys.argv[4:]
+KERNELS, TESTS, PROGRAM, EMULATOR = (Path(argument) for argument in sys.argv[1:5])
+COMPILER = sys.argv[5:]
 sys.path.insert(0, str(TESTS / "kernels"))
 from device_source import translate_files
 from mutate import MutantError, mutate
 
-SOURCES = ["nvfp4_moe_combine.cu", "nvfp4_moe_grouped.cu", "nvfp4_moe_route.cu"]
-MUTATED = SOURCES[:2]
+SOURCES = ["nvfp4_moe_combine.cu", "nvfp4_moe_grouped.cu", "nvfp4_moe_grouped_up.cu", "swiglu_quantize.cu"]
 
 # name: (tokens, what takes their place); of the translated sources, which have no asm statement
 MUTANTS = {
-    "token of a slot": ("slots[tile.first + row] / topk", "slots[tile.first + row]"),
-    "first position of a tile": ("slots[tile.first + row]", "slots[row]"),
-    "row of a slot": ("static_cast<int>(index * kAtomRows + threadIdx.x)", "static_cast<int>(tile.first + threadIdx.x)"),
-    "expert of a tile": ("static_cast<int>(tile.expert)", "0"),
-    "tiles without an expert": ("row_experts[index] = -1", "row_experts[index] = 0"),
-    "scale of an expert's first matrix": ("= up_decode[tile.expert]", "= up_decode[0]"),
-    "scale of an expert's second matrix": ("= down_decode[tile.expert]", "= up_decode[tile.expert]"),
-    "quarter of an atom": ("kAtomBytes + quarter * 4", "kAtomBytes"),
-    "line of an atom": ("to_atom + line * 16", "to_atom + line * 8"),
-    "atom of the scales": ("* atoms + atom) * kAtomBytes", "* atoms) * kAtomBytes"),
-    "second half of a row's data": ("(to)[1] = high", "(to)[1] = low"),
-    "rows of the activation": ("*tile_count * kAtomRows", "*tile_count * (kAtomRows / 2)"),
-    "width of the GEMM's output": ("2 * static_cast<i64>(width), width", "static_cast<i64>(width), width"),
+    # moe_route_rows
+    "slots before the thread block's": ("lane < begin ? counts.before", "lane < 0 ? counts.before"),
+    "tiles of an expert": ("counts.before[expert] + counts.others[expert]", "counts.others[expert]"),
+    "experts of lower lanes": ("if (lane >= distance) inclusive += of_lower;", ""),
+    "experts of lower warps": ("if (w < warp) tile += of_warp;", ""),
+    "row of a tile": ("tile * kAtomRows", "tile * (kAtomRows / 2)"),
+    "second tile of an expert": ("row_experts[tile + own]", "row_experts[tile]"),
+    "expert of a tile": ("static_cast<int>(expert);", "0;"),
+    "second expert of a thread": ("tile += tiles[i];", ""),
+    "number of tiles": ("*tile_count = tiles;", "*tile_count = tiles - 1;"),
+    "row of a slot": ("first + __popc(same & lower_lanes)", "first + __popc(same)"),
+    "row of the next slot": ("first + __popc(same);", "first + 1;"),
+    "scale of an expert's second matrix": ("= down_decode[e]", "= down_decode[0]"),
+    "token of a row": ("token = first_token + (is_item", "token = (is_item"),
+    "columns of a block": ("columns + block * kBlockColumns) / 2", "columns) / 2"),
+    "scales of four blocks": ("four |= __shfl_xor_sync(~0u, four, 2);", ""),
+    "slots that have row 0": ("if (row < 0) continue;", "if (row <= 0) continue;"),
+    "scale of the tokens": ("block_scale_factor(tensor.encode)", "block_scale_factor(tensor.decode)"),
+    # moe_grouped_up: what is loaded
+    "gate rows": ("layout == kHalves ? column / 2 : column", "column"),
+    "up rows": ("layout == kHalves ? width : GateUpTile::kMmaColumns", "GateUpTile::kMmaColumns"),
+    "weights of an expert": ("tiles.expert * problem.n + problem.first_box", "problem.first_box"),
+    "second box": ("s * kStageBytes, second, full", "s * kStageBytes, first, full"),
+    "scales of the second box": ("second / kTileRows, full", "first / kTileRows, full"),
+    "scales of its second half": ("second / kTileRows + 1", "second / kTileRows"),
+    "loads do not wait for the preceding kernel": ("griddepcontrol_wait(); const bool straddles", "const bool straddles"),
+    "half an atom of scales": ("problem.to_second_box() % kTileRows / 32", "0"),
+    "bytes of a stage": ("(straddles ? 0 : kSteps * kAtomBytes)", "0"),
+    "bytes of a stage that straddles": ("if (straddles) {", "if (false) {"),
+    # and its epilogue
+    "decode scale of the tokens": ("problem.a_global_scale[kDecode]", "problem.a_global_scale[kEncode]"),
+    "scale of an expert's first matrix": ("problem.weight_decode[tiles.expert]", "problem.weight_decode[0]"),
+    "lanes of a warp": ("threadIdx.x / 32 % 4 * 32", "(threadIdx.x / 32 - 2) * 32"),
+    "rows of a warp": ("tiles.row + warp_lanes + lane", "tiles.row + lane"),
+    "second accumulator": ("pipe.index * Tile::kSecondAccumulator", "0"),
+    "up columns": ("(halves ? Tile::kMmaColumns : 32)", "(halves ? Tile::kMmaColumns / 2 : 32)"),
+    "columns of pairs": ("2 * (chunk + half * 32)", "chunk + half * 64"),
+    "second half of pairs": ("activate_pairs(high, alpha", "activate_pairs(low, alpha"),
+    "order of gate and up": ("activate(low_bf16(g), low_bf16(u))", "activate(low_bf16(u), low_bf16(g))"),
+    "columns beyond the width": ("if (column >= problem.width) continue;", ""),
+    "scale of a block": ("(half * 2 + block) * 8", "(half + block) * 8"),
+    "data of the second half": ("/ 2 + half * 16)", "/ 2)"),
+    "atom of the scales": ("column / kBlockColumns, nvfp4::scale_atoms", "0, nvfp4::scale_atoms"),
     "alpha of the activation": ("SwiGlu::of(limit, alpha, beta)", "SwiGlu::of(limit, 0.0f, beta)"),
+    "sums not awaited": ("mbarrier_wait(shared_address(&shared.control.tmem_full[pipe.index]), pipe.phase);", ""),
+    "fence before loads of sums": ("pipe.phase); tcgen05_fence_after_sync();", "pipe.phase);"),
+    "fence after loads of sums": ("tcgen05_fence_before_sync();", ""),
+    "accumulators kept": ("mbarrier_arrive(shared_address(&shared.control.tmem_empty[pipe.index]));", ""),
+    # moe_combine_rows
     "slots that have no row": ("row >= 0", "row >= -1"),
     "row 0": ("row >= 0", "row > 0"),
     "weight of a slot": ("row >= 0; const float weight = valid ? topk_weights[slot]",
                          "row >= 0; const float weight = valid ? topk_weights[token]"),
     "order of columns": ("pairs[i] << 16), sum[2 * i])", "pairs[i ^ 1] << 16), sum[2 * i])"),
 }  # fmt: skip
+LATE = {
+    "stages not awaited": ("mbarrier_wait(shared_address(&shared.empty[pipe.index]), pipe.phase ^ 1); mbarrier_arrive_expect",
+                           "mbarrier_arrive_expect"),
+    "commits not awaited": ("for (u32 i = 0; i < Tile::kStages; ++i, pipe.advance())", "for (u32 i = 0; i < 0; ++i)"),
+}  # fmt: skip
+# Likewise, with an epilogue that waits for long between its chunks, so that MMAs may come in between.
+PATIENT = ("if (column >= problem.width) continue;",
+           "for (u32 i = 0; i < 100; ++i) __syncwarp(); if (column >= problem.width) continue;")  # fmt: skip
+OVERLAP = {
+    "overlap read last": ("(pipe.index == 0 ? kChunks - 1 - i : i)", "i"),
+    "overlap released before it is read": ("i == 0 && half == 1", "i == 0 && half == 0"),
+}
+LATE |= OVERLAP
+ONLY_PATIENT = "an epilogue that waits"  # which is right
+LATE_SEEDS = range(1, 21)
+LATE_CASE = "more stages than there are"
 
 
-def outcome(change):
-    """(exit code, output) of the kernels, with a change if there is one."""
-    with tempfile.TemporaryDirectory() as folder:
-        translate_files(KERNELS, SOURCES, Path(folder))
-        if change is not None:
-            try:
-                sources = mutate({name: Path(folder, name).read_text() for name in MUTATED}, [change])
-            except MutantError as error:
-                return None, str(error)
-            for name, text in sources.items():
-                Path(folder, name).write_text(text)
-        library = Path(folder, "libmoe.so")
-        compiled = subprocess.run(
-            [*COMPILER, "-std=c++20", "-O1", "-ffp-contract=off", "-w", "-shared", "-fPIC",
-             "-DCUKILN_HOST_ARCH=1000", "-D__CUDA_ARCH_FEAT_SM100_ALL", f"-I{TESTS / 'kernels'}",
-             f"-I{folder}", TESTS / "emulator" / "moe_device.cpp", "-o", library],
-            capture_output=True, text=True, check=False)  # fmt: skip
-        if compiled.returncode != 0:
-            return None, compiled.stderr
-        ran = subprocess.run([PROGRAM, library], capture_output=True, text=True, check=False, timeout=200)
-        return ran.returncode, ran.stdout + ran.stderr
+class Library:
+    """One of the two that moe_cases.cpp opens."""
+
+    def __init__(self, name, sources, arguments):
+        self.name = name
+        self.sources = sources  # those that mutants change
+        self.arguments = arguments
+
+    def compile(self, folder):
+        """Compiles it from translated sources in a folder; returns the error, if there is one."""
+        command = [*COMPILER, "-std=c++20", "-O1", "-ffp-contract=off", "-w", "-Wno-psabi", "-shared", "-fPIC",
+                   "-D__CUDA_ARCH_FEAT_SM100_ALL", f"-I{folder}", *self.arguments, "-o", folder / self.name]  # fmt: skip
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        return done.stderr if done.returncode != 0 else ""
 
 
-def check(name):
-    """Describes how a mutant's end differs from the expected one; empty if it does not. Without a name: the
-    sources as they are."""
-    code, output = outcome(MUTANTS.get(name))
-    expected = (1, 2) if name else (0,)
-    return "" if code in expected else f"{name or 'the sources as they are'}: {code}\n{output[-3000:]}"
+LIBRARIES = [
+    Library("libmoe.so", ["nvfp4_moe_combine.cu", "nvfp4_moe_grouped.cu"],
+            ["-DCUKILN_HOST_ARCH=1000", f"-I{TESTS / 'kernels'}", TESTS / "emulator" / "moe_device.cpp"]),
+    Library("libmoe_up.so", ["nvfp4_moe_grouped_up.cu", "gemm_sm100_gate_up.cuh"],
+            [f"-I{TESTS}", TESTS / "emulator" / "moe_up_device.cpp", "-Wl,-u,launch_emulated", EMULATOR, "-pthread"]),
+]  # fmt: skip
+
+
+def run(libraries, *arguments):
+    ran = subprocess.run([PROGRAM, *libraries, *arguments], capture_output=True, text=True, check=False, timeout=200)
+    return ran.returncode, ran.stdout + ran.stderr
+
+
+def check(name, unchanged):
+    """Describes how a mutant's end differs from the expected one; empty if it does not. `unchanged`: the folder
+    of the sources as they are."""
+    names = [source for library in LIBRARIES for source in library.sources]
+    texts = {source: (unchanged / source).read_text() for source in names}
+    try:
+        changes = [PATIENT] if name in OVERLAP or name == ONLY_PATIENT else []
+        if name != ONLY_PATIENT:
+            changes.append(MUTANTS.get(name) or LATE[name])
+        mutated = mutate(texts, changes)
+    except MutantError as error:
+        return f"{name}: {error}"
+    changed = next(source for source in names if mutated[source] != texts[source])
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(temporary)
+        for path in unchanged.glob("*.cu*"):
+            (folder / path.name).write_text(mutated.get(path.name) or path.read_text())
+        libraries = []
+        for library in LIBRARIES:
+            if changed not in library.sources:
+                libraries.append(unchanged / library.name)
+            elif error := library.compile(folder):
+                return f"{name}: {error}"
+            else:
+                libraries.append(folder / library.name)
+        for seed in LATE_SEEDS if name in LATE else (1,):
+            code, output = run(libraries, str(seed), *([] if name in MUTANTS else [LATE_CASE]))
+            if code in ((0,) if name == ONLY_PATIENT else (1, 2)):
+                return ""
+    return f"{name}: {code}\n{output[-3000:]}"
 
 
 def main():
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
-        failures = [failure for failure in pool.map(check, [None, *MUTANTS]) if failure]
-    print("\n".join(failures) or f"{len(MUTANTS)} mutants, all noticed")
+    with tempfile.TemporaryDirectory() as temporary, ThreadPoolExecutor(os.cpu_count()) as pool:
+        folder = Path(temporary)
+        translate_files(KERNELS, SOURCES, folder)
+        if errors := "".join(pool.map(lambda library: library.compile(folder), LIBRARIES)):
+            print(errors)
+            return 1
+        code, output = run([folder / library.name for library in LIBRARIES], "1")
+        failures = [f"the sources as they are: {code}\n{output[-3000:]}"] if code != 0 else []
+        failures += [failure for failure in pool.map(lambda name: check(name, folder), [*MUTANTS, *LATE, ONLY_PATIENT]) if failure]
+    print("\n".join(failures) or f"{len(MUTANTS) + len(LATE)} mutants, all noticed")
     return 1 if failures else 0
 
 

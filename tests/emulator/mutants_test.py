@@ -25,7 +25,7 @@ from mutate import MutantError, mutate, reformatted
 SMALL, RAGGED, LONG = "128x128 m 128", "128x128 m 300", "128x128 m 257"
 WIDE, WIDE_LONG, PAIR, SWAPPED = "_128x256 m 200", "_128x256 m 384", "256x256 m 300", "swapped_64 m 17"
 MANY_SWAPPED, NARROW = "swapped_64 m 210", "swapped_16 m 13"
-GROUPED = "grouped_128x256"
+GROUPED, COUNTED = "grouped_128x256", "grouped_128x128 m 500"
 SHARED, SHARED_LONG = "256x256_x2 m 300", "256x256_x2 m 256"
 B_NOT_CONSTANT = "128x128 m 96"
 SPLIT, SIX, EIGHT, FEW_STAGES, UNEVEN = "swapped_16 m 5", "swapped_16 m 16", "swapped_32 m 29, n 136", "swapped_64 m 70", "swapped_128 m 150, n 128"
@@ -49,7 +49,7 @@ SCALES_AT = "(j * Tile::kColumnAtoms + atom) * kAtomTmemColumns"
 MUTANTS = {
     # descriptors and tensor memory
     "step of rows": ("(of.rows, stage, j * kStepBytes)", "(of.rows, stage, j * 16)", SMALL, WRONG),
-    "step of columns": ("(of.columns, stage, j * kStepBytes)", "(of.columns, stage, 0)", SMALL, WRONG),
+    "step of columns": ("kMmaColumns * kStageBytes + j * kStepBytes", "kMmaColumns * kStageBytes", SMALL, WRONG),
     "group stride": ("kSwizzleGroup = 8 * kStageBytes", "kSwizzleGroup = 4 * kStageBytes", SMALL, WRONG),
     "group stride of scales": ("(stage.row_scales), kAtomBytes / 4", "(stage.row_scales), kAtomBytes / 8", SMALL, WRONG),
     "swizzle": ("(stage.columns), kSwizzleGroup, Swizzle::k128Bytes", "(stage.columns), kSwizzleGroup, Swizzle::kNone", SMALL, RULE),
@@ -60,9 +60,9 @@ MUTANTS = {
     "stage of the column scales": ("(of.column_scales, stage,", "(of.column_scales, 0,", RAGGED, WRONG),
     "bytes from stage to stage": ("kStage = sizeof(typename Tile::Stage) / kUnit", "kStage = sizeof(typename Tile::Stage) / kUnit - 1", RAGGED, WRONG),
     "columns of scales": (SCALES_AT, "(j + atom * kSteps) * kAtomTmemColumns", WIDE, WRONG),
-    "scales of the MMA": ("first_scale + j * Tile::kColumnAtoms", "first_scale + j", WIDE, WRONG),
-    "scales of the second of two tiles": ("Tile::kColumns < kTileRows ? tiles.column % kTileRows / 32", "false ? 0", MANY_SWAPPED, WRONG),
-    "rows of a column of scales": ("tiles.column % kTileRows / 32", "tiles.column % kTileRows / 64", MANY_SWAPPED, WRONG),
+    "scales of the MMA": ("(j * Tile::kColumnAtoms + i) * kAtomTmemColumns", "(j + i) * kAtomTmemColumns", WIDE, WRONG),
+    "scales of the second of two tiles": ("Tile::kColumns < kTileRows ? column % kTileRows / 32", "false ? 0", MANY_SWAPPED, WRONG),
+    "rows of a column of scales": ("? column % kTileRows / 32", "? column % kTileRows / 64", MANY_SWAPPED, WRONG),
     "column scales over row scales": ("kRowScales + kSteps * kAtomTmemColumns", "kRowScales + kAtomTmemColumns", SMALL, WRONG),
     "n of the instruction": ("columns >> 3 << 17", "columns >> 4 << 17", SMALL, WRONG),
     "m of the instruction": ("instruction_descriptor(kCtas * kTileRows", "instruction_descriptor(kTileRows", PAIR, RULE),
@@ -100,7 +100,7 @@ MUTANTS = {
     # fences, which order nothing on this CPU
     "fence before an MMA": (FULL_WAIT + " tcgen05_fence_after_sync();", FULL_WAIT, SMALL, RULE),
     "fence before loads of sums": (TMEM_FULL_WAIT + " tcgen05_fence_after_sync();", TMEM_FULL_WAIT, SMALL, RULE),
-    "fence after loads of sums": ("tcgen05_fence_before_sync(); mbarrier_arrive", "mbarrier_arrive", SMALL, RULE),
+    "fence after loads of sums": ("tcgen05_fence_before_sync(); mbarrier_arrive(tmem_empty_of_issuer)", "mbarrier_arrive(tmem_empty_of_issuer)", SMALL, RULE),
     "fence of the store": ("tma_store_fence(); __syncwarp();", "__syncwarp();", SMALL, RULE),
     # the end
     "tensor memory kept": ("if (warp == 1) tmem_dealloc", "if (warp == 9) tmem_dealloc", SMALL, RULE),
@@ -149,6 +149,7 @@ MUTANTS = {
     "dependents before the wait": (PRECEDING_WAIT, "griddepcontrol_launch_dependents(); griddepcontrol_wait(); if (warp == 1) {", SMALL, RULE),
     "dependents before tensor memory": ("if (warp == 1) tmem_alloc", "griddepcontrol_wait(); griddepcontrol_launch_dependents(); if (warp == 1) tmem_alloc", SMALL, RULE),
     "dependents are not launched": (PRECEDING_WAIT, "griddepcontrol_wait(); if (warp == 1) {", SMALL, RULE),
+    "number of row tiles": ("if (of.row_tile_count != nullptr) row_tiles = min(row_tiles, *of.row_tile_count);", "", COUNTED, WRONG),
     # waits
     "loads do not wait": (EMPTY_WAIT, "load(", LONG, RACE),
     "MMAs do not wait for loads": (FULL_WAIT, "", LONG, RACE),

@@ -38,12 +38,6 @@ inline unsigned __syncthreads_count(bool vote) {
 }
 
 template <class T>
-T atomicAdd(T* at, T value) {
-  const T before = *at;
-  *at += value;
-  return before;
-}
-template <class T>
 void atomicMin(T* at, T value) {
   *at = std::min(*at, value);
 }

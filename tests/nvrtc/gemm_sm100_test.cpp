@@ -311,12 +311,13 @@ TEST_CASE_FIXTURE(Sm100Fixture, "a grouped GEMM is one launch, whatever the grou
                         {DataType::i32, experts, (rows + 127) / 128}, options);
   };
   options.a_scale_per_expert = true;
+  options.group_count = address<const std::uint32_t>(0xA0000);
   REQUIRE(launch_grouped(1000, 384));
   const FakeLaunch last = fake.last_launch();
   CHECK(std::string(last.kernel) == "nvfp4_gemm_grouped_128x128");
   CHECK(last.grid[0] == 24);  // 8 groups of rows, 3 tiles each
   CHECK(last.programmatic);
-  REQUIRE(last.argument_bytes == kCommonBytes + 12);
+  REQUIRE(last.argument_bytes == kCommonBytes + 20);
   TensorMap columns;
   std::memcpy(&columns, last.arguments + 128, sizeof columns);
   CHECK(data_of(columns) == b.data);
@@ -328,8 +329,11 @@ TEST_CASE_FIXTURE(Sm100Fixture, "a grouped GEMM is one launch, whatever the grou
   std::uint32_t stride = 0;
   std::memcpy(&passed, last.arguments + kCommonBytes, sizeof passed);
   std::memcpy(&stride, last.arguments + kCommonBytes + 8, sizeof stride);
+  const std::uint32_t* count = nullptr;
+  std::memcpy(&count, last.arguments + kCommonBytes + 12, sizeof count);
   CHECK(passed == experts);
   CHECK(stride == 2);
+  CHECK(count == options.group_count);
 
   options.a_scale_per_expert = false;
   REQUIRE(launch_grouped(128 * 148, 384));

@@ -215,64 +215,97 @@ TEST_CASE_FIXTURE(BlackwellFixture, "many tokens use sm_100a's grouped GEMM") {
   layer.expert_map.data = address<std::int32_t>(0xE000);
   REQUIRE(launch());
   FakeLaunch launched{};
-  const char* const names[] = {"moe_combine_rows", "nvfp4_gemm_grouped_128x128",
-                               "moe_activate",     "nvfp4_gemm_grouped_128x128",
-                               "moe_gather",       "moe_route"};
-  for (std::size_t i = 0; i < 6; ++i) {
+  const char* const names[] = {"moe_combine_rows", "nvfp4_gemm_grouped_128x128", "moe_grouped_up",
+                               "moe_route_rows"};
+  for (std::size_t i = 0; i < 4; ++i) {
     REQUIRE(fake.launch(i, &launched));
     CHECK(launched.kernel == std::string(names[i]));
+    CHECK(launched.programmatic);
   }
-  CHECK_FALSE(fake.launch(6, &launched));
-  REQUIRE(fake.launch(4, &launched));
-  CHECK(launched.grid[0] == 1);
-  CHECK(launched.grid[1] == 8);  // 600 slots are at most so many tiles of 4 experts
+  CHECK_FALSE(fake.launch(4, &launched));
+  REQUIRE(fake.launch(3, &launched));
+  CHECK(launched.grid[0] == 2 * 148);
 
   // Everything between is the workspace's, which tests/emulator computes with.
   const MoePlan plan = moe_plan({300, 2, 4, 256, 128, 4}, MoeKernels::grouped, 148);
   const auto in = [&](std::size_t offset) { return address<std::uint8_t>(0xD000 + offset); };
-  check_arguments(4, "moe_gather", in(plan.row_data), in(plan.row_scales), in(plan.row_experts),
-                  in(plan.position_of_slot), in(plan.up_global_scales), in(plan.down_global_scales),
-                  in(plan.tiles), in(plan.tile_count), in(plan.slot_of_position),
-                  in(plan.token_data), in(plan.token_scales), layer.up.decode, layer.down.decode,
-                  2u, 256u);
-  check_arguments(2, "moe_activate", in(plan.activation_data), in(plan.activation_scales),
-                  in(plan.gemm_output), in(plan.tile_count), layer.activation_scale, 128u, 0u,
-                  layer.activation.limit, layer.activation.alpha, layer.activation.beta);
+  check_arguments(3, "moe_route_rows", in(plan.row_data), in(plan.row_scales), in(plan.row_experts),
+                  in(plan.tile_count), in(plan.position_of_slot), in(plan.down_global_scales),
+                  hidden, input.hidden_scale, topk_ids, layer.expert_map.data, layer.down.decode,
+                  300u, 2u, 256u, 4u, 4u);
   check_arguments(0, "moe_combine_rows", output, in(plan.gemm_output), topk_weights,
                   in(plan.position_of_slot), 2u, 256u);
-  for (const std::size_t newest_first : {1, 3}) {
-    const bool is_up = newest_first == 3;
-    REQUIRE(fake.launch(newest_first, &launched));
-    struct {
-      TensorMap rows, columns, row_scales, column_scales, output;
-      const GlobalScale* a_scale;
-      const GlobalScale* b_scale;
-      const std::uint16_t* bias;
-      std::uint32_t m, n, k;
-    } passed;
-    const void* experts = nullptr;
-    std::uint32_t stride = 1;
-    constexpr std::size_t kBytes = offsetof(decltype(passed), k) + 4;
-    REQUIRE(launched.argument_bytes == kBytes + 12);
-    std::memcpy(&passed, launched.arguments, kBytes);
-    std::memcpy(&experts, launched.arguments + kBytes, sizeof experts);
-    std::memcpy(&stride, launched.arguments + kBytes + sizeof experts, sizeof stride);
-    const auto data = [](const TensorMap& map) { return address<std::uint8_t>(map.opaque[0]); };
-    CHECK(data(passed.rows) == in(is_up ? plan.row_data : plan.activation_data));
-    CHECK(data(passed.row_scales) == in(is_up ? plan.row_scales : plan.activation_scales));
-    CHECK(data(passed.columns) == (is_up ? layer.up : layer.down).data);
-    CHECK(data(passed.column_scales) == (is_up ? layer.up : layer.down).scales);
-    CHECK(data(passed.output) == in(plan.gemm_output));
-    CHECK(passed.a_scale == (is_up ? input.hidden_scale : layer.activation_scale));
-    CHECK(passed.b_scale ==
-          static_cast<const void*>(in(is_up ? plan.up_global_scales : plan.down_global_scales)));
-    CHECK(passed.bias == nullptr);
-    CHECK(passed.m == 8 * 128);
-    CHECK(passed.n == 256);
-    CHECK(passed.k == (is_up ? 256 : 128));
-    CHECK(experts == in(plan.row_experts));
-    CHECK(stride == 0);
-  }
+  const auto data = [](const TensorMap& map) { return address<std::uint8_t>(map.opaque[0]); };
+
+  REQUIRE(fake.launch(2, &launched));
+  CHECK(launched.grid[0] == 8);  // 600 slots are at most so many tiles of 4 experts
+  struct {
+    const void* token_scale;
+    const float* weight_decode;
+    const void* scale;
+    const void* row_experts;
+    const void* tile_count;
+    std::uint32_t row_count, columns, width, layout;
+    float limit, alpha, beta;
+  } up;
+  TensorMap up_maps[4];
+  std::uint8_t* up_outputs[2];
+  constexpr std::size_t kUpBytes = offsetof(decltype(up), beta) + 4;
+  REQUIRE(launched.argument_bytes == sizeof up_outputs + sizeof up_maps + kUpBytes);
+  std::memcpy(up_outputs, launched.arguments, sizeof up_outputs);
+  std::memcpy(static_cast<void*>(up_maps), launched.arguments + sizeof up_outputs, sizeof up_maps);
+  std::memcpy(static_cast<void*>(&up), launched.arguments + sizeof up_outputs + sizeof up_maps,
+              kUpBytes);
+  CHECK(up_outputs[0] == in(plan.activation_data));
+  CHECK(up_outputs[1] == in(plan.activation_scales));
+  CHECK(data(up_maps[0]) == in(plan.row_data));
+  CHECK(data(up_maps[1]) == layer.up.data);
+  CHECK(data(up_maps[2]) == in(plan.row_scales));
+  CHECK(data(up_maps[3]) == layer.up.scales);
+  CHECK(up.token_scale == input.hidden_scale);
+  CHECK(up.weight_decode == layer.up.decode);
+  CHECK(up.scale == layer.activation_scale);
+  CHECK(up.row_experts == in(plan.row_experts));
+  CHECK(up.tile_count == in(plan.tile_count));
+  CHECK(up.row_count == 8 * 128);
+  CHECK(up.columns == 256);
+  CHECK(up.width == 128);
+  CHECK(up.layout == 0);
+  CHECK(up.limit == layer.activation.limit);
+  CHECK(up.alpha == layer.activation.alpha);
+  CHECK(up.beta == layer.activation.beta);
+
+  REQUIRE(fake.launch(1, &launched));
+  struct {
+    TensorMap rows, columns, row_scales, column_scales, output;
+    const GlobalScale* a_scale;
+    const void* b_scale;
+    const std::uint16_t* bias;
+    std::uint32_t m, n, k;
+  } down;
+  const void* experts = nullptr;
+  std::uint32_t stride = 1;
+  const void* tile_count = nullptr;
+  constexpr std::size_t kBytes = offsetof(decltype(down), k) + 4;
+  REQUIRE(launched.argument_bytes == kBytes + 20);
+  std::memcpy(static_cast<void*>(&down), launched.arguments, kBytes);
+  std::memcpy(&experts, launched.arguments + kBytes, sizeof experts);
+  std::memcpy(&stride, launched.arguments + kBytes + 8, sizeof stride);
+  std::memcpy(&tile_count, launched.arguments + kBytes + 12, sizeof tile_count);
+  CHECK(data(down.rows) == in(plan.activation_data));
+  CHECK(data(down.row_scales) == in(plan.activation_scales));
+  CHECK(data(down.columns) == layer.down.data);
+  CHECK(data(down.column_scales) == layer.down.scales);
+  CHECK(data(down.output) == in(plan.gemm_output));
+  CHECK(down.a_scale == layer.activation_scale);
+  CHECK(down.b_scale == in(plan.down_global_scales));
+  CHECK(down.bias == nullptr);
+  CHECK(down.m == 8 * 128);
+  CHECK(down.n == 256);
+  CHECK(down.k == 128);
+  CHECK(experts == in(plan.row_experts));
+  CHECK(stride == 0);
+  CHECK(tile_count == in(plan.tile_count));
   CHECK(moe.workspace_bytes(shape) == plan.bytes);
   CHECK(moe.max_workspace_bytes(shape) ==
         moe_max_bytes({300, 2, 4, 256, 128, 4}, MoeKernels::grouped, 148));

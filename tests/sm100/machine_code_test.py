@@ -39,10 +39,13 @@ GEMMS = {
     },
     "16": {f"nvfp4_gemm_swapped_{columns}": SPLIT for columns in (16, 32, 64, 128, 256)},
 }  # fmt: skip
+# A GEMM's, and an epilogue that quantises: E2M1 of two floats and UE4M3.
+GROUPED_UP = ("LDTM.x32", "UTCBAR", "SYNCS.PHASECHK.TRANS64.TRYWAIT", "UTMACCTL.PF", "ACQBULK", "PREEXIT",
+              "F2FP.SATFINITE.E2M1", "F2FP.SATFINITE.E4M3", *ONE_CTA)  # fmt: skip
+GROUPED_UP_REGISTERS = 192
 # By module and kernel, how many 16-byte loads there are at least.
 WIDE = {
-    ("nvfp4_moe_grouped", "moe_gather"): 8,
-    ("nvfp4_moe_grouped", "moe_activate"): 4,
+    ("nvfp4_moe_grouped", "moe_route_rows"): 2,
     ("nvfp4_moe_combine", "moe_combine_rows"): 4,
 }
 # How the block-scaled MMA is called in the machine code of other targets.
@@ -56,7 +59,7 @@ OTHER_TARGETS = {
 }
 ALL_GEMMS = ("UTMASTG.2D", "LDTM.x32", "UTCBAR", "SYNCS.PHASECHK.TRANS64.TRYWAIT", "UTMACCTL.PF", "ACQBULK", "PREEXIT")  # fmt: skip
 # Must not precede griddepcontrol.wait: griddepcontrol.launch_dependents, loads that are not TMA's, stores.
-WAIT, AFTER_WAIT = "ACQBULK", ("PREEXIT", "LDG", "UTMASTG")
+WAIT, AFTER_WAIT = "ACQBULK", ("PREEXIT", "LDG", "STG", "UTMASTG")
 
 
 def instructions(cubin):
@@ -166,12 +169,25 @@ class MachineCode(unittest.TestCase):
                 with self.subTest(name):
                     self.check_gemm(has, self.functions[module, name], self.code[module, name], ".4X")
 
+    def test_the_first_grouped_gemm_quantises_in_its_epilogue(self):
+        key = "nvfp4_moe_grouped_up", "moe_grouped_up"
+        function, code = self.functions[key], self.code[key]
+        self.assertEqual([i for i in GROUPED_UP if not any(c.startswith(i) for c in code)], [])
+        self.assertEqual(self.before_wait(code), [])
+        self.assertLessEqual(function["registers"], GROUPED_UP_REGISTERS)
+        self.assertEqual(function["shared_bytes"], 0)
+        stores = [i for i in code if i.startswith("STG") and ".128" in i]
+        self.assertNotEqual(stores, [])
+
+    def before_wait(self, code):
+        return [i for i in list(code)[: list(code).index(WAIT)] if i.startswith(AFTER_WAIT)]
+
     def check_gemm(self, has, function, code, mma):
         wanted = [i.replace(".4X", mma) for i in has]
         missing = [i for i in (*wanted, *ALL_GEMMS)
                    if not any(c == i or c.startswith(i + ".") for c in code)]  # fmt: skip
         self.assertEqual(missing, [])
-        self.assertEqual([i for i in list(code)[: list(code).index(WAIT)] if i.startswith(AFTER_WAIT)], [])
+        self.assertEqual(self.before_wait(code), [])
         self.assertLessEqual(function["registers"], MOST_REGISTERS)
         self.assertEqual(function["spill_bytes"], 0)
         # All of it is dynamic: the launcher asks for what the kernel's layout takes.

@@ -60,7 +60,7 @@ Result<GroupedGemm> GroupedGemm::create(KernelLoader& loader, int device) {
     for (std::size_t i = 0; i < std::size(made.kernels_); ++i) {
       const Sm100Kernel& wanted = kSm100Kernels[kSm100Grouped + i];
       CUKILN_TRY(made.kernels_[i],
-                 kernels.get<detail::Sm100GroupedGemm>("nvfp4_gemm", wanted.name));
+                 kernels.get<detail::Sm100GroupedGemm>(wanted.module, wanted.name));
       CUKILN_CHECK(made.kernels_[i].reserve_shared(wanted.shared_bytes));
     }
     made.device_ = kernels.device();
@@ -88,7 +88,7 @@ Result<void> GroupedGemm::launch(Stream stream, const MutableMatrixView& output,
       b.global_scale, options.bias.data_as<const std::uint16_t>(),
       static_cast<std::uint32_t>(a.rows), static_cast<std::uint32_t>(n),
       static_cast<std::uint32_t>(a.columns), row_experts.data_as<const std::int32_t>(),
-      std::uint32_t{options.a_scale_per_expert ? 2u : 0u});
+      std::uint32_t{options.a_scale_per_expert ? 2u : 0u}, options.group_count);
 }
 
 }  // namespace cukiln::nvfp4

@@ -6,6 +6,7 @@
 
 #include "base/result.hpp"
 #include "kernels/nvfp4/moe_plan.hpp"
+#include "kernels/nvfp4/sm100_plan.hpp"
 
 #include <cukiln/nvfp4_moe.hpp>
 
@@ -40,81 +41,73 @@ inline std::uint32_t ceil_div(std::int64_t a, std::int64_t b) noexcept {
   return static_cast<std::uint32_t>(kernels::ceil_div(a, b));
 }
 
-/// Calls `run(grid, arguments of moe_route…)`.
-template <class Run>
-Result<void> run_moe_route(const MoePlan& plan, const MoeCall& call, std::uint32_t num_sms,
-                           Run&& run) noexcept {
-  const MoeShape& shape = call.shape;
-  const std::int64_t blocks = shape.w4a16 ? 0 : shape.tokens * (shape.hidden / 16);
-  const MoeGrid grid{1 + std::min(ceil_div(blocks, 256), 8 * num_sms)};
-  return run(
-      grid, call.at<MoeTile>(plan.tiles), call.at<std::uint32_t>(plan.tile_count),
-      call.at<std::uint32_t>(plan.slot_of_position), call.at<std::int32_t>(plan.position_of_slot),
-      call.at<std::uint8_t>(plan.token_data), call.at<std::uint8_t>(plan.token_scales),
-      call.input.hidden.data_as<const std::uint16_t>(),
-      shape.w4a16 ? nullptr : &call.input.hidden_scale->encode,
-      call.input.topk_ids.data_as<const std::int32_t>(),
-      call.layer.expert_map.data_as<const std::int32_t>(), static_cast<std::uint32_t>(shape.tokens),
-      static_cast<std::uint32_t>(shape.topk), static_cast<std::uint32_t>(shape.hidden),
-      static_cast<std::uint32_t>(shape.global_experts), static_cast<std::uint32_t>(shape.experts),
-      plan.tile_tokens);
+/// The kernel of the first grouped GEMM. The numbers are those of GateUpTile in
+/// gemm_sm100_gate_up.cuh; the emulator's tests compare them.
+inline constexpr Sm100Kernel kMoeGroupedUp = {
+    "nvfp4_moe_grouped_up", "moe_grouped_up", 256, 1, false, 229480};
+inline constexpr std::uint32_t kMoeGroupedUpBox = 128;  // of a tile's two boxes of weights, in rows
+
+/// Its launch; there is no map of its output. `weights`: of all experts, 2 * width rows for each.
+inline Sm100Plan plan_moe_grouped_up(const QuantizedMatrix& rows, const QuantizedMatrix& weights,
+                                     std::int64_t width, std::uint32_t num_sms) noexcept {
+  Sm100Plan plan = plan_sm100(kMoeGroupedUp, rows, weights, nullptr, 2 * width, num_sms);
+  plan.columns.box[1] = kMoeGroupedUpBox;
+  plan.column_scales.box[2] = 1;
+  return plan;
 }
 
-/// Calls the steps that follow moe_route where GEMMs are grouped, one after the other:
-/// `run.gather(grid, arguments…)`, `run.gemm(output, a, b, row_experts)` and so on. Tests run the
-/// same steps on a CPU.
+/// Calls the steps of a launch whose GEMMs are grouped, one after the other: `run.route(grid,
+/// arguments of moe_route_rows…)`, `run.up(plan, data, scales, arguments of moe_grouped_up that
+/// follow its maps…)`, `run.gemm(output, a, b, row_experts, tile_count)`, `run.combine(grid,
+/// arguments of moe_combine_rows…)`. Tests run the same steps on a CPU.
 template <class Run>
 Result<void> run_moe_grouped(const MoePlan& plan, const MoeCall& call, std::uint32_t num_sms,
                              Run&& run) noexcept {
   const MoeShape& shape = call.shape;
   const MoeLayer& layer = call.layer;
+  const auto tokens = static_cast<std::uint32_t>(shape.tokens);
   const auto topk = static_cast<std::uint32_t>(shape.topk);
   const auto hidden = static_cast<std::uint32_t>(shape.hidden);
-  const auto width = static_cast<std::uint32_t>(shape.width);
   const std::int64_t rows = plan.max_tiles * kMoeGroupRows;
   auto* const row_of_slot = call.at<std::int32_t>(plan.position_of_slot);
   auto* const gemm_output = call.at<std::uint16_t>(plan.gemm_output);
-  const std::uint32_t* const tile_count = call.at<std::uint32_t>(plan.tile_count);
-  const VectorView row_experts(DataType::i32, call.at<const std::int32_t>(plan.row_experts),
-                               plan.max_tiles);
+  auto* const tile_count = call.at<std::uint32_t>(plan.tile_count);
+  auto* const row_experts = call.at<std::int32_t>(plan.row_experts);
   const auto in_workspace = [&](std::size_t data, std::size_t scales, const GlobalScale* scale,
                                 std::int64_t columns) {
     return QuantizedMatrix{call.at<std::uint8_t>(data), call.at<std::uint8_t>(scales), scale, rows,
                            columns};
   };
-  const auto of_experts = [&](const MoeWeights& weights, std::size_t global_scales) {
-    return QuantizedMatrix{weights.data, weights.scales, call.at<GlobalScale>(global_scales),
+  const auto of_experts = [](const MoeWeights& weights, const GlobalScale* global_scales) {
+    return QuantizedMatrix{weights.data, weights.scales, global_scales,
                            weights.experts * weights.rows, weights.columns};
   };
-  const auto output_of = [&](std::int64_t columns) {
-    return MutableMatrixView(DataType::bf16, gemm_output, rows, columns);
-  };
 
-  CUKILN_CHECK(run.gather(
-      MoeGrid{ceil_div(hidden, 512), plan.max_tiles}, call.at<std::uint8_t>(plan.row_data),
-      call.at<std::uint8_t>(plan.row_scales), call.at<std::int32_t>(plan.row_experts), row_of_slot,
-      call.at<float>(plan.up_global_scales), call.at<float>(plan.down_global_scales),
-      call.at<const MoeTile>(plan.tiles), tile_count,
-      call.at<const std::uint32_t>(plan.slot_of_position),
-      call.at<const std::uint8_t>(plan.token_data), call.at<const std::uint8_t>(plan.token_scales),
-      layer.up.decode, layer.down.decode, topk, hidden));
+  CUKILN_CHECK(run.route(
+      MoeGrid{std::min(tokens, 2 * num_sms)}, call.at<std::uint8_t>(plan.row_data),
+      call.at<std::uint8_t>(plan.row_scales), row_experts, tile_count, row_of_slot,
+      call.at<float>(plan.down_global_scales), call.input.hidden.data_as<const std::uint16_t>(),
+      &call.input.hidden_scale->encode, call.input.topk_ids.data_as<const std::int32_t>(),
+      layer.expert_map.data_as<const std::int32_t>(), layer.down.decode, tokens, topk, hidden,
+      static_cast<std::uint32_t>(shape.global_experts), static_cast<std::uint32_t>(shape.experts)));
+  // The decode scales of the weights are read from the layer.
+  const Sm100Plan up = plan_moe_grouped_up(
+      in_workspace(plan.row_data, plan.row_scales, call.input.hidden_scale, shape.hidden),
+      of_experts(layer.up, nullptr), shape.width, num_sms);
   CUKILN_CHECK(
-      run.gemm(output_of(2 * shape.width),
-               in_workspace(plan.row_data, plan.row_scales, call.input.hidden_scale, shape.hidden),
-               of_experts(layer.up, plan.up_global_scales), row_experts));
-  const std::uint32_t atoms = plan.max_tiles * (width / 64);
-  CUKILN_CHECK(run.activate(
-      MoeGrid{std::min(atoms, 2 * num_sms)}, call.at<std::uint8_t>(plan.activation_data),
-      call.at<std::uint8_t>(plan.activation_scales), gemm_output, tile_count,
-      &layer.activation_scale->encode, width, static_cast<std::uint32_t>(layer.layout),
-      layer.activation.limit, layer.activation.alpha, layer.activation.beta));
-  CUKILN_CHECK(run.gemm(output_of(shape.hidden),
+      run.up(up, call.at<std::uint8_t>(plan.activation_data),
+             call.at<std::uint8_t>(plan.activation_scales), &call.input.hidden_scale->encode,
+             layer.up.decode, &layer.activation_scale->encode, row_experts, tile_count,
+             static_cast<std::uint32_t>(rows), hidden, static_cast<std::uint32_t>(shape.width),
+             static_cast<std::uint32_t>(layer.layout), layer.activation.limit,
+             layer.activation.alpha, layer.activation.beta));
+  CUKILN_CHECK(run.gemm(MutableMatrixView(DataType::bf16, gemm_output, rows, shape.hidden),
                         in_workspace(plan.activation_data, plan.activation_scales,
                                      layer.activation_scale, shape.width),
-                        of_experts(layer.down, plan.down_global_scales), row_experts));
-  return run.combine(MoeGrid{static_cast<std::uint32_t>(shape.tokens), ceil_div(hidden, 2048)},
-                     call.output, gemm_output, call.input.topk_weights.data_as<const float>(),
-                     row_of_slot, topk, hidden);
+                        of_experts(layer.down, call.at<GlobalScale>(plan.down_global_scales)),
+                        VectorView(DataType::i32, row_experts, plan.max_tiles), tile_count));
+  return run.combine(MoeGrid{tokens, ceil_div(hidden, 2048)}, call.output, gemm_output,
+                     call.input.topk_weights.data_as<const float>(), row_of_slot, topk, hidden);
 }
 
 }  // namespace cukiln::nvfp4

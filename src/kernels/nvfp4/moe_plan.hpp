@@ -15,7 +15,7 @@ namespace cukiln::nvfp4 {
 enum class MoeKernels {
   skinny,      ///< nvfp4_moe_gemm's, which every device has
   warpgroups,  ///< nvfp4_moe_prefill's, of sm_90a
-  grouped,     ///< nvfp4_gemm_grouped_*, of targets with tcgen05, with nvfp4_moe_grouped's between
+  grouped,     ///< nvfp4_moe_grouped_up's and nvfp4_gemm_grouped_*, of targets with tcgen05
 };
 
 /// How a mixture of experts of one shape is launched. Made without knowing the routing: grids are
@@ -32,7 +32,7 @@ struct MoePlan {
   std::size_t tile_count;
   std::size_t tiles;
   std::size_t slot_of_position;
-  std::size_t position_of_slot;
+  std::size_t position_of_slot;  ///< the row of the slot, if grouped
   std::size_t token_data;
   std::size_t token_scales;
   std::size_t activation_data;  ///< bf16 with W4A16, which has no scales
@@ -41,11 +41,10 @@ struct MoePlan {
   std::size_t partial;   ///< not if grouped, nor by warpgroups with W4A16
   // Of grouped GEMMs only, but for gemm_output. Rows: 128 for each of max_tiles.
   std::size_t row_experts;
-  std::size_t up_global_scales;
   std::size_t down_global_scales;
   std::size_t row_data;
   std::size_t row_scales;
-  std::size_t gemm_output;  ///< of the first GEMM, then of the second; W4A16: by warpgroups
+  std::size_t gemm_output;  ///< of the second GEMM; also of W4A16 by warpgroups
   std::size_t bytes;
 };
 
@@ -87,11 +86,11 @@ inline void lay_out_workspace(MoePlan& plan, const MoeShape& shape) noexcept {
   const std::int64_t rows = grouped ? plan.max_tiles * kMoeGroupRows : 0;
   const std::int64_t activations = grouped ? rows : slots;
   const std::int64_t max_columns = std::max(shape.hidden, shape.width);
-  const std::int64_t quantised_tokens = shape.w4a16 ? 0 : shape.tokens;
+  const std::int64_t quantised_tokens = shape.w4a16 || grouped ? 0 : shape.tokens;
   plan.bytes = 0;
   plan.tile_count = reserve(8);
-  plan.tiles = reserve(std::int64_t{plan.max_tiles} * 16);
-  plan.slot_of_position = reserve(slots * 4);
+  plan.tiles = reserve(grouped ? 0 : std::int64_t{plan.max_tiles} * 16);
+  plan.slot_of_position = reserve(grouped ? 0 : slots * 4);
   plan.position_of_slot = reserve(slots * 4);
   plan.token_data = reserve(quantised_tokens * (shape.hidden / 2));
   plan.token_scales = reserve(quantised_tokens * (shape.hidden / 16));
@@ -104,13 +103,10 @@ inline void lay_out_workspace(MoePlan& plan, const MoeShape& shape) noexcept {
   plan.partial = reserve(
       grouped || (warpgroups && shape.w4a16) ? 0 : plan.down_splits * slots * shape.hidden * 4);
   plan.row_experts = reserve(rows / kMoeGroupRows * 4);
-  plan.up_global_scales = reserve(grouped ? shape.experts * 8 : 0);
   plan.down_global_scales = reserve(grouped ? shape.experts * 8 : 0);
   plan.row_data = reserve(rows * (shape.hidden / 2));
   plan.row_scales = reserve(rows * (shape.hidden / 16));
-  plan.gemm_output =
-      reserve(warpgroups && shape.w4a16 ? slots * shape.hidden * 2
-                                        : rows * std::max(2 * shape.width, shape.hidden) * 2);
+  plan.gemm_output = reserve((warpgroups && shape.w4a16 ? slots : rows) * shape.hidden * 2);
 }
 
 /// `shape` is one that `launch` accepts, with global_experts filled in. `for_many`: the device's

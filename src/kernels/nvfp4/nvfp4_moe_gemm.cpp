@@ -8,7 +8,8 @@
 #include <cukiln/nvfp4_moe.hpp>
 #include <cukiln/tensor_map.hpp>
 
-#include "kernels_src/nvfp4/moe_prefill_signatures.cuh"  // after TensorMap
+#include "kernels_src/nvfp4/moe_grouped_signatures.cuh"  // after TensorMap
+#include "kernels_src/nvfp4/moe_prefill_signatures.cuh"
 #include "kernels_src/nvfp4/moe_signatures.cuh"
 
 namespace cukiln::nvfp4 {
@@ -28,14 +29,14 @@ using W4a16Down = kernels::KernelSignature<signatures::MoeW4a16Down>;
 using W4a16WarpgroupUp = kernels::KernelSignature<signatures::MoeW4a16PrefillUp>;
 using W4a16WarpgroupDown = kernels::KernelSignature<signatures::MoeW4a16PrefillDown>;
 using Combine = kernels::KernelSignature<signatures::MoeCombine>;
-using Gather = kernels::KernelSignature<signatures::MoeGather>;
-using Activate = kernels::KernelSignature<signatures::MoeActivate>;
+using RouteRows = kernels::KernelSignature<signatures::MoeRouteRows>;
+using GroupedUp = kernels::KernelSignature<signatures::MoeGroupedUp>;
 using CombineRows = kernels::KernelSignature<signatures::MoeCombineRows>;
 
 constexpr int kWarpgroupCapability = 90;  // sm_90a alone
 
 constexpr std::uint32_t kSimpleThreads = 256;  // of kernels that copy, sort or add up
-constexpr std::uint32_t kActivateThreads = 512;
+constexpr std::uint32_t kRouteRowsThreads = 512;
 constexpr std::uint32_t kSkinnyThreads = 128;
 constexpr std::uint32_t kWarpgroupThreads = 384;
 
@@ -188,10 +189,29 @@ LaunchConfig simple_config(const MoeGrid& grid, std::uint32_t threads) noexcept 
 }
 
 /// The same for kernels that wait for what they read.
-LaunchConfig early_config(const MoeGrid& grid) noexcept {
-  LaunchConfig config = simple_config(grid, kSimpleThreads);
+LaunchConfig early_config(const MoeGrid& grid, std::uint32_t threads = kSimpleThreads) noexcept {
+  LaunchConfig config = simple_config(grid, threads);
   config.programmatic_launch = true;
   return config;
+}
+
+/// moe_route, which only sorts with W4A16.
+Result<void> launch_route(const MoePlan& plan, const MoeCall& call, std::uint32_t num_sms,
+                          const Kernel& kernel) noexcept {
+  const MoeShape& shape = call.shape;
+  const std::int64_t blocks = shape.w4a16 ? 0 : shape.tokens * (shape.hidden / 16);
+  const MoeGrid grid{1 + std::min(ceil_div(blocks, kSimpleThreads), 8 * num_sms)};
+  return Route::launch(
+      kernel, call.stream, early_config(grid), call.at<MoeTile>(plan.tiles),
+      call.at<std::uint32_t>(plan.tile_count), call.at<std::uint32_t>(plan.slot_of_position),
+      call.at<std::int32_t>(plan.position_of_slot), call.at<std::uint8_t>(plan.token_data),
+      call.at<std::uint8_t>(plan.token_scales), call.input.hidden.data_as<const std::uint16_t>(),
+      shape.w4a16 ? nullptr : &call.input.hidden_scale->encode,
+      call.input.topk_ids.data_as<const std::int32_t>(),
+      call.layer.expert_map.data_as<const std::int32_t>(), static_cast<std::uint32_t>(shape.tokens),
+      static_cast<std::uint32_t>(shape.topk), static_cast<std::uint32_t>(shape.hidden),
+      static_cast<std::uint32_t>(shape.global_experts), static_cast<std::uint32_t>(shape.experts),
+      plan.tile_tokens);
 }
 
 LaunchConfig skinny_up_config(const MoePlan& plan, const MoeShape& shape) noexcept {
@@ -402,28 +422,37 @@ Result<void> launch_w4a16_warpgroups(const MoePlan& plan, const MoeCall& call,
 /// The steps of run_moe_grouped, on a device.
 struct GroupedSteps {
   Stream stream;
-  const Kernel& gather_kernel;
-  const Kernel& activate_kernel;
+  const Kernel& route_kernel;
+  const Kernel& up_kernel;
   const Kernel& combine_kernel;
   const GroupedGemm& grouped_gemm;
 
   template <class... Args>
-  Result<void> gather(const MoeGrid& grid, Args... args) const noexcept {
-    return Gather::launch(gather_kernel, stream, simple_config(grid, kSimpleThreads), args...);
+  Result<void> route(const MoeGrid& grid, Args... args) const noexcept {
+    return RouteRows::launch(route_kernel, stream, early_config(grid, kRouteRowsThreads), args...);
   }
   template <class... Args>
-  Result<void> activate(const MoeGrid& grid, Args... args) const noexcept {
-    return Activate::launch(activate_kernel, stream, simple_config(grid, kActivateThreads),
-                            args...);
+  Result<void> up(const Sm100Plan& plan, std::uint8_t* data, std::uint8_t* scales,
+                  Args... args) const noexcept {
+    CUKILN_TRY(const TensorMap rows, tensor_map(up_kernel, plan.rows));
+    CUKILN_TRY(const TensorMap weights, tensor_map(up_kernel, plan.columns));
+    CUKILN_TRY(const TensorMap row_scales, tensor_map(up_kernel, plan.row_scales));
+    CUKILN_TRY(const TensorMap weight_scales, tensor_map(up_kernel, plan.column_scales));
+    LaunchConfig config = early_config({plan.grid}, kSm100BlockThreads);
+    config.shared_bytes = plan.kernel->shared_bytes;
+    return GroupedUp::launch(up_kernel, stream, config, data, scales, rows, weights, row_scales,
+                             weight_scales, args...);
   }
   template <class... Args>
   Result<void> combine(const MoeGrid& grid, Args... args) const noexcept {
-    return CombineRows::launch(combine_kernel, stream, simple_config(grid, kSimpleThreads),
-                               args...);
+    return CombineRows::launch(combine_kernel, stream, early_config(grid), args...);
   }
   Result<void> gemm(const MutableMatrixView& output, const QuantizedMatrix& a,
-                    const QuantizedMatrix& b, const VectorView& row_experts) const noexcept {
-    return grouped_gemm.launch(stream, output, a, b, row_experts);
+                    const QuantizedMatrix& b, const VectorView& row_experts,
+                    const std::uint32_t* group_count) const noexcept {
+    GroupedGemmOptions options;
+    options.group_count = group_count;
+    return grouped_gemm.launch(stream, output, a, b, row_experts, options);
   }
 };
 
@@ -447,8 +476,8 @@ Result<void> load_tiles(const DeviceKernels& kernels, const TileModule (&modules
   return {};
 }
 
-MoeKernels kernels_for_many(const Kernel& expand, const Kernel& gather) noexcept {
-  return expand ? MoeKernels::warpgroups : gather ? MoeKernels::grouped : MoeKernels::skinny;
+MoeKernels kernels_for_many(const Kernel& expand, const Kernel& grouped_up) noexcept {
+  return expand ? MoeKernels::warpgroups : grouped_up ? MoeKernels::grouped : MoeKernels::skinny;
 }
 
 }  // namespace
@@ -473,8 +502,10 @@ Result<MoeGemm> MoeGemm::create(KernelLoader& loader, int device) {
     }
     if (GroupedGemm::runs_on(kernels.info().capability)) {
       CUKILN_TRY(made.grouped_, GroupedGemm::create(loader, device));
-      CUKILN_TRY(made.gather_, kernels.get<Gather>("nvfp4_moe_grouped", "moe_gather"));
-      CUKILN_TRY(made.activate_, kernels.get<Activate>("nvfp4_moe_grouped", "moe_activate"));
+      CUKILN_TRY(made.route_rows_, kernels.get<RouteRows>("nvfp4_moe_grouped", "moe_route_rows"));
+      CUKILN_TRY(made.grouped_up_,
+                 kernels.get<GroupedUp>(kMoeGroupedUp.module, kMoeGroupedUp.name));
+      CUKILN_CHECK(made.grouped_up_.reserve_shared(kMoeGroupedUp.shared_bytes));
     }
     made.device_ = kernels.device();
     return made;
@@ -484,14 +515,15 @@ Result<MoeGemm> MoeGemm::create(KernelLoader& loader, int device) {
 std::size_t MoeGemm::workspace_bytes(const MoeShape& shape) const noexcept {
   return !route_ || shape.tokens == 0 || !check_moe_shape(shape)
              ? 0
-             : moe_plan(filled_in(shape), kernels_for_many(expand_, gather_), device_.num_sms)
+             : moe_plan(filled_in(shape), kernels_for_many(expand_, grouped_up_), device_.num_sms)
                    .bytes;
 }
 
 std::size_t MoeGemm::max_workspace_bytes(const MoeShape& shape) const noexcept {
   return !route_ || shape.tokens == 0 || !check_moe_shape(shape)
              ? 0
-             : moe_max_bytes(filled_in(shape), kernels_for_many(expand_, gather_), device_.num_sms);
+             : moe_max_bytes(filled_in(shape), kernels_for_many(expand_, grouped_up_),
+                             device_.num_sms);
 }
 
 Result<void> MoeGemm::launch(Stream stream, const MutableMatrixView& output, const MoeInput& input,
@@ -505,19 +537,16 @@ Result<void> MoeGemm::launch(Stream stream, const MutableMatrixView& output, con
   }
   CUKILN_CHECK(check_moe_input(output, input, shape));
   CUKILN_CHECK(check_layer(layer, shape));
-  const MoePlan plan = moe_plan(shape, kernels_for_many(expand_, gather_), device_.num_sms);
+  const MoePlan plan = moe_plan(shape, kernels_for_many(expand_, grouped_up_), device_.num_sms);
   CUKILN_CHECK(check_workspace(workspace, plan.bytes, 16));
 
   const MoeCall call{stream, output.data_as<std::uint16_t>(),           shape, input,
                      layer,  static_cast<std::uint8_t*>(workspace.data)};
-  CUKILN_CHECK(
-      run_moe_route(plan, call, device_.num_sms, [&](const MoeGrid& grid, auto... args) noexcept {
-        return Route::launch(route_, stream, early_config(grid), args...);
-      }));
   if (plan.kernels == MoeKernels::grouped) {
     return run_moe_grouped(plan, call, device_.num_sms,
-                           GroupedSteps{stream, gather_, activate_, combine_rows_, grouped_});
+                           GroupedSteps{stream, route_rows_, grouped_up_, combine_rows_, grouped_});
   }
+  CUKILN_CHECK(launch_route(plan, call, device_.num_sms, route_));
   const Kernel& up_kernel = up_[shape.w4a16 ? 1 : 0][module_index(plan)];
   const Kernel& down_kernel = down_[shape.w4a16 ? 1 : 0][module_index(plan)];
   const auto hidden = static_cast<std::uint32_t>(shape.hidden);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// The kernels that a mixture of experts launches around grouped GEMMs. None needs a tensor core:
-// they run on every device.
+// The kernels that a mixture of experts launches before and after grouped GEMMs. None needs a
+// tensor core: they run on every device.
 
 #include <cstdint>
 
@@ -17,9 +17,7 @@
 
 namespace cukiln::testing {
 
-using MoeRoute = kernels::KernelSignature<signatures::MoeRoute>;
-using MoeGather = kernels::KernelSignature<signatures::MoeGather>;
-using MoeActivate = kernels::KernelSignature<signatures::MoeActivate>;
+using MoeRouteRows = kernels::KernelSignature<signatures::MoeRouteRows>;
 using MoeCombineRows = kernels::KernelSignature<signatures::MoeCombineRows>;
 
 inline LaunchConfig config_of(const nvfp4::MoeGrid& grid, std::uint32_t threads) {
@@ -49,9 +47,7 @@ struct ShippedKernel {
 };
 
 struct MoeGroupedKernels {
-  ShippedKernel<MoeRoute> route{"nvfp4_moe_route", "moe_route"};
-  ShippedKernel<MoeGather> gather{"nvfp4_moe_grouped", "moe_gather"};
-  ShippedKernel<MoeActivate> activate{"nvfp4_moe_grouped", "moe_activate"};
+  ShippedKernel<MoeRouteRows> route{"nvfp4_moe_grouped", "moe_route_rows"};
   ShippedKernel<MoeCombineRows> combine{"nvfp4_moe_combine", "moe_combine_rows"};
 };
 

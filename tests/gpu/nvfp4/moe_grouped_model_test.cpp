@@ -18,9 +18,12 @@
 #include "gpu/support/loader.hpp"
 #include "gpu/support/sm100_model.hpp"
 #include "kernels/nvfp4/moe_grouped.hpp"
+#include "kernels_src/nvfp4/moe_grouped_signatures.cuh"
 
 namespace cukiln::testing {
 namespace {
+
+using MoeGroupedUp = kernels::KernelSignature<signatures::MoeGroupedUp>;
 
 constexpr std::uint32_t kNumSms = 4;  // few, so that a thread block computes several tiles
 
@@ -28,6 +31,7 @@ constexpr std::uint32_t kNumSms = 4;  // few, so that a thread block computes se
 struct Fixture : MoeGroupedKernels {
   bool here = Device::first().capability() == kSm100ModelCapability;
   Kernel gemms[2];
+  Kernel up;
   TestStream stream;
   std::mt19937_64 random{20251121};
 
@@ -35,6 +39,7 @@ struct Fixture : MoeGroupedKernels {
     for (std::size_t i = 0; here && i < std::size(gemms); ++i) {
       gemms[i] = sm100_model(nvfp4::kSm100Kernels[nvfp4::kSm100Grouped + i]);
     }
+    if (here) up = sm100_model<MoeGroupedUp>(nvfp4::kMoeGroupedUp);
     if (!here) MESSAGE("the model is for sm_90a; this device has its own tensor core");
   }
 
@@ -42,12 +47,20 @@ struct Fixture : MoeGroupedKernels {
     const Fixture& with;
 
     template <class... Args>
-    Result<void> gather(const nvfp4::MoeGrid& grid, Args... args) const noexcept {
-      return with.gather.launch(with.stream, config_of(grid, 256), args...);
+    Result<void> route(const nvfp4::MoeGrid& grid, Args... args) const noexcept {
+      return with.route.launch(with.stream, config_of(grid, 512), args...);
     }
     template <class... Args>
-    Result<void> activate(const nvfp4::MoeGrid& grid, Args... args) const noexcept {
-      return with.activate.launch(with.stream, config_of(grid, 512), args...);
+    Result<void> up(const nvfp4::Sm100Plan& plan, std::uint8_t* data, std::uint8_t* scales,
+                    Args... args) const noexcept {
+      CUKILN_TRY(const TensorMap rows, tensor_map(with.up, plan.rows));
+      CUKILN_TRY(const TensorMap weights, tensor_map(with.up, plan.columns));
+      CUKILN_TRY(const TensorMap row_scales, tensor_map(with.up, plan.row_scales));
+      CUKILN_TRY(const TensorMap weight_scales, tensor_map(with.up, plan.column_scales));
+      LaunchConfig config = config_of({plan.grid}, nvfp4::kSm100BlockThreads);
+      config.shared_bytes = plan.kernel->shared_bytes;
+      return MoeGroupedUp::launch(with.up, with.stream, config, data, scales, rows, weights,
+                                  row_scales, weight_scales, args...);
     }
     template <class... Args>
     Result<void> combine(const nvfp4::MoeGrid& grid, Args... args) const noexcept {
@@ -55,8 +68,8 @@ struct Fixture : MoeGroupedKernels {
     }
     /// As GroupedGemm::launch.
     Result<void> gemm(const MutableMatrixView& output, const nvfp4::QuantizedMatrix& a,
-                      const nvfp4::QuantizedMatrix& b,
-                      const VectorView& row_experts) const noexcept {
+                      const nvfp4::QuantizedMatrix& b, const VectorView& row_experts,
+                      const std::uint32_t* tile_count) const noexcept {
       const nvfp4::Sm100Kernel& chosen = nvfp4::select_sm100_grouped(
           a.rows, output.columns, a.columns, b.rows / output.columns, kNumSms);
       const nvfp4::Sm100Plan plan =
@@ -64,7 +77,7 @@ struct Fixture : MoeGroupedKernels {
       return launch_sm100_model(with.gemms[&chosen - nvfp4::kSm100Kernels - nvfp4::kSm100Grouped],
                                 with.stream, plan, a.global_scale, b.global_scale, nullptr, a.rows,
                                 output.columns, a.columns,
-                                row_experts.data_as<const std::int32_t>(), 0);
+                                row_experts.data_as<const std::int32_t>(), 0, tile_count);
     }
   };
 
@@ -85,10 +98,6 @@ struct Fixture : MoeGroupedKernels {
       nvfp4::MoeCall call{with.stream, output.data(), problem.shape,
                           input(),     layer(),       workspace.data()};
       call.shape.global_experts = problem.global_experts();
-      CUKILN_CHECK(nvfp4::run_moe_route(
-          plan, call, kNumSms, [&](const nvfp4::MoeGrid& grid, auto... args) noexcept {
-            return with.route.launch(with.stream, config_of(grid, 256), args...);
-          }));
       return nvfp4::run_moe_grouped(plan, call, kNumSms, Steps{with});
     }
   };

@@ -24,10 +24,11 @@ inline constexpr int kSm100ModelCapability = 90;
 
 /// The modelled kernel, ready to be launched on a device of that capability. An error ends the test
 /// case.
-inline Kernel sm100_model(const nvfp4::Sm100Kernel& of) {
+template <class Signature = nvfp4::detail::Sm100GroupedGemm>
+Kernel sm100_model(const nvfp4::Sm100Kernel& of) {
   constexpr const char* kSource = R"(
 #define CUKILN_TCGEN05 "tcgen05_model.cuh"
-#include "gemm_sm100_roles.cuh"
+#include "gemm_sm100_gate_up.cuh"
 #define MODEL_KERNEL(name, ...)                                                                   \
   extern "C" __global__ void __launch_bounds__(192, 1)                                            \
       name(const __grid_constant__ cukiln::TensorMap rows,                                        \
@@ -36,10 +37,10 @@ inline Kernel sm100_model(const nvfp4::Sm100Kernel& of) {
            const __grid_constant__ cukiln::TensorMap column_scales,                               \
            const __grid_constant__ cukiln::TensorMap output, const float* a_scale,                \
            const float* b_scale, const cukiln::u16* bias, cukiln::u32 m, cukiln::u32 n,             \
-           cukiln::u32 k, const int* experts, cukiln::u32 stride) {                               \
+           cukiln::u32 k, const int* experts, cukiln::u32 stride, const cukiln::u32* row_tiles) { \
     cukiln::nvfp4::gemm_sm100<cukiln::nvfp4::Sm100Tile<__VA_ARGS__>>(                             \
         {rows, columns, row_scales, column_scales, output, a_scale, b_scale, bias, m, n, k, experts, \
-         stride});                                                                                \
+         stride, 0, row_tiles});                                                                  \
   }
 MODEL_KERNEL(nvfp4_gemm_128x128, 128, 1, false, false)
 MODEL_KERNEL(nvfp4_gemm_128x256, 256, 1, false, false)
@@ -48,6 +49,22 @@ MODEL_KERNEL(nvfp4_gemm_swapped_64, 64, 1, true, false)
 MODEL_KERNEL(nvfp4_gemm_swapped_128, 128, 1, true, false)
 MODEL_KERNEL(nvfp4_gemm_grouped_128x128, 128, 1, false, true)
 MODEL_KERNEL(nvfp4_gemm_grouped_128x256, 256, 1, false, true)
+extern "C" __global__ void __launch_bounds__(192, 1)
+    moe_grouped_up(cukiln::u8* data, cukiln::u8* scales,
+                   const __grid_constant__ cukiln::TensorMap rows,
+                   const __grid_constant__ cukiln::TensorMap weights,
+                   const __grid_constant__ cukiln::TensorMap row_scales,
+                   const __grid_constant__ cukiln::TensorMap weight_scales,
+                   const float* token_scale, const float* weight_decode, const float* scale,
+                   const int* experts, const cukiln::u32* row_tiles, cukiln::u32 row_count,
+                   cukiln::u32 columns, cukiln::u32 width, cukiln::u32 layout, float limit,
+                   float alpha, float beta) {
+  cukiln::nvfp4::gemm_sm100<cukiln::nvfp4::GateUpTile>(cukiln::nvfp4::GateUpProblem{
+      {rows, weights, row_scales, weight_scales, rows, token_scale, nullptr, nullptr, row_count,
+       2 * width, columns, experts, 0, 0, row_tiles},
+      data, scales, weight_decode, scale, width, layout,
+      cukiln::nvfp4::SwiGlu::of(limit, alpha, beta)});
+}
 )";
   ModuleSpec spec;
   const Manifest manifest = nvfp4::manifest();
@@ -64,7 +81,7 @@ MODEL_KERNEL(nvfp4_gemm_grouped_128x256, 256, 1, false, true)
   spec.targets = {{kSm100ModelCapability, 'a'}};
   auto kernel = shipped_loader().get(spec, of.name);
   REQUIRE_MESSAGE(kernel, kernel.error().message(), "\n", kernel.error().log());
-  require_ok(nvfp4::detail::Sm100GroupedGemm::check(*kernel));
+  require_ok(Signature::check(*kernel));
   require_ok(kernel->reserve_shared(of.shared_bytes));
   return *kernel;
 }
@@ -75,11 +92,12 @@ inline Result<void> launch_sm100_model(const Kernel& kernel, Stream stream,
                                        const nvfp4::GlobalScale* a_scale,
                                        const nvfp4::GlobalScale* b_scale, const std::uint16_t* bias,
                                        std::int64_t m, std::int64_t n, std::int64_t k,
-                                       const std::int32_t* experts,
-                                       std::uint32_t a_scale_stride) noexcept {
+                                       const std::int32_t* experts, std::uint32_t a_scale_stride,
+                                       const std::uint32_t* row_tile_count = nullptr) noexcept {
   return nvfp4::detail::launch_sm100<nvfp4::detail::Sm100GroupedGemm>(
       kernel, stream, plan, a_scale, b_scale, bias, static_cast<std::uint32_t>(m),
-      static_cast<std::uint32_t>(n), static_cast<std::uint32_t>(k), experts, a_scale_stride);
+      static_cast<std::uint32_t>(n), static_cast<std::uint32_t>(k), experts, a_scale_stride,
+      row_tile_count);
 }
 
 }  // namespace cukiln::testing

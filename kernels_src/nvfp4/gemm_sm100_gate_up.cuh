@@ -1,0 +1,211 @@
+// A grouped NVFP4 GEMM on sm_100a whose epilogue applies SwiGLU and quantises:
+//
+//   y[m, width] = NVFP4(SwiGLU(bf16(A[m, :] . B[e, :] * alpha)))
+//
+// It has the roles and barriers of gemm_sm100_roles.cuh, with a producer and an epilogue of its own. A tile
+// is 128 rows of A by two boxes of 128 rows of B, which make 128 columns of y:
+//
+//   kHalves    the gate rows of these columns, then their up rows; the accumulator is gate | up
+//   kPairs     256 consecutive rows; gate and up alternate in the accumulator's columns
+//
+// Each box has an MMA of its own. The second box of kHalves begins in the middle of an atom of scales where
+// width is an odd multiple of 64: its scales are then in two atoms side by side in tensor memory, of which
+// the MMA skips the first half.
+#pragma once
+
+#include "gemm_sm100_roles.cuh"
+#include "quantize_tiles.cuh"
+#include "swiglu.cuh"
+
+namespace cukiln {
+namespace nvfp4 {
+
+// As Sm100Tile, which says what the members are.
+struct GateUpTile {
+  static constexpr u32 kColumns = 256;
+  static constexpr u32 kCtas = 1;
+  static constexpr bool kSwapped = false;
+  static constexpr bool kGrouped = true;
+  static constexpr u32 kRowsShared = 1;
+  static constexpr u32 kClusterCtas = kCtas * kRowsShared;
+  static constexpr u32 kMmas = 2;
+  static constexpr u32 kMmaColumns = kColumns / kMmas;
+  static constexpr u32 kColumnAtoms = 3;  // of the first box, and of both halves of the second
+
+  struct alignas(1024) Stage {
+    u8 rows[kTileRows * kStageBytes];
+    u8 columns[kMmas][kMmaColumns * kStageBytes];
+    u8 row_scales[kSteps * kAtomBytes];
+    u8 column_scales[kColumnAtoms][kSteps * kAtomBytes];
+  };
+  using Control = Sm100Tile<kColumns, kCtas, kSwapped, kGrouped>::Control;
+  static constexpr u32 kStages =
+      (kSharedLimit - sizeof(Control)) / (sizeof(Stage) + 2 * sizeof(u64));
+  struct Shared {
+    Stage stage[kStages];
+    u64 full[kStages];
+    u64 empty[kStages];
+    Control control;
+  };
+
+  static constexpr u32 kColumnScales = kTmemColumns - kSteps * kColumnAtoms * kAtomTmemColumns;
+  static constexpr u32 kRowScales = kColumnScales - kSteps * kAtomTmemColumns;
+  static constexpr u32 kOverlap = kStoreColumns;
+  static constexpr u32 kSecondAccumulator = kColumns - kOverlap;
+
+  static_assert(kMmaColumns == kTileRows, "a box has one atom of scales, or parts of two");
+  static_assert(kSecondAccumulator + kColumns <= kRowScales && sizeof(Shared) <= kSharedLimit);
+};
+
+// The kernel's arguments. The GEMM's n is 2 * width; it has no output, and its decode scales of B are
+// weight_decode.
+struct GateUpProblem : Sm100Problem {
+  u8* data;
+  u8* scales;
+  const float* weight_decode;
+  const float* global_scale;  // of y
+  u32 width;
+  u32 layout;
+  SwiGlu activate;
+
+  // Rows of B from the first box to the second one.
+  __device__ __forceinline__ u32 to_second_box() const {
+    return layout == kHalves ? width : GateUpTile::kMmaColumns;
+  }
+  // B's row, of this expert, of the first box of the tile with these columns.
+  __device__ __forceinline__ u32 first_box(u32 column) const {
+    return layout == kHalves ? column / 2 : column;
+  }
+};
+
+template <class Tile>
+__device__ __forceinline__ u32 first_scale_of(const GateUpProblem& problem, u32) {
+  return problem.to_second_box() % kTileRows / 32;
+}
+
+template <class Tile>
+__device__ __forceinline__ void run_producer(typename Tile::Shared& shared,
+                                             const GateUpProblem& problem, u32 rank) {
+  griddepcontrol_wait();
+  const bool straddles = problem.to_second_box() % kTileRows != 0;
+  const u32 bytes = sizeof(typename Tile::Stage) - (straddles ? 0 : kSteps * kAtomBytes);
+  PipelineState<Tile::kStages> pipe;
+  for (TileScheduler<Tile> tiles(problem, rank); tiles.next();) {
+    const u32 first = tiles.expert * problem.n + problem.first_box(tiles.column);
+    const u32 second = first + problem.to_second_box();
+#pragma unroll 1
+    for (u32 s = 0; s < problem.stages(); ++s, pipe.advance()) {
+      auto& stage = shared.stage[pipe.index];
+      const u32 full = shared_address(&shared.full[pipe.index]);
+      mbarrier_wait(shared_address(&shared.empty[pipe.index]), pipe.phase ^ 1);
+      mbarrier_arrive_expect(full, bytes);
+      tma_load<1>(shared_address(stage.rows), &problem.rows, s * kStageBytes, tiles.row, full);
+      tma_load<1>(shared_address(stage.columns[0]), &problem.columns, s * kStageBytes, first, full);
+      tma_load<1>(shared_address(stage.columns[1]), &problem.columns, s * kStageBytes, second, full);
+      tma_load<1>(shared_address(stage.row_scales), &problem.row_scales, 0, s * kSteps,
+                  tiles.row / kTileRows, full);
+      tma_load<1>(shared_address(stage.column_scales[0]), &problem.column_scales, 0, s * kSteps,
+                  first / kTileRows, full);
+      tma_load<1>(shared_address(stage.column_scales[1]), &problem.column_scales, 0, s * kSteps,
+                  second / kTileRows, full);
+      if (straddles) {
+        tma_load<1>(shared_address(stage.column_scales[2]), &problem.column_scales, 0, s * kSteps,
+                    second / kTileRows + 1, full);
+      }
+    }
+  }
+  // Every commit arrives before the kernel ends.
+#pragma unroll 1
+  for (u32 i = 0; i < Tile::kStages; ++i, pipe.advance()) {
+    mbarrier_wait(shared_address(&shared.empty[pipe.index]), pipe.phase ^ 1);
+  }
+}
+
+// Sixteen columns of y, in bf16, from the accumulators of gate and up.
+__device__ __forceinline__ void activate_halves(const u32* gate, const u32* up, float alpha,
+                                                const SwiGlu& activate, u32 (&pairs)[8]) {
+#pragma unroll
+  for (u32 i = 0; i < 8; ++i) {
+    const u32 g = scaled_bf16x2(gate[2 * i], gate[2 * i + 1], alpha, 0, 0);
+    const u32 u = scaled_bf16x2(up[2 * i], up[2 * i + 1], alpha, 0, 0);
+    pairs[i] = pack_bf16x2(activate(low_bf16(g), low_bf16(u)), activate(high_bf16(g), high_bf16(u)));
+  }
+}
+
+// The same, of accumulators in which gate and up alternate.
+__device__ __forceinline__ void activate_pairs(const u32* sum, float alpha, const SwiGlu& activate,
+                                               u32 (&pairs)[8]) {
+#pragma unroll
+  for (u32 i = 0; i < 8; ++i) {
+    const u32 even = scaled_bf16x2(sum[4 * i], sum[4 * i + 1], alpha, 0, 0);
+    const u32 odd = scaled_bf16x2(sum[4 * i + 2], sum[4 * i + 3], alpha, 0, 0);
+    pairs[i] = pack_bf16x2(activate(low_bf16(even), high_bf16(even)),
+                           activate(low_bf16(odd), high_bf16(odd)));
+  }
+}
+
+// Reads 64 columns of y at a time, with those of the overlap first, and stores them from registers: a lane's
+// row is 32 bytes of data, a whole sector, and 4 bytes of an atom of scales.
+template <class Tile>
+__device__ __forceinline__ void run_epilogue(typename Tile::Shared& shared,
+                                             const GateUpProblem& problem, u32 rank, u32 tmem) {
+  constexpr u32 kChunks = Tile::kColumns / 2 / kAtomColumns;
+  const u32 lane = threadIdx.x % 32;
+  const u32 warp_lanes = threadIdx.x / 32 % 4 * 32;  // of tensor memory, which this warp may read
+  const bool halves = problem.layout == kHalves;
+  const TensorScale tensor{problem.global_scale[kEncode], problem.global_scale[kDecode]};
+  PipelineState<2> pipe;
+  for (TileScheduler<Tile> tiles(problem, rank); tiles.next(); pipe.advance()) {
+    const float alpha =
+        fma_rn(problem.a_global_scale[kDecode], problem.weight_decode[tiles.expert], 0.0f);
+    const u64 row = tiles.row + warp_lanes + lane;
+    const u32 from = tmem + (warp_lanes << 16) + pipe.index * Tile::kSecondAccumulator;
+
+    mbarrier_wait(shared_address(&shared.control.tmem_full[pipe.index]), pipe.phase);
+    tcgen05_fence_after_sync();
+#pragma unroll 1
+    for (u32 i = 0; i < kChunks; ++i) {
+      const u32 chunk = (pipe.index == 0 ? kChunks - 1 - i : i) * kAtomColumns;
+      const u32 column = tiles.column / 2 + chunk;
+      u32 scale_bytes = 0;
+#pragma unroll 1
+      for (u32 half = 0; half < 2; ++half) {
+        const u32 low_at = from + (halves ? chunk + half * 32 : 2 * (chunk + half * 32));
+        u32 low[32];
+        u32 high[32];
+        tmem_load(low_at, low);
+        tmem_load(low_at + (halves ? Tile::kMmaColumns : 32), high);
+        if (i == 0 && half == 1) {  // the overlap was read
+          tcgen05_fence_before_sync();
+          mbarrier_arrive(shared_address(&shared.control.tmem_empty[pipe.index]));
+        }
+        if (column >= problem.width) continue;
+        u32 pairs[2][8];
+        if (halves) {
+          activate_halves(low, high, alpha, problem.activate, pairs[0]);
+          activate_halves(low + 16, high + 16, alpha, problem.activate, pairs[1]);
+        } else {
+          activate_pairs(low, alpha, problem.activate, pairs[0]);
+          activate_pairs(high, alpha, problem.activate, pairs[1]);
+        }
+        uint2 packed[2];
+#pragma unroll
+        for (u32 block = 0; block < 2; ++block) {
+          const u32 scale_byte = tensor.scale_byte(__uint_as_float(amax_of(pairs[block])));
+          packed[block] = encode_block(pairs[block], scale_byte, tensor.multiplier(scale_byte));
+          scale_bytes |= scale_byte << (half * 2 + block) * 8;
+        }
+        *reinterpret_cast<uint4*>(problem.data + (row * problem.width + column) / 2 + half * 16) = {
+            packed[0].x, packed[0].y, packed[1].x, packed[1].y};
+      }
+      if (column < problem.width) {
+        const u64 offset = scale_byte_offset(static_cast<u32>(row), column / kBlockColumns,
+                                             nvfp4::scale_atoms(problem.width));
+        *reinterpret_cast<u32*>(problem.scales + offset) = scale_bytes;
+      }
+    }
+  }
+}
+
+}  // namespace nvfp4
+}  // namespace cukiln
