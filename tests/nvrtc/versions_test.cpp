@@ -66,13 +66,19 @@ TEST_CASE("every NVRTC compiles the GEMMs with tcgen05 for all targets of them t
       }
       CAPTURE(version);
       CAPTURE(target.name());
-      TestModule module("#include \"nvfp4_gemm.cu\"\n", {kShippedFolder});
-      module.arch(target.capability, target.suffix);
-      const CompileResult result = must(module.run(compiler));
-      CHECK(result.cubin.kernels.size() == 8);
-      for (const KernelInfo& kernel : result.cubin.kernels) {
-        CHECK(kernel.name.find("decode") == std::string::npos);
-        CHECK(kernel.spill_bytes == 0);
+      // Those with swapped operands are in the module for 16 tokens, all others in that for 8.
+      for (const bool swapped : {false, true}) {
+        CAPTURE(swapped);
+        TestModule module("#define CUKILN_GEMM_TOKENS " + std::string(swapped ? "16" : "8") +
+                              "\n#include \"nvfp4_gemm.cu\"\n",
+                          {kShippedFolder});
+        module.arch(target.capability, target.suffix);
+        const CompileResult result = must(module.run(compiler));
+        CHECK(result.cubin.kernels.size() == (swapped ? 5 : 7));
+        for (const KernelInfo& kernel : result.cubin.kernels) {
+          CHECK(kernel.name.find("decode") == std::string::npos);
+          CHECK(kernel.spill_bytes == 0);
+        }
       }
       ++compiled[version];
     }
