@@ -13,7 +13,9 @@
 // Source: NVIDIA PTX ISA, griddepcontrol, prefetch.
 #pragma once
 
-#ifndef CUKILN_MACHINE
+#ifdef CUKILN_MACHINE
+#include CUKILN_MACHINE
+#else
 
 namespace cukiln {
 

@@ -247,7 +247,8 @@ void watch_for_ends(Cluster& cluster, const std::atomic<bool>& done) {
 }  // namespace
 
 /// `launch`, for a program that opens a library with an emulator of its own.
-extern "C" void launch_emulated(const Grid& grid, const std::function<void()>& body);
+extern "C" [[gnu::visibility("default")]] void launch_emulated(const Grid& grid,
+                                                               const std::function<void()>& body);
 void launch_emulated(const Grid& grid, const std::function<void()>& body) { launch(grid, body); }
 
 u32 launch(const Grid& grid, const std::function<void()>& body) {

@@ -11,9 +11,6 @@
 
 using std::max;
 
-struct uint2 {
-  unsigned x, y;
-};
 inline uint2 make_uint2(unsigned x, unsigned y) { return {x, y}; }
 inline unsigned __float_as_uint(float value) { return __builtin_bit_cast(unsigned, value); }
 

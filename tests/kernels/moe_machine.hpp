@@ -1,18 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// What the kernels of a mixture of experts for few tokens take from machine.cuh, from clusters and
-// from PTX beside device.hpp: CUKILN_MACHINE names this header.
+// What the kernels of a mixture of experts for few tokens take from machine.cuh and
+// dependent_launch.cuh, from clusters and from PTX beside device.hpp: CUKILN_MACHINE names this
+// header.
 
 #include <array>
 #include <deque>
 
-#include "device.hpp"
+#include "device.hpp"  // first
+
+#include "types.cuh"
 
 extern char __start_shared_memory[], __stop_shared_memory[];  // NOLINT: the linker's
 
 namespace cukiln {
 
+using ptx::griddepcontrol_launch_dependents;
+using ptx::griddepcontrol_wait;
+inline void prefetch_l2(const void* from) { ptx::prefetch_global_L2(from); }
 inline u32 shared_address(const void* pointer) {
   return static_cast<u32>(static_cast<const char*>(pointer) - __start_shared_memory);
 }

@@ -112,7 +112,7 @@ constexpr double sm100_clocks(const Sm100TileModel& tile, std::int64_t splits,
   const double mean_columns = real(columns) / real(column_tiles);
   const double of_rows = mean_rows / (mean_rows + mean_columns);
   const double received =
-      (mean_rows + mean_columns) / ctas * (kSm100StageK / 2) + real(tile.scale_bytes);
+      (mean_rows + mean_columns) / ctas * kSm100StageK / 2 + real(tile.scale_bytes);
   const double asked = received * (of_rows / tile.rows_shared + (1 - of_rows));
 
   // Each byte comes from memory once, and from L2 as often as tiles share it. Columns are new in
