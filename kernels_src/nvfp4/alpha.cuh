@@ -1,5 +1,5 @@
-// From a sum to the product of tokens and weights: the decode scales, times what undoes the dequantisation's
-// factors. A mixture of experts rounds each product; in the GEMMs the compiler may fuse the last with the bias.
+// Turns an accumulator into an element of the result: times the decode scales and what undoes the dequantisation's
+// factors. A mixture of experts rounds after each multiplication; in the GEMMs the compiler may fuse the last with the bias.
 #pragma once
 
 #include "gemm_sm90_dequantize.cuh"

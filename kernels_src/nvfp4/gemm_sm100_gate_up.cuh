@@ -114,11 +114,7 @@ __device__ __forceinline__ void run_producer(typename Tile::Shared& shared,
       }
     }
   }
-  // Every commit arrives before the kernel ends.
-#pragma unroll 1
-  for (u32 i = 0; i < Tile::kStages; ++i, pipe.advance()) {
-    mbarrier_wait(shared_address(&shared.empty[pipe.index]), pipe.phase ^ 1);
-  }
+  drain_stages<Tile>(shared, pipe);
 }
 
 // Sixteen columns of y, in bf16, from the accumulators of gate and up.

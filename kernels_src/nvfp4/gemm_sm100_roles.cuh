@@ -171,6 +171,16 @@ __device__ __forceinline__ void load_rows(typename Tile::Stage& stage, const Sm1
   }
 }
 
+// The producer's end: a CTA must not exit while MMAs, its own or another's, may still arrive at its barriers.
+template <class Tile>
+__device__ __forceinline__ void drain_stages(typename Tile::Shared& shared,
+                                             PipelineState<Tile::kStages> smem_pipe) {
+#pragma unroll 1
+  for (u32 i = 0; i < Tile::kStages; ++i, smem_pipe.advance()) {
+    mbarrier_wait(shared_address(&shared.empty[smem_pipe.index]), smem_pipe.phase ^ 1);
+  }
+}
+
 template <class Tile>
 __device__ __forceinline__ void run_producer(typename Tile::Shared& shared,
                                              const Sm100Problem& problem, u32 rank) {
@@ -217,11 +227,7 @@ __device__ __forceinline__ void run_producer(typename Tile::Shared& shared,
       }
     }
   }
-  // Drains the pipeline: a CTA must not exit while another's MMAs may still arrive at its barriers.
-#pragma unroll 1
-  for (u32 i = 0; i < Tile::kStages; ++i, smem_pipe.advance()) {
-    mbarrier_wait(shared_address(&shared.empty[smem_pipe.index]), smem_pipe.phase ^ 1);
-  }
+  drain_stages<Tile>(shared, smem_pipe);
 }
 
 // Shared-memory descriptors of stage 0 at step 0. Those of other stages and steps differ by their addresses,

@@ -52,6 +52,18 @@ __device__ __forceinline__ u32 lanes_with(u32 expert) {
   return lanes;
 }
 
+// The sum of the values of this lane and of all lower ones.
+template <class T>
+__device__ __forceinline__ T sum_of_lanes(T value) {
+  const u32 lane = threadIdx.x % 32;
+#pragma unroll
+  for (u32 distance = 1; distance < 32; distance *= 2) {
+    const T of_lower = __shfl_up_sync(~0u, value, distance);
+    if (lane >= distance) value += of_lower;
+  }
+  return value;
+}
+
 // Calls body(slot, expert) for all slots of a warp, 32 at a time and in order, with kNoExpert for invalid
 // slots and past `end`.
 template <class Body>

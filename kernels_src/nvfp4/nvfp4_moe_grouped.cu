@@ -72,12 +72,7 @@ __device__ __forceinline__ u32 place_tiles(SlotCounts& counts, int* row_experts)
     tiles[i] = scale_atom_rows(counts.before[expert] + counts.others[expert]);
     sum += tiles[i];
   }
-  u32 inclusive = sum;
-#pragma unroll
-  for (u32 distance = 1; distance < 32; distance *= 2) {
-    const u32 of_lower = __shfl_up_sync(~0u, inclusive, distance);
-    if (lane >= distance) inclusive += of_lower;
-  }
+  const u32 inclusive = sum_of_lanes(sum);
   if (lane == 31) counts.warp_tiles[warp] = inclusive;
   __syncthreads();
   u32 tile = inclusive - sum;

@@ -76,12 +76,7 @@ __device__ __forceinline__ void route(MoeTile* tiles, u32* tile_count, u32* slot
         sum += sizes[i];
       }
     }
-    u64 inclusive = sum;
-#pragma unroll
-    for (u32 distance = 1; distance < 32; distance *= 2) {
-      const u64 before = __shfl_up_sync(~0u, inclusive, distance);
-      if (lane >= distance) inclusive += before;
-    }
+    const u64 inclusive = sum_of_lanes(sum);
     if (lane == 31) warp_sums[warp] = inclusive;
     __syncthreads();
     u64 next = inclusive - sum;

@@ -29,7 +29,7 @@ MUTANTS = {
     # moe_route_rows
     "slots before the thread block's": ("lane < begin ? counts.before", "lane < 0 ? counts.before"),
     "tiles of an expert": ("counts.before[expert] + counts.others[expert]", "counts.others[expert]"),
-    "experts of lower lanes": ("if (lane >= distance) inclusive += of_lower;", ""),
+    "experts of lower lanes": ("if (lane >= distance) value += of_lower;", ""),
     "experts of lower warps": ("if (w < warp) tile += of_warp;", ""),
     "row of a tile": ("tile * kAtomRows", "tile * (kAtomRows / 2)"),
     "second tile of an expert": ("row_experts[tile + own]", "row_experts[tile]"),
@@ -84,7 +84,7 @@ MUTANTS = {
 LATE = {
     "stages not awaited": ("mbarrier_wait(shared_address(&shared.empty[pipe.index]), pipe.phase ^ 1); mbarrier_arrive_expect",
                            "mbarrier_arrive_expect"),
-    "commits not awaited": ("for (u32 i = 0; i < Tile::kStages; ++i, pipe.advance())", "for (u32 i = 0; i < 0; ++i)"),
+    "commits not awaited": ("drain_stages<Tile>(shared, pipe);", ""),
 }  # fmt: skip
 # Likewise, with an epilogue that waits for long between its chunks, so that MMAs may come in between.
 PATIENT = ("if (column >= problem.width) continue;",
@@ -116,7 +116,7 @@ class Library:
 
 
 LIBRARIES = [
-    Library("libmoe.so", ["nvfp4_moe_combine.cu", "nvfp4_moe_grouped.cu"],
+    Library("libmoe.so", ["nvfp4_moe_combine.cu", "nvfp4_moe_grouped.cu", "moe_routing.cuh"],
             ["-DCUKILN_HOST_ARCH=1000", f"-I{TESTS / 'kernels'}", TESTS / "emulator" / "moe_device.cpp"]),
     Library("libmoe_up.so", ["nvfp4_moe_grouped_up.cu", "gemm_sm100_gate_up.cuh"],
             [f"-I{TESTS}", TESTS / "emulator" / "moe_up_device.cpp", "-Wl,-u,launch_emulated", EMULATOR, "-pthread"]),

@@ -303,7 +303,7 @@ class Model(unittest.TestCase):
         self.assertEqual((alone.stage_bytes, of_two.stage_bytes), (36864, 36864 * 3 / 4))
         # The second tile of the cluster is beyond the matrix.
         self.assertEqual([work_of(tile, B200, 128, 128, 2560).tiles for tile in (TILE, shared)], [1, 2])
-        port = replace(B200, ingress=36)  # 36864 bytes in 1024 clocks, whoever asked for them
+        port = replace(B200, ingress=36)  # 36864 bytes in 1024 clocks, multicast or not
         for tile in (TILE, shared):
             self.assertAlmostEqual(cta_clocks(tile, port, work_of(tile, port, 128, 128, 2560, cold=False)), 10 * 1024 + 256, delta=20)
         # L2 sends it once.

@@ -26,7 +26,7 @@ class Machine:
     mma_rate: float  # products of elements for each clock of an SM
     memory: float  # out of memory, and into it
     l2: float  # out of L2, into all SMs together; what is multicast counts once
-    ingress: float  # into one SM, whoever has asked for it
+    ingress: float  # into one SM, multicast by others too
     in_flight: float  # bytes that one SM's TMA has asked for and not got
     l2_latency: float  # of a load that is alone, from its issue to its barrier
     memory_latency: float

@@ -17,7 +17,7 @@ struct Sm100Machine {
   double mma_rate = 16384;       // products of elements for each clock of an SM
   double memory = 3946;          // out of memory, and into it
   double l2 = 8970;              // out of L2, into all SMs together; what is multicast counts once
-  double ingress = 72;           // into one SM, whoever has asked for it
+  double ingress = 72;           // into one SM, multicast by others too
   double in_flight = 131072;     // bytes that one SM's TMA has asked for and not got
   double l2_latency = 470;       // of a load, from its issue to its barrier
   double memory_latency = 1300;  // likewise
