@@ -1,8 +1,14 @@
 // The timing twin of the sm_100a GEMMs on sm_90a (tcgen05_timing.cuh), and what it is made of by itself:
 // sm100_twin.py launches these kernels.
 //
-// The twin's block has a seventh warp, which stands in for the tensor core and takes part in the two
-// barriers of the whole block that gemm_sm100 has.
+// The twin's block has a seventh warp, which takes part in the barriers of the whole block or cluster that
+// gemm_sm100 has. In the first CTA of a pair, and where there is none, it stands in for the tensor core; in the
+// second it forwards that CTA's loads to the first one's barriers.
+#define tma_load sm100_tma_load
+#define tma_load_multicast sm100_tma_load_multicast
+#include "machine.cuh"
+#undef tma_load
+#undef tma_load_multicast
 #define CUKILN_TCGEN05 "tcgen05_timing.cuh"
 #include "gemm_sm100_roles.cuh"
 
@@ -12,48 +18,94 @@ namespace nvfp4 {
 constexpr u32 kTensorCoreWarp = kSm100Threads / 32;
 
 template <class Tile>
+__device__ __forceinline__ void run_tensor_core(const Sm100Problem& problem, u32 rank, u32 mma_clocks) {
+  u32 number = 0;
+  u32 idle_from = static_cast<u32>(clock64());
+  const StageRange stages = stages_of_cta<Tile>(problem);
+  for (TileScheduler<Tile> tiles(problem, rank); tiles.next();) {
+    for (u32 s = stages.begin; s < stages.end; ++s) {
+      const u32 steps = min(kSteps, problem.scale_atoms() - s * kSteps);
+      timing_complete(number++, steps * mma_clocks, idle_from);
+    }
+    timing_complete(number++, 0, idle_from);
+  }
+}
+
+template <class Tile>
+__device__ __forceinline__ void forward_loads(typename Tile::Shared& shared, const Sm100Problem& problem,
+                                              u32 rank) {
+  PipelineState<Tile::kStages> pipe;
+  for (TileScheduler<Tile> tiles(problem, rank); tiles.next();) {
+    for (u32 s = 0; s < problem.stages(); ++s, pipe.advance()) {
+      timing_forward(shared_address(&shared.full[pipe.index]), pipe.phase, sizeof(typename Tile::Stage),
+                     rank - 1);
+    }
+  }
+}
+
+template <class Tile>
 __device__ __forceinline__ void twin(const Sm100Problem& problem, u32 mma_clocks) {
   if (threadIdx.x / 32 != kTensorCoreWarp) {
     gemm_sm100<Tile>(problem);
     return;
   }
+  const u32 rank = Tile::kCtas == 1 ? 0 : block_rank_in_cluster();
+  const bool is_split = splits_of_tile<Tile>() != 1;
   if (threadIdx.x % 32 == 0) timing_init();
   __syncwarp();
-  __syncthreads();
+  if constexpr (Tile::kCtas != 1) cluster_sync();
+  if constexpr (Tile::kCtas == 1) __syncthreads(); else cluster_sync();
   if (threadIdx.x % 32 == 0) {
-    u32 number = 0;
-    u32 idle_from = static_cast<u32>(clock64());
-    for (TileScheduler<Tile> tiles(problem, 0); tiles.next();) {
-      for (u32 s = 0; s < problem.stages(); ++s) {
-        const u32 steps = min(kSteps, problem.scale_atoms() - s * kSteps);
-        timing_complete(number++, steps * mma_clocks, idle_from);
-      }
-      timing_complete(number++, 0, idle_from);
+    if (rank % Tile::kCtas == 0) {
+      run_tensor_core<Tile>(problem, rank, mma_clocks);
+    } else {
+      forward_loads<Tile>(*reinterpret_cast<typename Tile::Shared*>(dynamic_shared_memory()), problem, rank);
     }
   }
   __syncwarp();
-  __syncthreads();
+  if (Tile::kCtas == 1 && !is_split) __syncthreads(); else cluster_sync();
+  if (is_split) cluster_sync();
 }
 
 }  // namespace nvfp4
 }  // namespace cukiln
 
-#define TWIN(name, ...)                                                                          \
-  extern "C" __global__ void __launch_bounds__(cukiln::nvfp4::kSm100Threads + 32, 1)             \
+#define TWIN(name, cluster, ...)                                                                 \
+  extern "C" __global__ void cluster __launch_bounds__(cukiln::nvfp4::kSm100Threads + 32, 1)     \
       name(const __grid_constant__ cukiln::TensorMap rows,                                       \
            const __grid_constant__ cukiln::TensorMap columns,                                    \
            const __grid_constant__ cukiln::TensorMap row_scales,                                 \
            const __grid_constant__ cukiln::TensorMap column_scales,                              \
            const __grid_constant__ cukiln::TensorMap output, const float* a_scale,               \
            const float* b_scale, const cukiln::u16* bias, cukiln::u32 m, cukiln::u32 n,          \
-           cukiln::u32 k, cukiln::u32 mma_clocks) {                                              \
-    cukiln::nvfp4::twin<cukiln::nvfp4::Sm100Tile<__VA_ARGS__, false>>(                           \
-        {rows, columns, row_scales, column_scales, output, a_scale, b_scale, bias, m, n, k, nullptr, 0}, \
+           cukiln::u32 k, cukiln::u32 constant_b, cukiln::u32 mma_clocks) {                      \
+    cukiln::nvfp4::twin<cukiln::nvfp4::Sm100Tile<__VA_ARGS__>>(                                  \
+        {rows, columns, row_scales, column_scales, output, a_scale, b_scale, bias, m, n, k,      \
+         nullptr, 0, constant_b, nullptr},                                                       \
         mma_clocks);                                                                             \
   }
-TWIN(twin_128x128, 128, 1, false)
-TWIN(twin_128x256, 256, 1, false)
-TWIN(twin_swapped, 64, 1, true)
+TWIN(twin_128x128, , 128, 1, false, false)
+TWIN(twin_128x256, , 256, 1, false, false)
+TWIN(twin_256x256, __cluster_dims__(2, 1, 1), 256, 2, false, false)
+TWIN(twin_256x128, __cluster_dims__(2, 1, 1), 128, 2, false, false)
+TWIN(twin_256x256_x2, __cluster_dims__(4, 1, 1), 256, 2, false, false, 2)
+TWIN(twin_swapped_16, , 16, 1, true, false)
+TWIN(twin_swapped_32, , 32, 1, true, false)
+TWIN(twin_swapped_64, , 64, 1, true, false)
+TWIN(twin_swapped_128, , 128, 1, true, false)
+TWIN(twin_swapped_256, , 256, 1, true, false)
+
+// The kernel before one of a chain of programmatic launches, as a quantiser is before a GEMM, that only takes
+// time.
+extern "C" __global__ void twin_before(cukiln::u64 nanoseconds) {
+  cukiln::griddepcontrol_wait();
+  cukiln::griddepcontrol_launch_dependents();
+  cukiln::u64 begin, now;
+  asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(begin)::"memory");
+  do {
+    asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now)::"memory");
+  } while (now - begin < nanoseconds);
+}
 
 // What a launch costs by itself.
 extern "C" __global__ void twin_empty() {}

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs the timing twin of the sm_100a GEMMs on an sm_90a GPU: the shipped source with TMA, mbarriers, schedule and epilogue
-as they are, and MMAs that are arrivals after a number of clocks (sm100_twin.cu). Writes h200-twin.json: constants of
+as they are, and MMAs that are arrivals after a number of clocks (sm100_twin.cu). Writes <device>-twin.json: constants of
 scripts/model-sm100, and runs that its model has to predict.
 
 It needs PyTorch and a GPU of sm_90a, and nvcc where no cubin of sm100_twin.cu is given.
@@ -15,6 +15,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
@@ -25,18 +26,70 @@ import results
 U8, U16, BF16 = 0, 1, 9  # CUtensorMapDataType
 TILE_ROWS, THREADS, STAGE_K, ATOM_K = 128, 224, 256, 64
 SMS = 132
-# Name: columns, swapped, dynamic shared memory (sm100_plan.hpp).
+CLUSTER, PROGRAMMATIC = 4, 6  # CUlaunchAttributeID
+SPIN_NS = 4000  # of the kernel before a chained one, so that this one is set up and has its first weights
+
+
+@dataclass(frozen=True)
+class Tile:
+    """Of sm100_plan.hpp."""
+
+    columns: int
+    shared: int
+    ctas: int = 1
+    rows_shared: int = 1
+    swapped: bool = False
+
+    @property
+    def cluster(self) -> int:
+        return self.ctas * self.rows_shared
+
+
 TILES = {
-    "128x128": (128, False, 218112),
-    "128x256": (256, False, 199680),
-    "swapped": (64, True, 205824),
+    "128x128": Tile(128, 218112),
+    "128x256": Tile(256, 199680),
+    "256x256": Tile(256, 228352, 2),
+    "256x128": Tile(128, 205824, 2),
+    "256x256_x2": Tile(256, 228352, 2, 2),
+    "swapped_16": Tile(16, 211968, swapped=True),
+    "swapped_32": Tile(32, 214016, swapped=True),
+    "swapped_64": Tile(64, 205824, swapped=True),
+    "swapped_128": Tile(128, 218112, swapped=True),
+    "swapped_256": Tile(256, 199680, swapped=True),
 }
+
+
+@dataclass(frozen=True)
+class Run:
+    tile: str
+    m: int
+    n: int
+    k: int
+    clocks: int  # of MMA, for a stage of a CTA
+    cold: bool  # weights from memory
+    splits: int = 1
+    chained: bool = False  # behind a kernel that it is launched programmatically behind, with constant_b
+
+    def __str__(self) -> str:
+        return (f"m {self.m}, n {self.n}, k {self.k}, {self.clocks} clocks of MMA, weights from {'memory' if self.cold else 'L2'}"
+                + (f", K split by {self.splits}" if self.splits > 1 else "") + (", chained" if self.chained else ""))  # fmt: skip
+
+
 SAMPLES = 7
 COLD_BYTES = 240 << 20  # of weights that take turns, so that none stays in L2
 
 
 def ceil_div(a: int, b: int) -> int:
     return -(-a // b)
+
+
+class LaunchAttribute(ctypes.Structure):
+    _fields_ = (("id", ctypes.c_int), ("pad", ctypes.c_int), ("value", ctypes.c_uint32 * 16))
+
+
+class LaunchConfig(ctypes.Structure):
+    _fields_ = (*((f"{of}_{axis}", ctypes.c_uint) for of in ("grid", "block") for axis in "xyz"), ("shared", ctypes.c_uint),
+                ("stream", ctypes.c_void_p), ("attributes", ctypes.POINTER(LaunchAttribute)), ("count", ctypes.c_uint))  # fmt: skip
 
 
 class Gpu:
@@ -63,23 +116,43 @@ class Gpu:
         self.call("cuFuncSetAttribute", self.kernels[name], 8, shared)  # the most dynamic shared memory
         return self.kernels[name]
 
-    def launch(self, name: str, grid: int, block: int, shared: int, arguments: list) -> None:
+    def config(self, grid: int, block: int, shared: int, cluster: int, programmatic: bool) -> LaunchConfig:
+        attributes = []
+        if cluster > 1:
+            attributes.append(LaunchAttribute(CLUSTER, 0, (ctypes.c_uint32 * 16)(cluster, 1, 1)))
+        if programmatic:
+            attributes.append(LaunchAttribute(PROGRAMMATIC, 0, (ctypes.c_uint32 * 16)(1)))
+        stream = ctypes.c_void_p(self.torch.cuda.current_stream().cuda_stream)
+        return LaunchConfig(grid, 1, 1, block, 1, 1, shared, stream, (LaunchAttribute * len(attributes))(*attributes), len(attributes))
+
+    def launch(self, name: str, grid: int, block: int, shared: int, arguments: list, cluster: int = 1, programmatic: bool = False) -> None:
+        """`cluster`: 1 also where it is an attribute of the kernel."""
         pointers = (ctypes.c_void_p * len(arguments))(
             *(ctypes.cast(ctypes.pointer(a), ctypes.c_void_p).value for a in arguments)
         )
-        stream = ctypes.c_void_p(self.torch.cuda.current_stream().cuda_stream)
-        self.call("cuLaunchKernel", self.kernel(name, shared), grid, 1, 1, block, 1, 1, shared, stream,
-                  pointers, None)  # fmt: skip
+        config = self.config(grid, block, shared, cluster, programmatic)
+        self.call("cuLaunchKernelEx", ctypes.byref(config), self.kernel(name, shared), pointers, None)
 
-    def map(self, element: int, swizzled: bool, tensor, sizes, strides, box):
-        """A CUtensorMap as a kernel's argument."""
+    def clusters(self, cluster: int) -> int:
+        """How many clusters of so many CTAs, each of which takes an SM, run at the same time."""
+        if cluster == 1:
+            return SMS
+        tile = TILES["256x256_x2"] if cluster == 4 else TILES["256x256"] if cluster == 2 else TILES["swapped_64"]
+        name = f"twin_{next(name for name, of in TILES.items() if of == tile)}"
+        found = ctypes.c_int()
+        config = self.config(cluster * SMS, THREADS, tile.shared, cluster, False)
+        self.call("cuOccupancyMaxActiveClusters", ctypes.byref(found), self.kernel(name, tile.shared), ctypes.byref(config))
+        return found.value
+
+    def map(self, element: int, swizzled: bool, tensor, sizes, strides, box, promotion: int = 2):
+        """A CUtensorMap as a kernel's argument. `promotion`: CUtensorMapL2promotion, of 128 bytes as the launchers'."""
         rank = len(sizes)
         memory = ctypes.create_string_buffer(192)
         at = ceil_div(ctypes.addressof(memory), 64) * 64
         self.call("cuTensorMapEncodeTiled", ctypes.c_void_p(at), element, rank, ctypes.c_void_p(tensor.data_ptr()),
                   (ctypes.c_uint64 * rank)(*sizes), (ctypes.c_uint64 * (rank - 1))(*strides),
                   (ctypes.c_uint32 * rank)(*box), (ctypes.c_uint32 * rank)(*([1] * rank)), 0,
-                  3 if swizzled else 0, 2, 0)  # fmt: skip
+                  3 if swizzled else 0, promotion, 0)  # fmt: skip
         encoded = (ctypes.c_uint64 * 16)()
         ctypes.memmove(encoded, at, 128)
         return encoded
@@ -121,38 +194,50 @@ class Matrix:
         self.atoms = ceil_div(k, ATOM_K)
         self.scales = torch.zeros(ceil_div(rows, 128) * self.atoms * 512, dtype=torch.uint8, device="cuda")
 
-    def maps(self, gpu: Gpu, rows: int):
-        data = gpu.map(U8, True, self.data, (self.k // 2, self.rows), (self.k // 2,), (128, rows))
-        scales = gpu.map(U16, False, self.scales, (256, self.atoms, ceil_div(self.rows, 128)),
-                         (512, self.atoms * 512), (256, 4, ceil_div(rows, 128)))  # fmt: skip
+    def maps(self, gpu: Gpu, rows: int, scale_rows: int = 0, atoms: int = 4, promotion: int = 2):
+        """For loads of so many rows, and of the scales of `scale_rows`, or else as many."""
+        data = gpu.map(U8, True, self.data, (self.k // 2, self.rows), (self.k // 2,), (128, rows), promotion)
+        scales = gpu.map(U16, False, self.scales, (256, self.atoms, ceil_div(self.rows, 128)), (512, self.atoms * 512),
+                         (256, atoms, ceil_div(scale_rows or rows, 128)), promotion)  # fmt: skip
         return data, scales
 
 
-def time_twin(gpu: Gpu, tile: str, m: int, n: int, k: int, stage_clocks: int, cold: bool, launches: int = 20) -> float:
-    columns_of_tile, swapped, shared = TILES[tile]
+def time_twin(gpu: Gpu, run: Run, launches: int = 20, promotion: int = 2) -> float:
+    """Of one launch, from the end of the one before to its own; of a chained one behind a programmatic launch."""
+    tile, m, n, k = TILES[run.tile], run.m, run.n, run.k
     torch = gpu.torch
     a = Matrix(torch, m, k)
     weight_bytes = n * k * 9 // 16
-    copies = ceil_div(COLD_BYTES, weight_bytes) if cold else 1
+    copies = ceil_div(COLD_BYTES, weight_bytes) if run.cold else 1
     weights = [Matrix(torch, n, k) for _ in range(min(copies, 64))]
     output = torch.empty(m * n, dtype=torch.bfloat16, device="cuda")
     scale = torch.ones(2, device="cuda")
-    box = (32, 64) if swapped else (64, 32)
-    d = gpu.map(BF16, not swapped, output, (n, m), (n * 2,), box)
-    rows, columns = (n, m) if swapped else (m, n)
-    tiles = ceil_div(rows, TILE_ROWS) * ceil_div(columns, columns_of_tile)
-    pointer = ctypes.c_uint64(scale.data_ptr())
+    box = (32, min(64, tile.columns)) if tile.swapped else (64, 32)
+    if run.splits > 1:
+        box = (128, tile.columns // run.splits if tile.columns % run.splits == 0 else 1)
+    d = gpu.map(BF16, not tile.swapped, output, (n, m), (n * 2,), box)
+    rows, columns = (n, m) if tile.swapped else (m, n)
+    clusters = ceil_div(rows, TILE_ROWS * tile.ctas) * ceil_div(columns, tile.columns * tile.rows_shared)
+    ctas = tile.cluster * run.splits
+    grid = ctas * (clusters if run.splits > 1 else min(clusters, gpu.clusters(tile.cluster)))
+    pointer, chained = ctypes.c_uint64(scale.data_ptr()), run.chained
     calls = []
     for i in range(max(launches, len(weights))):
         b = weights[i % len(weights)]
-        left, right = (b, a) if swapped else (a, b)
-        row_data, row_scales = left.maps(gpu, TILE_ROWS)
-        column_data, column_scales = right.maps(gpu, columns_of_tile)
-        arguments = [row_data, column_data, row_scales, column_scales, d, pointer, pointer, ctypes.c_uint64(0),
-                     ctypes.c_uint32(m), ctypes.c_uint32(n), ctypes.c_uint32(k),
-                     ctypes.c_uint32(stage_clocks // 4)]  # fmt: skip
-        calls.append(lambda arguments=arguments: gpu.launch(f"twin_{tile}", min(tiles, SMS), THREADS, shared, arguments))
-    return gpu.time_us(calls)
+        left, right = (b, a) if tile.swapped else (a, b)
+        maps = (left.maps(gpu, TILE_ROWS // tile.rows_shared, TILE_ROWS, 4 // tile.rows_shared, promotion=promotion),
+                right.maps(gpu, tile.columns // tile.ctas, tile.columns, promotion=promotion))  # fmt: skip
+        arguments = [maps[0][0], maps[1][0], maps[0][1], maps[1][1], d, pointer, pointer, ctypes.c_uint64(0),
+                     *map(ctypes.c_uint32, (m, n, k, chained, run.clocks // 4))]  # fmt: skip
+        calls.append(lambda arguments=arguments: gpu.launch(
+            f"twin_{run.tile}", grid, THREADS, tile.shared, arguments, run.splits, chained))  # fmt: skip
+    if not chained:
+        return gpu.time_us(calls)
+
+    def before() -> None:
+        gpu.launch("twin_before", SMS, 128, 0, [ctypes.c_uint64(SPIN_NS)], programmatic=True)
+
+    return gpu.time_us([both for call in calls for both in (before, call)]) * 2 - gpu.time_us([before] * 64)
 
 
 def latency(gpu: Gpu) -> dict[str, int]:
@@ -180,7 +265,7 @@ def loads(gpu: Gpu, row_tiles: int, column_tiles: int, k: int, with_scales: bool
     or from memory."""
     torch = gpu.torch
     a, b = Matrix(torch, row_tiles * 128, k), Matrix(torch, column_tiles * 128, k)
-    ctas, shared, stages = row_tiles * column_tiles, TILES["128x128"][2], ceil_div(k, STAGE_K)
+    ctas, shared, stages = row_tiles * column_tiles, TILES["128x128"].shared, ceil_div(k, STAGE_K)
     clocks = torch.zeros(ctas, dtype=torch.int32, device="cuda")
     rows, row_scales = a.maps(gpu, 128)
     columns, column_scales = b.maps(gpu, 128)
@@ -210,30 +295,44 @@ LOADS = (
     *((r, c, 28672, True, True) for r, c in ((1, 17), (1, 56), (1, 132), (8, 7), (12, 11))),
 )  # fmt: skip
 
-# Tile, m, n, k, MMA clocks of a stage, weights from memory.
+# A wave of each tile but for those of one row tile, on SMS SMs: m, n.
+WAVES = {"128x128": (1536, 1408), "128x256": (1536, 2816), "256x256": (1536, 2816), "256x128": (1536, 1408), "256x256_x2": (1536, 2560),
+         **{f"swapped_{columns}": (columns, 16896) for columns in (16, 64, 128, 256)}}  # fmt: skip
+LARGE = ("128x128", "128x256", "256x256", "256x128", "256x256_x2")
+B200_CLOCKS = {"128x128": 256, "128x256": 512, "256x256": 512, "256x128": 256, "256x256_x2": 512, "swapped_16": 32, "swapped_32": 64,
+               "swapped_64": 128, "swapped_128": 256, "swapped_256": 512}  # fmt: skip
+
+
+def on_b200(tile: str, m: int, n: int, k: int = 7168, **more) -> Run:
+    """With the clocks that MMAs take on sm_100a, and weights from memory."""
+    return Run(tile, m, n, k, B200_CLOCKS[tile], True, **more)
+
+
 RUNS = (
     # ingress: a full wave, from L2, no MMA; two K, whose difference is stages
-    *((tile, m, n, k, 0, False) for tile, m, n in (("128x128", 1536, 1408), ("128x256", 1536, 2816), ("swapped", 64, 16896))
-      for k in (1792, 3584, 7168)),
+    *(Run(tile, m, n, k, 0, False) for tile, (m, n) in WAVES.items() for k in (1792, 3584, 7168)),
     # ingress of few CTAs
-    *(("128x128", 128, 128 * ctas, k, 0, False) for ctas in (1, 16, 32, 66) for k in (3584, 14336)),
+    *(Run("128x128", 128, 128 * ctas, k, 0, False) for ctas in (1, 16, 32, 66) for k in (3584, 14336)),
+    *(Run("256x256", 256, 256 * ctas, k, 0, False) for ctas in (1, 16, 33) for k in (3584, 14336)),
+    *(Run("256x256_x2", 256, 512 * ctas, k, 0, False) for ctas in (1, 8, 16) for k in (3584, 14336)),
     # MMA-bound and between
-    *(("128x128", 1536, 1408, 7168, clocks, False) for clocks in (512, 1024, 1536, 2048)),
-    *(("128x256", 1536, 2816, 7168, clocks, False) for clocks in (1024, 2048, 3072)),
-    *(("128x128", 1536, 1408 * 4, 7168, clocks, False) for clocks in (512, 2048)),
-    # the epilogue: one stage a tile, 2 and 8 tiles a CTA
-    *(("128x128", 1536, 1408 * tiles, 256, 0, False) for tiles in (1, 2, 8)),
-    *(("128x256", 1536, 2816 * tiles, 256, 0, False) for tiles in (1, 2, 8)),
-    *(("swapped", 64, 16896 * tiles, 256, 0, False) for tiles in (1, 2, 8)),
-    # decode, weights from memory
-    *(("swapped", m, n, 7168, 128, True) for m in (1, 64) for n in (576, 2112, 4096, 7168, 16896)),
-    # whole GEMMs, weights from memory
-    *(("128x128", m, 7168, 7168, 256, True) for m in (256, 1024, 4096)),
-    *(("128x256", m, 7168, 7168, 512, True) for m in (256, 1024, 4096)),
-    # which tile is the fastest: MMA clocks as on sm_100a
-    *((tile, m, n, 7168, clocks, True) for n in (576, 2112, 4096, 7168) for m in (128, 256, 512, 1024)
-      for tile, clocks in (("swapped", 128), ("128x128", 256), ("128x256", 512)) if (m, n) not in ((256, 7168), (1024, 7168)) or tile == "swapped"),
-    ("128x128", 4096, 7168, 7168, 512, True),  # the stage of a pair's CTA, but for 2 KB
+    *(Run(tile, *WAVES[tile], 7168, clocks, False) for tile in LARGE for clocks in (512, 1024, 1536, 2048)),
+    *(Run("128x128", 1536, 1408 * 4, 7168, clocks, False) for clocks in (512, 2048)),
+    # the epilogue: one stage a tile, 1, 2 and 8 tiles a CTA
+    *(Run(tile, m, n * tiles, 256, 0, False) for tile, (m, n) in WAVES.items() for tiles in (1, 2, 8)),
+    # few tokens, and K split
+    *(on_b200("swapped_16", m, n, splits=splits) for m in (1, 16) for n, all_splits in (
+        (576, (1, 2, 4, 8)), (2112, (1, 2, 4, 6)), (4096, (1, 2, 4)), (7168, (1, 2)), (16896, (1,))) for splits in all_splits),
+    *(on_b200("swapped_64", 64, n, splits=splits) for n, all_splits in (
+        (576, (1, 2, 4, 8)), (2112, (1, 2, 4, 6)), (4096, (1, 2, 4)), (7168, (1, 2)), (16896, (1,))) for splits in all_splits),
+    *(on_b200(f"swapped_{m}", m, n, splits=splits) for m in (32, 128, 256) for n, splits in ((2112, 1), (2112, 4), (7168, 1), (7168, 2))),
+    # behind a programmatic launch
+    *(on_b200("swapped_16", 16, n, splits=splits, chained=True) for n, splits in ((2112, 1), (2112, 4), (7168, 1), (7168, 2))),
+    *(on_b200("swapped_64", 64, n, splits=splits, chained=True) for n, splits in ((2112, 1), (2112, 4), (7168, 1), (7168, 2))),
+    *(on_b200(tile, 256, 7168, chained=True) for tile in ("128x128", "256x128", "256x256_x2")),
+    # which tile is the fastest
+    *(on_b200(tile, m, n) for n in (576, 2112, 4096, 7168) for m in (256, 1024, 4096) for tile in LARGE),
+    *(on_b200(tile, m, 7168, 18432) for m in (1024, 4096) for tile in ("256x256", "256x256_x2")),
 )  # fmt: skip
 
 
@@ -252,16 +351,16 @@ def measured(gpu: Gpu) -> Iterator[dict]:
     yield results.row("clock", "GHz", gpu.ghz())
     for where, clocks in latency(gpu).items():
         yield results.row("one load of 16 KiB", "clocks", clocks, case=f"from {where}")
-    for grid, shared in ((1, 0), (SMS, 0), (SMS, TILES["128x128"][2])):
+    for grid, shared in ((1, 0), (SMS, 0), (SMS, TILES["128x128"].shared)):
         launches = [lambda grid=grid, shared=shared: gpu.launch("twin_empty", grid, 192, shared, [])] * 200
         yield results.row("empty kernel", "us", gpu.time_us(launches), case=f"{grid} CTAs, {shared} shared bytes")
+    for cluster in (2, 3, 4, 6, 8):
+        yield results.row("clusters at the same time", "", gpu.clusters(cluster), case=f"of {cluster} CTAs")
     for rows, columns, k, scales, cold in LOADS:
         case = f"{rows} x {columns} tiles, k {k}, {'with' if scales else 'without'} scales, from {'memory' if cold else 'L2'}"
         yield results.row("loads of a stage, 128x128", "clocks", loads(gpu, rows, columns, k, scales, cold), case=case)
-    for tile, m, n, k, clocks, cold in RUNS:
-        us = time_twin(gpu, tile, m, n, k, clocks, cold)
-        case = f"m {m}, n {n}, k {k}, {clocks} clocks of MMA, weights from {'memory' if cold else 'L2'}"
-        yield results.row(f"twin_{tile}", "us", us, case=case)
+    for run in RUNS:
+        yield results.row(f"twin_{run.tile}", "us", time_twin(gpu, run), case=str(run))
         gpu.torch.cuda.empty_cache()
 
 

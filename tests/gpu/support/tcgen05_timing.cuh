@@ -1,16 +1,21 @@
 // tcgen05.cuh on sm_90a as a timing twin, for sm100_twin.cu: no MMA computes anything, but each commit
 // arrives as late as the tensor core would. A warp of its own stands in for the tensor core: commits queue
 // in shared memory, and it arrives at their barriers once the MMAs before them would be complete. TMA,
-// mbarriers, schedule and epilogue are the hardware's. One CTA only: a pair's loads are sm_100a's.
+// mbarriers, schedule and epilogue are the hardware's.
+//
+// A pair's loads, which on sm_100a arrive at the barrier of the pair's first CTA, arrive here at that barrier's
+// place in the CTA that they fill. For the second CTA the twin's warp forwards their bytes to the first.
+// machine.cuh is included before, with its loads renamed to sm100_tma_load and sm100_tma_load_multicast.
 #pragma once
 
 namespace cukiln {
 
 // Commits that the tensor core has yet to complete. A ring: the issuer waits for loads, which wait for
 // commits, so that there are never more than the stages of a tile and both accumulators. An entry is one
-// store: clock of the issue << 32 | number of the commit << 20 | barrier.
+// store: clock of the issue << 32 | number of the commit << 24 | CTAs << 20 | barrier.
 constexpr u32 kTimingQueue = 32;
-constexpr u32 kTimingNumbers = 1 << 12;
+constexpr u32 kTimingNumbers = 1 << 8;
+constexpr u32 kMaxTimingCtas = 4;  // of a cluster whose commits are multicast
 __shared__ volatile u64 timing_queue[kTimingQueue];
 __shared__ volatile u32 timing_pushed;  // the issuer's own
 
@@ -28,31 +33,53 @@ template <u32 kCtas>
 __device__ __forceinline__ void tcgen05_mma(u32, u64, u64, u32, u32, u32, bool) {}
 
 template <u32 kCtas>
-__device__ __forceinline__ void tcgen05_commit(u32 barrier, u32) {
+__device__ __forceinline__ void tcgen05_commit(u32 barrier, u32 ctas) {
   const u32 number = timing_pushed;
-  timing_queue[number % kTimingQueue] =
-      u64{static_cast<u32>(clock64())} << 32 | number % kTimingNumbers << 20 | barrier;
+  timing_queue[number % kTimingQueue] = u64{static_cast<u32>(clock64())} << 32 |
+                                        number % kTimingNumbers << 24 |
+                                        (kCtas == 1 ? 0 : ctas) << 20 | (barrier & 0xFFFFF);
   timing_pushed = number + 1;
 }
 
 __device__ __forceinline__ void timing_init() {
   timing_pushed = 0;
-  for (u32 i = 0; i < kTimingQueue; ++i) timing_queue[i] = u64{kTimingNumbers - 1} << 20;
+  for (u32 i = 0; i < kTimingQueue; ++i) timing_queue[i] = u64{kTimingNumbers - 1} << 24;
 }
 
-// The tensor core: takes commit after commit, the `number`th of the kernel, and arrives at its barrier when
-// `clocks` have gone by since it was issued, or since the one before was complete at `idle_from`.
+// A barrier's place in this CTA. In a cluster an address has the CTA's rank above its low 24 bits.
+__device__ __forceinline__ u32 timing_here(u32 barrier) {
+  return address_in_rank(barrier, block_rank_in_cluster());
+}
+
+// The tensor core: takes commit after commit, the `number`th of the kernel, and arrives at its barrier, in each
+// of the commit's CTAs, when `clocks` have gone by since it was issued, or since the one before was complete at
+// `idle_from`.
 __device__ __forceinline__ void timing_complete(u32 number, u32 clocks, u32& idle_from) {
   u64 entry;
   do {
     entry = timing_queue[number % kTimingQueue];
-  } while ((entry >> 20 & (kTimingNumbers - 1)) != number % kTimingNumbers);
+  } while ((entry >> 24 & (kTimingNumbers - 1)) != number % kTimingNumbers);
   const u32 issued = static_cast<u32>(entry >> 32);
   if (static_cast<int>(issued - idle_from) > 0) idle_from = issued;
   idle_from += clocks;
   while (static_cast<int>(static_cast<u32>(clock64()) - idle_from) < 0) {
   }
-  mbarrier_arrive(static_cast<u32>(entry) & 0xFFFFF);
+  const u32 barrier = static_cast<u32>(entry) & 0xFFFFF;
+  const u32 ctas = static_cast<u32>(entry) >> 20 & ((1 << kMaxTimingCtas) - 1);
+  if (ctas == 0) mbarrier_arrive(timing_here(barrier));
+  for (u32 rank = 0; rank < kMaxTimingCtas; ++rank) {
+    if (ctas >> rank & 1) mbarrier_arrive(address_in_rank(barrier, rank));
+  }
+}
+
+// A pair's second CTA: forwards a stage's bytes to the first one's barrier once they have arrived at its own.
+__device__ __forceinline__ void timing_forward(u32 barrier, u32 phase, u32 bytes, u32 first_rank) {
+  mbarrier_arrive_expect(barrier, bytes);
+  mbarrier_wait(barrier, phase);
+  asm volatile("mbarrier.complete_tx.relaxed.cluster.shared::cluster.b64 [%0], %1;" ::"r"(
+                   address_in_rank(barrier, first_rank)),
+               "r"(bytes)
+               : "memory");
 }
 
 __device__ __forceinline__ void tmem_load(u32 tmem, u32 (&value)[32]) {
@@ -63,5 +90,37 @@ __device__ __forceinline__ void tmem_load(u32 tmem, u32 (&value)[32]) {
 }
 __device__ __forceinline__ void tcgen05_fence_before_sync() { asm volatile("" ::: "memory"); }
 __device__ __forceinline__ void tcgen05_fence_after_sync() { asm volatile("" ::: "memory"); }
+
+
+// machine.cuh's loads of a pair. `barrier` may be that of the pair's first CTA: its place in this CTA counts.
+template <u32 kCtas>
+__device__ __forceinline__ void tma_load(u32 destination, const TensorMap* map, u32 x, u32 y,
+                                         u32 barrier) {
+  sm100_tma_load<1>(destination, map, x, y, timing_here(barrier));
+}
+
+template <u32 kCtas>
+__device__ __forceinline__ void tma_load(u32 destination, const TensorMap* map, u32 x, u32 y,
+                                         u32 z, u32 barrier) {
+  sm100_tma_load<1>(destination, map, x, y, z, timing_here(barrier));
+}
+
+__device__ __forceinline__ void tma_load_multicast(u32 destination, const TensorMap* map, u32 x,
+                                                   u32 y, u32 barrier, u32 ctas) {
+  asm volatile(
+      "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
+      ".multicast::cluster [%0], [%1, {%2, %3}], [%4], %5;" ::"r"(destination),
+      "l"(map), "r"(x), "r"(y), "r"(timing_here(barrier)), "h"(static_cast<u16>(ctas))
+      : "memory");
+}
+
+__device__ __forceinline__ void tma_load_multicast(u32 destination, const TensorMap* map, u32 x,
+                                                   u32 y, u32 z, u32 barrier, u32 ctas) {
+  asm volatile(
+      "cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
+      ".multicast::cluster [%0], [%1, {%2, %3, %4}], [%5], %6;" ::"r"(destination),
+      "l"(map), "r"(x), "r"(y), "r"(z), "r"(timing_here(barrier)), "h"(static_cast<u16>(ctas))
+      : "memory");
+}
 
 }  // namespace cukiln
