@@ -176,6 +176,47 @@ extern "C" __global__ void __launch_bounds__(64, 1)
   }
 }
 
+// Clocks for `count` boxes of 128 bytes by `rows`, with `depth` of them in flight. Each block has `own_rows` rows
+// of its own, or the same ones as all others if that is 0, and takes box after box of the 128 there are.
+extern "C" __global__ void __launch_bounds__(64, 1)
+    twin_boxes(const __grid_constant__ cukiln::TensorMap map, cukiln::u32* clocks, cukiln::u32 rows,
+               cukiln::u32 depth, cukiln::u32 count, cukiln::u32 own_rows, cukiln::u32 row_bytes) {
+  using namespace cukiln;
+  constexpr u32 kMostDepth = 32;
+  __shared__ u64 full[kMostDepth], empty[kMostDepth];
+  u8* const memory = dynamic_shared_memory();
+  if (threadIdx.x == 0) {
+    for (u32 i = 0; i < depth; ++i) {
+      mbarrier_init(shared_address(&full[i]), 1);
+      mbarrier_init(shared_address(&empty[i]), 1);
+    }
+    mbarrier_init_fence();
+  }
+  __syncthreads();
+  const u32 begin = static_cast<u32>(clock64());
+  const u32 across = row_bytes / 128;
+  u32 slot = 0, phase = 0;
+  if (threadIdx.x == 0) {
+#pragma unroll 1
+    for (u32 i = 0; i < count; ++i) {
+      const u32 barrier = shared_address(&full[slot]);
+      mbarrier_wait(shared_address(&empty[slot]), phase ^ 1);
+      mbarrier_arrive_expect(barrier, rows * 128);
+      tma_load<1>(shared_address(memory + slot * rows * 128), &map, i % across * 128,
+                  blockIdx.x * own_rows + i / across * rows % 128, barrier);
+      if (++slot == depth) slot = 0, phase ^= 1;
+    }
+  } else if (threadIdx.x == 32) {
+#pragma unroll 1
+    for (u32 i = 0; i < count; ++i) {
+      mbarrier_wait(shared_address(&full[slot]), phase);
+      mbarrier_arrive(shared_address(&empty[slot]));
+      if (++slot == depth) slot = 0, phase ^= 1;
+    }
+    clocks[blockIdx.x] = static_cast<u32>(clock64()) - begin;
+  }
+}
+
 // Clocks of one SM in `nanoseconds`, so that times become clocks.
 extern "C" __global__ void twin_clock(cukiln::u64* clocks, cukiln::u64 nanoseconds) {
   cukiln::u64 begin, now;

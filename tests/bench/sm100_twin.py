@@ -286,6 +286,34 @@ def loads(gpu: Gpu, row_tiles: int, column_tiles: int, k: int, with_scales: bool
     return (statistics.median(once(many) for _ in range(5)) - statistics.median(once(few) for _ in range(5))) / (many - few)
 
 
+def boxes(gpu: Gpu, ctas: int, rows: int, in_flight: int, shared: bool) -> float:
+    """Clocks of the slowest SM for a box of `rows` by 128 bytes from L2, with so many bytes in flight: of one matrix for all SMs, or
+    of a matrix for each."""
+    torch = gpu.torch
+    row_bytes, own = 1024, 0 if shared else 128
+    data = torch.zeros((ctas if own else 1) * 128 * row_bytes, dtype=torch.uint8, device="cuda")
+    clocks = torch.zeros(ctas, dtype=torch.int32, device="cuda")
+    tensor = gpu.map(U8, True, data, (row_bytes, data.numel() // row_bytes), (row_bytes,), (128, rows))
+    depth = min(max(in_flight // (rows * 128), 1), 32)
+
+    def once(count: int) -> int:
+        arguments = [tensor, ctypes.c_uint64(clocks.data_ptr()), *map(ctypes.c_uint32, (rows, depth, count, own, row_bytes))]
+        gpu.launch("twin_boxes", ctas, 64, depth * rows * 128, arguments)
+        torch.cuda.synchronize()
+        return int(clocks.max())
+
+    once(100)
+    return (statistics.median(once(1100) for _ in range(5)) - statistics.median(once(100) for _ in range(5))) / 1000
+
+
+# CTAs, rows of a box, bytes in flight, the same boxes for all.
+BOXES = (
+    *((ctas, rows, 131072, False) for ctas in (1, SMS) for rows in (8, 16, 32, 64, 128)),
+    *((SMS, rows, 131072, True) for rows in (32, 128)),
+    *((ctas, 128, in_flight, False) for ctas in (1, SMS) for in_flight in (16384, 32768, 65536, 196608)),
+)  # fmt: skip
+
+
 # Row tiles, column tiles, k, with scales, from memory.
 LOADS = (
     *((1, 1, 7168, scales, False) for scales in (False, True)),
@@ -356,6 +384,9 @@ def measured(gpu: Gpu) -> Iterator[dict]:
         yield results.row("empty kernel", "us", gpu.time_us(launches), case=f"{grid} CTAs, {shared} shared bytes")
     for cluster in (2, 3, 4, 6, 8):
         yield results.row("clusters at the same time", "", gpu.clusters(cluster), case=f"of {cluster} CTAs")
+    for ctas, rows, in_flight, shared in BOXES:
+        case = f"{ctas} CTAs, {rows} rows, {in_flight} bytes in flight, {'the same for all' if shared else 'of their own'}"
+        yield results.row("loads of a box of 128 bytes", "clocks", boxes(gpu, ctas, rows, in_flight, shared), case=case)
     for rows, columns, k, scales, cold in LOADS:
         case = f"{rows} x {columns} tiles, k {k}, {'with' if scales else 'without'} scales, from {'memory' if cold else 'L2'}"
         yield results.row("loads of a stage, 128x128", "clocks", loads(gpu, rows, columns, k, scales, cold), case=case)
