@@ -10,6 +10,7 @@
 #undef tma_load
 #undef tma_load_multicast
 #define CUKILN_TCGEN05 "tcgen05_timing.cuh"
+#include "gemm_sm100_gate_up.cuh"
 #include "gemm_sm100_roles.cuh"
 
 namespace cukiln {
@@ -43,8 +44,8 @@ __device__ __forceinline__ void forward_loads(typename Tile::Shared& shared, con
   }
 }
 
-template <class Tile>
-__device__ __forceinline__ void twin(const Sm100Problem& problem, u32 mma_clocks) {
+template <class Tile, class Problem = Sm100Problem>
+__device__ __forceinline__ void twin(const Problem& problem, u32 mma_clocks) {
   if (threadIdx.x / 32 != kTensorCoreWarp) {
     gemm_sm100<Tile>(problem);
     return;
@@ -94,6 +95,27 @@ TWIN(twin_swapped_32, , 32, 1, true, false)
 TWIN(twin_swapped_64, , 64, 1, true, false)
 TWIN(twin_swapped_128, , 128, 1, true, false)
 TWIN(twin_swapped_256, , 256, 1, true, false)
+
+// moe_grouped_up, whose epilogue converts to E2M1 by arithmetic on sm_90a.
+extern "C" __global__ void __launch_bounds__(cukiln::nvfp4::kSm100Threads + 32, 1)
+    twin_grouped_up(const __grid_constant__ cukiln::TensorMap rows,
+                    const __grid_constant__ cukiln::TensorMap columns,
+                    const __grid_constant__ cukiln::TensorMap row_scales,
+                    const __grid_constant__ cukiln::TensorMap column_scales, cukiln::u8* data,
+                    cukiln::u8* scales, const float* scale, const int* experts, cukiln::u32 m,
+                    cukiln::u32 width, cukiln::u32 k, cukiln::u32 mma_clocks) {
+  using namespace cukiln::nvfp4;
+  const GateUpProblem problem{{rows, columns, row_scales, column_scales, rows, scale, nullptr, nullptr, m,
+                               2 * width, k, experts, 0, 0, nullptr},
+                              data,
+                              scales,
+                              scale,
+                              scale,
+                              width,
+                              kHalves,
+                              SwiGlu::of(__uint_as_float(0x7F800000), 1.0f, 0.0f)};
+  twin<GateUpTile>(problem, mma_clocks);
+}
 
 // The kernel before one of a chain of programmatic launches, as a quantiser is before a GEMM, that only takes
 // time.

@@ -27,6 +27,7 @@ U8, U16, BF16 = 0, 1, 9  # CUtensorMapDataType
 TILE_ROWS, THREADS, STAGE_K, ATOM_K = 128, 224, 256, 64
 SMS = 132
 CLUSTER, PROGRAMMATIC = 4, 6  # CUlaunchAttributeID
+GROUPED_UP_SHARED = 229480  # moe_grouped.hpp
 SPIN_NS = 4000  # of the kernel before a chained one, so that this one is set up and has its first weights
 
 
@@ -240,6 +241,24 @@ def time_twin(gpu: Gpu, run: Run, launches: int = 20, promotion: int = 2) -> flo
     return gpu.time_us([both for call in calls for both in (before, call)]) * 2 - gpu.time_us([before] * 64)
 
 
+def time_grouped_up(gpu: Gpu, m: int, width: int, k: int, clocks: int, cold: bool) -> float:
+    """Of moe_grouped_up, all of whose rows have the same expert."""
+    torch = gpu.torch
+    a = Matrix(torch, m, k)
+    weights = [Matrix(torch, 2 * width, k) for _ in range(ceil_div(COLD_BYTES, 2 * width * k * 9 // 16) if cold else 1)]
+    y = Matrix(torch, m, width)
+    scale, experts = torch.ones(2, device="cuda"), torch.zeros(ceil_div(m, 128), dtype=torch.int32, device="cuda")
+    grid = min(ceil_div(m, 128) * ceil_div(width, 128), SMS)
+    calls = []
+    for i in range(max(20, len(weights))):
+        maps = (*a.maps(gpu, TILE_ROWS), *weights[i % len(weights)].maps(gpu, TILE_ROWS))
+        arguments = [maps[0], maps[2], maps[1], maps[3],
+                     *(ctypes.c_uint64(of.data_ptr()) for of in (y.data, y.scales, scale, experts)),
+                     *map(ctypes.c_uint32, (m, width, k, clocks // 4))]  # fmt: skip
+        calls.append(lambda arguments=arguments: gpu.launch("twin_grouped_up", grid, THREADS, GROUPED_UP_SHARED, arguments))
+    return gpu.time_us(calls)
+
+
 def latency(gpu: Gpu) -> dict[str, int]:
     """Clocks of one TMA load that is alone, from memory and from L2."""
     torch = gpu.torch
@@ -364,6 +383,14 @@ RUNS = (
 )  # fmt: skip
 
 
+# Of moe_grouped_up: m, width, k, MMA clocks of a stage, weights from memory. The epilogue, as above; ingress; whole ones.
+GROUPED_UP = (
+    *((1536, 1408 * tiles, 256, 0, False) for tiles in (1, 2, 8)),
+    *((1536, 1408, k, 0, False) for k in (1792, 3584, 7168)),
+    *((m, 2048, 7168, 512, True) for m in (256, 1024, 4096)),
+)  # fmt: skip
+
+
 def compiled(kept: Path | None) -> bytes:
     if kept:
         return kept.read_bytes()
@@ -393,6 +420,9 @@ def measured(gpu: Gpu) -> Iterator[dict]:
     for run in RUNS:
         yield results.row(f"twin_{run.tile}", "us", time_twin(gpu, run), case=str(run))
         gpu.torch.cuda.empty_cache()
+    for m, width, k, clocks, cold in GROUPED_UP:
+        case = str(Run("grouped_up", m, 2 * width, k, clocks, cold))
+        yield results.row("twin_grouped_up", "us", time_grouped_up(gpu, m, width, k, clocks, cold), case=case)
 
 
 def main() -> int:
