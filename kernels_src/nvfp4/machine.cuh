@@ -85,10 +85,11 @@ __device__ __forceinline__ void mbarrier_arrive_expect(u32 barrier, u32 bytes) {
                : "memory");
 }
 
-// Arrives at a barrier of any CTA of the cluster: `barrier` is an address of address_in_rank.
+// Arrives at a barrier of any CTA of the cluster: `barrier` is an address of address_in_rank. It releases to this
+// CTA alone, which orders what needs no more between CTAs: loads of tensor memory that have completed. Release
+// to the cluster would be a fence of the device, some 650 clocks.
 __device__ __forceinline__ void mbarrier_arrive(u32 barrier) {
-  asm volatile("mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%0];" ::"r"(barrier)
-               : "memory");
+  asm volatile("mbarrier.arrive.shared::cluster.b64 _, [%0];" ::"r"(barrier) : "memory");
 }
 
 // Waits until the phase of this parity has completed. Phases of a new barrier alternate 0, 1, 0, …; waiting

@@ -70,10 +70,12 @@ class Run:
     cold: bool  # weights from memory
     splits: int = 1
     chained: bool = False  # behind a kernel that it is launched programmatically behind, with constant_b
+    most_ctas: int = 0  # fewer than SMs, if not 0
 
     def __str__(self) -> str:
         return (f"m {self.m}, n {self.n}, k {self.k}, {self.clocks} clocks of MMA, weights from {'memory' if self.cold else 'L2'}"
-                + (f", K split by {self.splits}" if self.splits > 1 else "") + (", chained" if self.chained else ""))  # fmt: skip
+                + (f", K split by {self.splits}" if self.splits > 1 else "") + (", chained" if self.chained else "")
+                + (f", on {self.most_ctas} CTAs" if self.most_ctas else ""))  # fmt: skip
 
 
 SAMPLES = 7
@@ -221,6 +223,7 @@ def time_twin(gpu: Gpu, run: Run, launches: int = 20, promotion: int = 2) -> flo
     clusters = ceil_div(rows, TILE_ROWS * tile.ctas) * ceil_div(columns, tile.columns * tile.rows_shared)
     ctas = tile.cluster * run.splits
     grid = ctas * (clusters if run.splits > 1 else min(clusters, gpu.clusters(tile.cluster)))
+    grid = min(grid, run.most_ctas or grid)
     pointer, chained = ctypes.c_uint64(scale.data_ptr()), run.chained
     calls = []
     for i in range(max(launches, len(weights))):
@@ -367,6 +370,11 @@ RUNS = (
     *(Run("128x128", 1536, 1408 * 4, 7168, clocks, False) for clocks in (512, 2048)),
     # the epilogue: one stage a tile, 1, 2 and 8 tiles a CTA
     *(Run(tile, m, n * tiles, 256, 0, False) for tile, (m, n) in WAVES.items() for tiles in (1, 2, 8)),
+    # the same, of so few CTAs that neither L2 nor memory limits it: 16 and 32 tiles a CTA, or a pair
+    *(Run(tile, 8 * TILE_ROWS * TILES[tile].ctas, TILES[tile].columns * tiles, 64, 0, False, most_ctas=8 * TILES[tile].ctas)
+      for tile in ("128x128", "128x256", "256x256") for tiles in (16, 32)),
+    *(Run(tile, TILES[tile].columns, 8 * TILE_ROWS * tiles, 64, 0, False, most_ctas=8)
+      for tile in ("swapped_16", "swapped_64", "swapped_256") for tiles in (16, 32)),
     # few tokens, and K split
     *(on_b200("swapped_16", m, n, splits=splits) for m in (1, 16) for n, all_splits in (
         (576, (1, 2, 4, 8)), (2112, (1, 2, 4, 6)), (4096, (1, 2, 4)), (7168, (1, 2)), (16896, (1,))) for splits in all_splits),

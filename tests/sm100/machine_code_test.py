@@ -178,6 +178,7 @@ class MachineCode(unittest.TestCase):
         self.assertEqual(function["shared_bytes"], 0)
         stores = [i for i in code if i.startswith("STG") and ".128" in i]
         self.assertNotEqual(stores, [])
+        self.check_fences(code)
 
     def before_wait(self, code):
         return [i for i in list(code)[: list(code).index(WAIT)] if i.startswith(AFTER_WAIT)]
@@ -192,6 +193,12 @@ class MachineCode(unittest.TestCase):
         self.assertEqual(function["spill_bytes"], 0)
         # All of it is dynamic: the launcher asks for what the kernel's layout takes.
         self.assertEqual(function["shared_bytes"], 0)
+        self.check_fences(code)
+
+    def check_fences(self, code):
+        """A fence of the device takes hundreds of clocks: only a cluster's barrier has one, and no mbarrier."""
+        fences = sum(count for i, count in code.items() if i.startswith("MEMBAR") and i.endswith(".GPU"))
+        self.assertLessEqual(fences, code["UCGABAR_ARV"])
 
 
 if __name__ == "__main__":
