@@ -20,43 +20,6 @@
 namespace cukiln {
 namespace nvfp4 {
 
-// As Sm100Tile, which says what the members are.
-struct GateUpTile {
-  static constexpr u32 kColumns = 256;
-  static constexpr u32 kCtas = 1;
-  static constexpr bool kSwapped = false;
-  static constexpr bool kGrouped = true;
-  static constexpr u32 kRowsShared = 1;
-  static constexpr u32 kClusterCtas = kCtas * kRowsShared;
-  static constexpr u32 kMmas = 2;
-  static constexpr u32 kMmaColumns = kColumns / kMmas;
-  static constexpr u32 kColumnAtoms = 3;  // of the first box, and of both halves of the second
-
-  struct alignas(1024) Stage {
-    u8 rows[kTileRows * kStageBytes];
-    u8 columns[kMmas][kMmaColumns * kStageBytes];
-    u8 row_scales[kSteps * kAtomBytes];
-    u8 column_scales[kColumnAtoms][kSteps * kAtomBytes];
-  };
-  using Control = Sm100Tile<kColumns, kCtas, kSwapped, kGrouped>::Control;
-  static constexpr u32 kStages =
-      (kSharedLimit - sizeof(Control)) / (sizeof(Stage) + 2 * sizeof(u64));
-  struct Shared {
-    Stage stage[kStages];
-    u64 full[kStages];
-    u64 empty[kStages];
-    Control control;
-  };
-
-  static constexpr u32 kColumnScales = kTmemColumns - kSteps * kColumnAtoms * kAtomTmemColumns;
-  static constexpr u32 kRowScales = kColumnScales - kSteps * kAtomTmemColumns;
-  static constexpr u32 kOverlap = kStoreColumns;
-  static constexpr u32 kSecondAccumulator = kColumns - kOverlap;
-
-  static_assert(kMmaColumns == kTileRows, "a box has one atom of scales, or parts of two");
-  static_assert(kSecondAccumulator + kColumns <= kRowScales && sizeof(Shared) <= kSharedLimit);
-};
-
 // The kernel's arguments. The GEMM's n is 2 * width; it has no output, and its decode scales of B are
 // weight_decode.
 struct GateUpProblem : Sm100Problem {

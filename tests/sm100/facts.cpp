@@ -4,10 +4,12 @@
 // clocks by the plan's model.
 //
 // usage: facts SMS (M N K EXPERTS)…    EXPERTS is 0 for a GEMM that is not grouped
+#include <cstddef>
 #include <cstdio>
 #include <cstdlib>
 
 #include "emulator/cuda.hpp"  // first
+#include "kernels/nvfp4/moe_grouped.hpp"
 #include "kernels/nvfp4/sm100_plan.hpp"
 #include "kernels_src/nvfp4/gemm_sm100_tile.cuh"
 
@@ -15,35 +17,49 @@ namespace {
 
 using namespace cukiln::nvfp4;
 
+/// `shared_bytes` of a launch, `stage_bytes` that a stage loads.
 template <class Tile>
-void print(std::size_t index) {
-  const Sm100Kernel& kernel = kSm100Kernels[index];
-  const Sm100TileModel& model = kSm100Models[index];
-  using Stage = typename Tile::Stage;
-  const std::size_t scale_bytes = sizeof(Stage::row_scales) + sizeof(Stage::column_scales);
+void print(const Sm100Kernel& kernel, std::size_t shared_bytes, std::size_t stage_bytes,
+           std::uint32_t store_columns) {
   std::printf(
-      "%s{\"name\":\"%s\",\"columns\":%u,\"ctas\":%u,\"swapped\":%s,\"grouped\":%s,"
+      "{\"name\":\"%s\",\"columns\":%u,\"ctas\":%u,\"swapped\":%s,\"grouped\":%s,"
       "\"shared_bytes\":%zu,\"stages\":%u,\"stage_bytes\":%zu,\"stage_k\":%u,\"step_k\":%u,"
       "\"rows\":%u,\"store_columns\":%u,\"overlap\":%u,\"rows_shared\":%u,"
       "\"max_splits\":%u}",
-      index == 0 ? "" : ",", kernel.name, Tile::kColumns, Tile::kCtas,
-      Tile::kSwapped ? "true" : "false", Tile::kGrouped ? "true" : "false",
-      sizeof(typename Tile::Shared), Tile::kStages, sizeof(typename Tile::Stage), kStageBytes * 2,
-      kStepBytes * 2, kTileRows * Tile::kCtas, Tile::kChunk, Tile::kOverlap, Tile::kRowsShared,
+      kernel.name, Tile::kColumns, Tile::kCtas, Tile::kSwapped ? "true" : "false",
+      Tile::kGrouped ? "true" : "false", shared_bytes, Tile::kStages, stage_bytes, kStageBytes * 2,
+      kStepBytes * 2, kTileRows * Tile::kCtas, store_columns, Tile::kOverlap, Tile::kRowsShared,
       kernel.max_splits);
   // The plan's rows are of these tiles: gemm_cases.cpp of the emulator asserts the same.
   if (kernel.columns != Tile::kColumns || kernel.ctas != Tile::kCtas ||
       kernel.swapped != Tile::kSwapped || kernel.rows_shared != Tile::kRowsShared ||
-      kernel.shared_bytes != sizeof(typename Tile::Shared)) {
+      kernel.shared_bytes != shared_bytes) {
     std::fprintf(stderr, "%s is not planned as its tile is\n", kernel.name);
     std::exit(1);
   }
+}
+
+template <class Tile>
+void print(std::size_t index) {
+  const Sm100TileModel& model = kSm100Models[index];
+  using Stage = typename Tile::Stage;
+  const std::size_t scale_bytes = sizeof(Stage::row_scales) + sizeof(Stage::column_scales);
+  std::printf("%s", index == 0 ? "" : ",");
+  print<Tile>(kSm100Kernels[index], sizeof(typename Tile::Shared), sizeof(Stage), Tile::kChunk);
   if (model.stages != Tile::kStages || model.scale_bytes != scale_bytes ||
       model.overlap != (Tile::kOverlap != 0)) {
-    std::fprintf(stderr, "%s is not modelled as its tile is: %u stages, %u expected\n", kernel.name,
-                 model.stages, Tile::kStages);
+    std::fprintf(stderr, "%s is not modelled as its tile is: %u stages, %u expected\n",
+                 kSm100Kernels[index].name, model.stages, Tile::kStages);
     std::exit(1);
   }
+}
+
+/// Of moe_grouped_up, which no plan selects. A third atom of scales is loaded only where the second
+/// box straddles two.
+void print_grouped_up() {
+  using Shared = GateUpTile::Shared;
+  print<GateUpTile>(kMoeGroupedUp, offsetof(Shared, control) + sizeof(Shared::control),
+                    sizeof(GateUpTile::Stage) - kSteps * kAtomBytes, kStoreColumns);
 }
 
 void print(const char* name, const Sm100Machine& machine) {
@@ -87,14 +103,16 @@ int main(int argc, char** argv) {
   print<Sm100Tile<256, 1, false, true>>(11);
   static_assert(std::size(kSm100Kernels) == 12);
   static_assert(kRasterRows == kSm100RasterRows && kRasterRows == 16);  // as timing_model.py has it
-  std::printf("],\"splits\":[");
+  std::printf("],\"grouped_up\":");
+  print_grouped_up();
+  std::printf(",\"splits\":[");
   for (const std::uint32_t& splits : kSm100Splits) {
     std::printf("%s%u", &splits == kSm100Splits ? "" : ",", splits);
   }
   std::printf("],\"machines\":{");
   print("published", kSm100AsPublished);
   std::printf(",");
-  print("h200", kSm100AsH200);
+  print("h100", kSm100AsH100);
   std::printf("},\"plan\":[");
   const long sms = argc > 1 ? std::atol(argv[1]) : 0;
   for (int i = 2; i + 3 < argc; i += 4) {

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The loop of a sm_100a GEMM that issues its MMAs, from its machine code: how many instructions it has for a stage, and how long
-they take to issue by the control word that the compiler gave each.
+they take to issue by the control word that the compiler gave each. Of its epilogue's innermost loop, the latter alone.
 
 A control word has the clocks until the warp's next instruction may issue (the stall count), and scoreboards: those that the
 instruction waits for, and those that it releases when it has read its operands or written its result. What a scoreboard costs
@@ -74,6 +74,7 @@ class IssueLoop:
     mmas: int
     copies: int
     kinds: Counter
+    epilogue_stalls: int  # of the innermost loop that loads sums from tensor memory, 0 if there is none
 
     def clocks(self, wait_clocks: float) -> float:
         return self.stalls + self.waits * wait_clocks
@@ -114,6 +115,7 @@ def issue_loop(name: str, function: Function) -> IssueLoop:
         raise NoIssueLoop(f"{name} has no loop with UTCOMMA and UTCBAR among {len(function.instructions)} instructions")
     body = min(with_mma, key=len)
     kinds = Counter(i.name for i in body)
+    with_sums = [loop for loop in function.loops() if any(i.name.startswith("LDTM") for i in loop)]
     return IssueLoop(
         len(body),
         sum(i.stall for i in body),
@@ -121,6 +123,7 @@ def issue_loop(name: str, function: Function) -> IssueLoop:
         sum(count for kind, count in kinds.items() if kind.startswith("UTCOMMA")),
         sum(count for kind, count in kinds.items() if kind.startswith("UTCCP")),
         kinds,
+        sum(i.stall for i in min(with_sums, key=len)) if with_sums else 0,
     )
 
 

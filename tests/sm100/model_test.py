@@ -8,6 +8,7 @@ environment: CUKILN_TEST_BINARY_DIR; CXX where it is not g++.
 
 import importlib.machinery
 import importlib.util
+import itertools
 import json
 import os
 import shutil
@@ -33,7 +34,7 @@ loader.exec_module(model_sm100)
 
 import machines
 from issue_loop import functions, issue_loop
-from timing_model import Machine, Tile, Work, chained_us, cta_clocks, limit_of, roofline_us, slots_of, time_us, work_of
+from timing_model import Machine, Tile, Work, chained_us, cta_clocks, limit_of, roofline_us, slots_of, work_of
 
 BUILD = Path(os.environ["CUKILN_TEST_BINARY_DIR"]).parent
 # The issuing loop takes at most this share of its MMAs' clocks by its stall counts. Narrow tiles are bound by loads: their MMAs
@@ -146,30 +147,17 @@ class Kept(unittest.TestCase):
                 expected = self.model.shape_row("published", *shape)["planned"]["us"]
                 self.assertLess(abs(us / expected - 1), PLAN_CLOSE, tactic)
 
-    def test_the_first_machine_does_what_published_runs_require(self):
-        runs = [(run.us, us["published"], us["h200"]) for run, us in self.model.published()]
-        # Others' kernels have tiles and clusters that these have not, and these are not written yet as well as they could be.
-        self.assertLess(max(required / us for us, required, _ in runs), 1.3)
-        self.assertLess(sum(required > 1.05 * us for us, required, _ in runs), 6)
-        # As an H200 loads, most could not have taken place.
-        self.assertGreater(sum(h200 > 1.3 * us for us, _, h200 in runs), len(runs) / 2)
-
-    def test_a_machine_whose_stages_took_longer_could_not_have_run_what_was_published(self):
-        run = next(run for run in machines.PUBLISHED if (run.m, run.n, run.k) == (1024, 9216, 7168))
+    def test_the_first_machine_is_fitted_to_published_runs(self):
         machine = self.model.machines["published"]
-
-        def us(stage):
-            slower = replace(machine, stage=stage)
-            works = self.model.works(slower, run.m, run.n, run.k)
-            return min(time_us(tile, slower, work) for _, tile, work in works) - machine.launch_us
-
-        self.assertLessEqual(us(machine.stage), run.us * 1.001)
-        self.assertGreater(us(machine.stage + 10), run.us)
-
-    def test_a_large_gemm_may_have_what_nvidia_reached_of_the_tensor_core(self):
-        row = next(row for row in self.model.kernel_rows(self.model.machines["published"]) if row["kernel"] == "256x256")
-        clocks = row["stage_bytes"] / self.model.machines["published"].ingress
-        self.assertAlmostEqual(row["mma_clocks"] / clocks, 0.943, delta=0.01)
+        fitted = self.model.residuals(machine)
+        self.assertLess(fitted["median"], 0.1)
+        self.assertLess(fitted["rms"], 0.2)
+        # The free constants are near their best values, together and each alone.
+        for factors in itertools.product((2 / 3, 1, 1.5), repeat=len(machines.FITTED)):
+            if set(factors) != {1}:
+                other = {name: getattr(machine, name) * factor for name, factor in zip(machines.FITTED, factors, strict=True)}
+                with self.subTest(other):
+                    self.assertGreater(self.model.residuals(replace(machine, **other))["rms"], fitted["rms"])
 
     def test_a_loop_that_issues_more_slowly_is_noticed(self):
         commit = "tcgen05_commit<kCtas>(shared_address(&shared.empty[smem_pipe.index]), (1u << Tile::kClusterCtas) - 1);"
@@ -188,18 +176,20 @@ class Kept(unittest.TestCase):
     def test_another_constant_is_noticed(self):
         kept_machines = self.model.machines
         self.addCleanup(setattr, self.model, "machines", kept_machines)
-        machine = kept_machines["h200"]
-        self.model.machines = kept_machines | {"h200": replace(machine, in_flight=machine.in_flight / 2)}
+        machine = kept_machines["h100"]
+        self.model.machines = kept_machines | {"h100": replace(machine, in_flight=machine.in_flight / 2)}
         found = "\n".join(differences(kept(self.model), self.golden))
-        self.assertIn("in_flight of the machine 'h200'", found)
+        self.assertIn("in_flight of the machine 'h100'", found)
         self.assertIn("us is kept", found)
         self.assertNotIn("'published'", found)
 
-    def test_the_model_is_near_what_an_h200_measured(self):
+    def test_the_model_is_near_what_an_h100_measured(self):
         twin = self.model.twin()
-        self.assertGreater(twin["runs"], 30)
-        self.assertLess(twin["median_error"], 0.08)
-        self.assertLess(abs(twin["largest_error"]), 0.45)
+        self.assertGreater(twin["runs"], 200)
+        self.assertLess(twin["median_error"], 0.1)
+        errors = sorted(abs(row["model_us"] / row["measured_us"] - 1) for row in twin["values"])
+        self.assertLess(errors[len(errors) * 9 // 10], 0.3)
+        self.assertLess(errors[-1], 0.9)  # few tiles of a last wave, whose loads the model does not speed up
 
     def test_the_page_fits_a_terminal(self):
         page = self.model.page()

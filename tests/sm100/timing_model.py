@@ -67,6 +67,8 @@ class Tile:
     issue_clocks: float = 0  # of a stage, from the machine code
     rows_shared: int = 1  # tiles side by side, of a cluster that shares the loads of rows, by multicast
     splits: tuple[int, ...] = (1,)  # CTAs of a cluster among which K may be split
+    stored: float = 2  # bytes of the result, for each column of the accumulator
+    chunk: float = 1  # the epilogue's clocks, of the machine's for 64 columns
 
     @property
     def scale_bytes(self) -> int:
@@ -125,13 +127,15 @@ def slots_of(tile: Tile, sms: int, splits: int) -> int:
     return max(clusters, 1) * tile.rows_shared
 
 
-def work_of(tile: Tile, machine: Machine, m: int, n: int, k: int, cold: bool = True, splits: int = 1, experts: int = 1) -> Work:
-    """`experts`: of a grouped GEMM, whose m is that of all of them; each has n rows of B, and the same number of row tiles."""
+def work_of(tile: Tile, machine: Machine, m: int, n: int, k: int, cold: bool = True, splits: int = 1, experts: int = 1,
+            slots: int | None = None) -> Work:  # fmt: skip
+    """`experts`: of a grouped GEMM, whose m is that of all of them; each has n rows of B, and the same number of row tiles.
+    `slots`: tiles at the same time, where that is known."""
     rows, columns = (n, m) if tile.swapped else (m, n)
     row_tiles, column_tiles = ceil_div(rows, tile.rows), ceil_div(columns, tile.columns)
     # A cluster with tiles side by side may be half empty.
     tiles = row_tiles * ceil_div(column_tiles, tile.rows_shared) * tile.rows_shared
-    slots = slots_of(tile, machine.sms, splits)
+    slots = slots or slots_of(tile, machine.sms, splits)
     active = min(tiles, slots) * tile.ctas * splits
     # A mean tile: the last ones of a row and of a column are smaller.
     mean_rows, mean_columns = rows / row_tiles, columns / column_tiles
@@ -154,7 +158,7 @@ def work_of(tile: Tile, machine: Machine, m: int, n: int, k: int, cold: bool = T
         total = tiles * tile.ctas * asked * k / tile.stage_k
         rates["memory"] = machine.memory / active * max(total / unique, 1)
     rates["TMA"] = machine.in_flight / latency
-    store = tile.rows / tile.ctas * min(tile.store_columns, columns) * 2 * active / machine.memory
+    store = tile.rows / tile.ctas * min(tile.store_columns, columns) * tile.stored * active / machine.memory
     partial = 128 * min(columns, tile.columns) * 4 * (splits - 1) / splits
     reduction = 2 * machine.barrier + partial / machine.dsmem if splits > 1 else 0
     return Work(tiles, slots, waves, steps, asked, latency, rates, store, reduction, 1 - of_rows if tile.swapped else of_rows)
@@ -171,7 +175,7 @@ def cta_clocks(tile: Tile, machine: Machine, work: Work, mma_clocks: float | Non
     load = machine.stage + work.stage_bytes / work.rate
     loaded_before = tile.stages if chained else 0
     of_activations = machine.stage + work.activations * work.stage_bytes / work.rate
-    chunks, chunk = ceil_div(tile.columns, tile.store_columns), max(machine.chunk, work.store_clocks)
+    chunks, chunk = ceil_div(tile.columns, tile.store_columns), max(machine.chunk * tile.chunk, work.store_clocks)
     empty = deque([0.0] * tile.stages)  # when the stage that is next may be loaded
     tmem_empty = deque([0.0] * (1 if tile.overlap else 2))
     producer = port = issuer = tensor = epilogue = machine.dependency if chained else machine.setup

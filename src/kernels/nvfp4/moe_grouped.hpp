@@ -42,7 +42,7 @@ inline std::uint32_t ceil_div(std::int64_t a, std::int64_t b) noexcept {
 }
 
 /// The kernel of the first grouped GEMM. The numbers are those of GateUpTile in
-/// gemm_sm100_gate_up.cuh; the emulator's tests compare them.
+/// gemm_sm100_tile.cuh; the emulator's tests compare them.
 inline constexpr Sm100Kernel kMoeGroupedUp = {
     "nvfp4_moe_grouped_up", "moe_grouped_up", 256, 1, false, 229480};
 inline constexpr std::uint32_t kMoeGroupedUpBox = 128;  // of a tile's two boxes of weights, in rows
