@@ -38,6 +38,8 @@ CUKILN_SM100_KERNEL(nvfp4_gemm_128x256, , 256, 1, false, false)
 CUKILN_SM100_KERNEL(nvfp4_gemm_256x256, __cluster_dims__(2, 1, 1), 256, 2, false, false)
 CUKILN_SM100_KERNEL(nvfp4_gemm_256x128, __cluster_dims__(2, 1, 1), 128, 2, false, false)
 CUKILN_SM100_KERNEL(nvfp4_gemm_256x256_x2, __cluster_dims__(4, 1, 1), 256, 2, false, false, 2)
+CUKILN_SM100_KERNEL(nvfp4_gemm_256x192_x2, __cluster_dims__(4, 1, 1), 192, 2, false, false, 2)
+CUKILN_SM100_KERNEL(nvfp4_gemm_256x128_x2, __cluster_dims__(4, 1, 1), 128, 2, false, false, 2)
 CUKILN_SM100_GROUPED_KERNEL(nvfp4_gemm_grouped_128x128, 128, 1, false)
 CUKILN_SM100_GROUPED_KERNEL(nvfp4_gemm_grouped_128x256, 256, 1, false)
 #endif

@@ -258,10 +258,10 @@ struct StageDescriptors {
 };
 
 // Columns of tensor memory, of 32 rows each, by which the scales of the last MMA of a step are not the first
-// ones of an atom: tiles of 64 columns share one.
+// ones of an atom: tiles of 64 and 192 columns may begin in the middle of one.
 template <class Tile>
 __device__ __forceinline__ u32 first_scale_of(const Sm100Problem&, u32 column) {
-  return Tile::kColumns < kTileRows ? column % kTileRows / 32 : 0;
+  return Tile::kColumns % kTileRows != 0 ? column % kTileRows / 32 : 0;
 }
 
 // Waits for a stage, issues its copies of scales and the MMAs of its first `steps` steps, of K = 64 each, and

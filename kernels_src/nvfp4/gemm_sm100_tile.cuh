@@ -70,9 +70,10 @@ struct Sm100Tile {
   static constexpr u32 kAccumulator = kColumns < kLoadColumns ? kLoadColumns : kColumns;
   static constexpr u32 kSecondAccumulator = kAccumulator - kOverlap;
 
-  // An atom of scales has 128 rows, which two tiles of 64 columns share; a wider tile begins with one. Of
-  // narrower tiles there is only one, so that its scales begin with an atom, too.
-  static_assert(kColumns == 128 || kColumns == 256 ||
+  // An atom of scales has 128 rows, which two tiles of 64 columns share; a wider tile begins with one, or, of
+  // 192 columns, in the middle of one: its scales are in two atoms either way. Of narrower tiles there is only
+  // one, so that its scales begin with an atom, too.
+  static_assert(kColumns == 128 || kColumns == 192 || kColumns == 256 ||
                 (kSwapped && (kColumns == 16 || kColumns == 32 || kColumns == 64)));
   // Each 128 rows of A have their own expert.
   static_assert(!kGrouped || (kCtas == 1 && !kSwapped));

@@ -53,6 +53,8 @@ constexpr const Sm100Kernel* k128x256 = kernel_named("nvfp4_gemm_128x256");
 constexpr const Sm100Kernel* k256x256 = kernel_named("nvfp4_gemm_256x256");
 constexpr const Sm100Kernel* k256x128 = kernel_named("nvfp4_gemm_256x128");
 constexpr const Sm100Kernel* k256x256x2 = kernel_named("nvfp4_gemm_256x256_x2");
+constexpr const Sm100Kernel* k256x192x2 = kernel_named("nvfp4_gemm_256x192_x2");
+constexpr const Sm100Kernel* k256x128x2 = kernel_named("nvfp4_gemm_256x128_x2");
 constexpr const Sm100Kernel* kSwapped16 = kernel_named("nvfp4_gemm_swapped_16");
 constexpr const Sm100Kernel* kSwapped32 = kernel_named("nvfp4_gemm_swapped_32");
 constexpr const Sm100Kernel* kSwapped64 = kernel_named("nvfp4_gemm_swapped_64");
@@ -72,6 +74,8 @@ static_assert(nvfp4::kSm100StageK == nvfp4::kStageBytes * 2);
 static_assert(*(std::end(nvfp4::kSm100Splits) - 1) == nvfp4::kMaxSplits);
 static_assert(is_planned<nvfp4::Sm100Tile<256, 2, false, false>>(*k256x256));
 static_assert(is_planned<nvfp4::Sm100Tile<256, 2, false, false, 2>>(*k256x256x2));
+static_assert(is_planned<nvfp4::Sm100Tile<192, 2, false, false, 2>>(*k256x192x2));
+static_assert(is_planned<nvfp4::Sm100Tile<128, 2, false, false, 2>>(*k256x128x2));
 static_assert(is_planned<nvfp4::Sm100Tile<128, 2, false, false>>(*k256x128));
 static_assert(is_planned<nvfp4::Sm100Tile<256, 1, false, false>>(*k128x256));
 static_assert(is_planned<nvfp4::Sm100Tile<128, 1, false, false>>(*k128x128));
@@ -109,6 +113,12 @@ const Case kCases[] = {
     {513, 600, 608, 4, false, k256x256x2,
      nvfp4_gemm_256x256_x2},  // and is empty in half of the clusters
     {256, 256, 1600, 8, false, k256x256x2, nvfp4_gemm_256x256_x2},
+    // The second and fourth tiles begin in the middle of an atom of scales; the fourth has 8
+    // columns.
+    {300, 584, 320, 4, true, k256x192x2, nvfp4_gemm_256x192_x2},
+    {257, 384, 1600, 4, false, k256x192x2, nvfp4_gemm_256x192_x2},
+    {300, 264, 352, 4, true, k256x128x2, nvfp4_gemm_256x128_x2},
+    {257, 256, 1856, 8, false, k256x128x2, nvfp4_gemm_256x128_x2},
     {1, 8, 32, 1, true, kSwapped16, nvfp4_gemm_swapped_16},
     {13, 392, 2592, 1, true, kSwapped16, nvfp4_gemm_swapped_16},
     {29, 264, 2400, 1, true, kSwapped32, nvfp4_gemm_swapped_32},

@@ -27,6 +27,7 @@ WIDE, WIDE_LONG, PAIR, SWAPPED = "_128x256 m 200", "_128x256 m 384", "256x256 m 
 MANY_SWAPPED, NARROW = "swapped_64 m 210", "swapped_16 m 13"
 GROUPED, COUNTED = "grouped_128x256", "grouped_128x128 m 500"
 SHARED, SHARED_LONG = "256x256_x2 m 300", "256x256_x2 m 256"
+MIDDLE = "256x192_x2 m 300"
 B_NOT_CONSTANT = "128x128 m 96"
 SPLIT, SIX, EIGHT, FEW_STAGES, UNEVEN = "swapped_16 m 5", "swapped_16 m 16", "swapped_32 m 29, n 136", "swapped_64 m 70", "swapped_128 m 150, n 128"
 WRONG, RULE, RACE = 1, 2, 66
@@ -61,7 +62,8 @@ MUTANTS = {
     "bytes from stage to stage": ("kStage = sizeof(typename Tile::Stage) / kUnit", "kStage = sizeof(typename Tile::Stage) / kUnit - 1", RAGGED, WRONG),
     "columns of scales": (SCALES_AT, "(j + atom * kSteps) * kAtomTmemColumns", WIDE, WRONG),
     "scales of the MMA": ("(j * Tile::kColumnAtoms + i) * kAtomTmemColumns", "(j + i) * kAtomTmemColumns", WIDE, WRONG),
-    "scales of the second of two tiles": ("Tile::kColumns < kTileRows ? column % kTileRows / 32", "false ? 0", MANY_SWAPPED, WRONG),
+    "scales of the second of two tiles": ("Tile::kColumns % kTileRows != 0 ? column % kTileRows / 32", "false ? 0", MANY_SWAPPED, WRONG),
+    "scales of a tile of 192 columns": ("Tile::kColumns % kTileRows != 0", "Tile::kColumns < kTileRows", MIDDLE, WRONG),
     "rows of a column of scales": ("? column % kTileRows / 32", "? column % kTileRows / 64", MANY_SWAPPED, WRONG),
     "column scales over row scales": ("kRowScales + kSteps * kAtomTmemColumns", "kRowScales + kAtomTmemColumns", SMALL, WRONG),
     "n of the instruction": ("columns >> 3 << 17", "columns >> 4 << 17", SMALL, WRONG),

@@ -57,7 +57,7 @@ TEST_CASE("a GEMM uses the tactic that the model expects to be fastest") {
   CHECK(chosen(1, 7168, 7168) == "nvfp4_gemm_swapped_16");
   CHECK(chosen(17, 8192, 8192) == "nvfp4_gemm_swapped_32");
   CHECK(chosen(8, 28672, 4096) == "nvfp4_gemm_128x256");  // one wave, though most rows are empty
-  CHECK(chosen(256, 7168, 7168) == "nvfp4_gemm_256x128");
+  CHECK(chosen(256, 7168, 7168) == "nvfp4_gemm_256x128_x2");
   CHECK(chosen(256, 7168, 256) == "nvfp4_gemm_swapped_64");  // the epilogue is short
   CHECK(chosen(1024, 9216, 7168) == "nvfp4_gemm_256x256");  // two waves of pairs; of clusters three
   CHECK(chosen(4096, 7168, 7168) ==
@@ -247,33 +247,35 @@ TEST_CASE_FIXTURE(Sm100Fixture,
     return all;
   };
   CHECK(names(17, 6144, 1024) ==
-        "128x128/1 128x256/1 256x256/1 256x128/1 256x256_x2/1 swapped_32/1 swapped_32/2 "
-        "swapped_32/3 swapped_64/1 "
+        "128x128/1 128x256/1 256x256/1 256x128/1 256x256_x2/1 256x192_x2/1 256x128_x2/1 "
+        "swapped_32/1 swapped_32/2 swapped_32/3 swapped_64/1 "
         "swapped_64/2 swapped_64/3 swapped_128/1 swapped_128/2 swapped_128/3 swapped_256/1 "
         "swapped_256/2 swapped_256/3 ");
   CHECK(names(200, 128, 512) ==
-        "128x128/1 128x256/1 256x256/1 256x128/1 256x256_x2/1 swapped_64/1 swapped_64/2 "
-        "swapped_128/1 swapped_128/2 "
+        "128x128/1 128x256/1 256x256/1 256x128/1 256x256_x2/1 256x192_x2/1 256x128_x2/1 "
+        "swapped_64/1 swapped_64/2 swapped_128/1 swapped_128/2 "
         "swapped_256/1 swapped_256/2 ");
-  CHECK(gemm.tactics(1, 128, 7168) == 5 + 5 * 6);
+  CHECK(gemm.tactics(1, 128, 7168) == 7 + 5 * 6);
 }
 
 TEST_CASE_FIXTURE(Sm100Fixture, "a given tactic is used, and an unknown one is refused") {
   const char* const names[] = {"nvfp4_gemm_128x128",     "nvfp4_gemm_128x256",
                                "nvfp4_gemm_256x256",     "nvfp4_gemm_256x128",
-                               "nvfp4_gemm_256x256_x2",  "nvfp4_gemm_swapped_64",
+                               "nvfp4_gemm_256x256_x2",  "nvfp4_gemm_256x192_x2",
+                               "nvfp4_gemm_256x128_x2",  "nvfp4_gemm_swapped_64",
                                "nvfp4_gemm_swapped_128", "nvfp4_gemm_swapped_256"};
-  REQUIRE(gemm.tactics(4096, 4096, 7168) == 8);
-  for (int tactic = 0; tactic < 8; ++tactic) {
+  REQUIRE(gemm.tactics(4096, 4096, 7168) == 10);
+  for (int tactic = 0; tactic < 10; ++tactic) {
     REQUIRE(launch(4096, 4096, 7168, with_tactic(tactic)));
     CHECK(std::string(fake.last_launch().kernel) == names[tactic]);
   }
   const std::size_t before = fake.launches();
-  const auto refused = launch(4096, 4096, 7168, with_tactic(8));
+  const auto refused = launch(4096, 4096, 7168, with_tactic(10));
   REQUIRE(!refused);
-  CHECK(refused.error().message() ==
-        "tactic is 8; [4096, 4096, 7168] has 8, counted from 0, and -1 selects the one expected to "
-        "be fastest");
+  CHECK(
+      refused.error().message() ==
+      "tactic is 10; [4096, 4096, 7168] has 10, counted from 0, and -1 selects the one expected to "
+      "be fastest");
   CHECK(fake.launches() == before);
   CHECK(nvfp4::Gemm().tactics(4096, 4096, 7168) == 0);
 }

@@ -94,14 +94,16 @@ int main(int argc, char** argv) {
   print<Sm100Tile<256, 2, false, false>>(2);
   print<Sm100Tile<128, 2, false, false>>(3);
   print<Sm100Tile<256, 2, false, false, 2>>(4);
-  print<Sm100Tile<16, 1, true, false>>(5);
-  print<Sm100Tile<32, 1, true, false>>(6);
-  print<Sm100Tile<64, 1, true, false>>(7);
-  print<Sm100Tile<128, 1, true, false>>(8);
-  print<Sm100Tile<256, 1, true, false>>(9);
-  print<Sm100Tile<128, 1, false, true>>(10);
-  print<Sm100Tile<256, 1, false, true>>(11);
-  static_assert(std::size(kSm100Kernels) == 12);
+  print<Sm100Tile<192, 2, false, false, 2>>(5);
+  print<Sm100Tile<128, 2, false, false, 2>>(6);
+  print<Sm100Tile<16, 1, true, false>>(7);
+  print<Sm100Tile<32, 1, true, false>>(8);
+  print<Sm100Tile<64, 1, true, false>>(9);
+  print<Sm100Tile<128, 1, true, false>>(10);
+  print<Sm100Tile<256, 1, true, false>>(11);
+  print<Sm100Tile<128, 1, false, true>>(12);
+  print<Sm100Tile<256, 1, false, true>>(13);
+  static_assert(std::size(kSm100Kernels) == 14);
   static_assert(kRasterRows == kSm100RasterRows && kRasterRows == 16);  // as timing_model.py has it
   std::printf("],\"grouped_up\":");
   print_grouped_up();

@@ -36,6 +36,8 @@ GEMMS = {
         "nvfp4_gemm_256x256": PAIR,
         "nvfp4_gemm_256x128": PAIR,
         "nvfp4_gemm_256x256_x2": SHARED_ROWS,
+        "nvfp4_gemm_256x192_x2": SHARED_ROWS,
+        "nvfp4_gemm_256x128_x2": SHARED_ROWS,
     },
     "16": {f"nvfp4_gemm_swapped_{columns}": SPLIT for columns in (16, 32, 64, 128, 256)},
 }  # fmt: skip

@@ -20,7 +20,16 @@ constexpr auto kKernels = [] {
 
 std::size_t no_workspace(std::int64_t, std::int64_t, std::int64_t) { return 0; }
 
-static_assert(kKernels.size() * std::size(kSm100Splits) <= std::size(GemmTactics().all));
+constexpr std::size_t kMaxTactics = [] {
+  std::size_t count = 0;
+  for (std::size_t i = 0; i < kSm100PlainCount; ++i) {
+    for (const std::uint32_t splits : kSm100Splits) {
+      count += splits <= kSm100Kernels[i].max_splits ? 1 : 0;
+    }
+  }
+  return count;
+}();
+static_assert(kMaxTactics <= std::size(GemmTactics().all));
 
 GemmTactics all_tactics(std::uint32_t m, std::uint32_t n, std::uint32_t k,
                         std::uint32_t num_sms) noexcept {

@@ -39,6 +39,8 @@ inline constexpr Sm100Kernel kSm100Kernels[] = {
     {"nvfp4_gemm", "nvfp4_gemm_256x256", 256, 2, false, 228352},
     {"nvfp4_gemm", "nvfp4_gemm_256x128", 128, 2, false, 205824},
     {"nvfp4_gemm", "nvfp4_gemm_256x256_x2", 256, 2, false, 228352, 1, 2},
+    {"nvfp4_gemm", "nvfp4_gemm_256x192_x2", 192, 2, false, 207872, 1, 2},
+    {"nvfp4_gemm", "nvfp4_gemm_256x128_x2", 128, 2, false, 205824, 1, 2},
     {"nvfp4_gemm_16", "nvfp4_gemm_swapped_16", 16, 1, true, 211968, 8},
     {"nvfp4_gemm_16", "nvfp4_gemm_swapped_32", 32, 1, true, 214016, 8},
     {"nvfp4_gemm_16", "nvfp4_gemm_swapped_64", 64, 1, true, 205824, 8},
@@ -49,7 +51,7 @@ inline constexpr Sm100Kernel kSm100Kernels[] = {
 };
 /// Into how many parts K may be split, at most a kernel's max_splits.
 inline constexpr std::uint32_t kSm100Splits[] = {1, 2, 3, 4, 6, 8};
-inline constexpr std::size_t kSm100Grouped = 10;  ///< from here on
+inline constexpr std::size_t kSm100Grouped = 12;  ///< from here on
 inline constexpr std::size_t kSm100PlainCount = kSm100Grouped;
 
 /// One launch.
