@@ -2,21 +2,19 @@
 #include "compile/linker_api.hpp"
 
 #include <dlfcn.h>
-#include <elf.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cstdio>
-#include <cstring>
 #include <string_view>
 #include <type_traits>
 #include <vector>
 
+#include "base/elf_image.hpp"
+
 namespace cukiln {
 
 namespace {
-
-constexpr std::uint16_t kMachineCuda = 190;  // EM_CUDA
 
 using LinkTextSize = int (*)(LinkerApi::Handle, std::size_t*);
 using LinkText = int (*)(LinkerApi::Handle, char*);
@@ -114,10 +112,8 @@ LinkInputType link_input_type(ByteView image) noexcept {
   if (begins_with(kLtoIr)) return LinkInputType::lto_ir;
   if (begins_with(kFatbin)) return LinkInputType::fatbin;
   if (begins_with(kArchive)) return LinkInputType::library;
-  if (begins_with(ELFMAG) && image.size() >= sizeof(Elf64_Ehdr)) {
-    Elf64_Ehdr header{};
-    std::memcpy(&header, image.data(), sizeof header);
-    return header.e_machine == kMachineCuda ? LinkInputType::cubin : LinkInputType::object;
+  if (const auto header = elf_header(image)) {
+    return header->e_machine == EM_CUDA ? LinkInputType::cubin : LinkInputType::object;
   }
   const bool is_text = image.find('\0') == ByteView::npos;
   return is_text && image.find(".version") != ByteView::npos ? LinkInputType::ptx

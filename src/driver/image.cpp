@@ -1,23 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "driver/image.hpp"
 
-#include <elf.h>
-
 #include <cassert>
 #include <cstring>
 
+#include "base/elf_image.hpp"
 #include "base/result.hpp"
 
 namespace cukiln {
 namespace {
-
-constexpr unsigned char kOldCudaAbi = 7;  // up to CUDA 12
-
-Elf64_Ehdr header_of(ByteView image) noexcept {
-  Elf64_Ehdr header{};
-  std::memcpy(&header, image.data(), sizeof header);
-  return header;
-}
 
 bool is_inside(ByteView image, std::uint64_t offset, std::uint64_t size) noexcept {
   return offset <= image.size() && size <= image.size() - offset;
@@ -32,11 +23,12 @@ Error truncated(ByteView image, const char* what, std::uint64_t offset, std::uin
 }  // namespace
 
 Result<void> check_bounds(ByteView image) {
-  if (image.size() < sizeof(Elf64_Ehdr) || std::memcmp(image.data(), ELFMAG, SELFMAG) != 0) {
+  const auto found = elf_header(image);
+  if (!found) {
     return make_error(ErrorCode::corrupt, "{} bytes are not a cubin: expected an ELF file",
                       image.size());
   }
-  const Elf64_Ehdr header = header_of(image);
+  const Elf64_Ehdr& header = *found;
   if (header.e_ident[EI_CLASS] != ELFCLASS64 || header.e_machine != EM_CUDA) {
     return make_error(ErrorCode::corrupt,
                       "the image is an ELF file for machine {}, expected {} (CUDA)",
@@ -72,10 +64,9 @@ Result<void> check_bounds(ByteView image) {
 }
 
 int image_capability(ByteView image) noexcept {
-  assert(image.size() >= sizeof(Elf64_Ehdr));
-  const Elf64_Ehdr header = header_of(image);
-  const bool old = header.e_ident[EI_ABIVERSION] <= kOldCudaAbi;
-  return static_cast<int>((old ? header.e_flags : header.e_flags >> 8) & 0xff);
+  const auto header = elf_header(image);
+  assert(header);
+  return header ? sm_version(*header) : 0;
 }
 
 std::string image_compiler_release(ByteView image) {

@@ -1,49 +1,35 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "key/cubin.hpp"
 
-#include <elf.h>
-
-#include <cstring>
-
+#include "base/elf_image.hpp"
 #include "base/result.hpp"
 #include "base/serial.hpp"
 
 namespace cukiln {
 
-namespace {
-
-constexpr std::uint16_t kMachineCuda = 190;  // EM_CUDA
-// ELF header flags: ABI 7 (up to CUDA 12) has the SM version in the low byte; ABI 8 (CUDA 13) in
-// bits 8 to 15. Source: cubins of NVRTC 12.9, 13.0 and 13.5.
-constexpr unsigned char kAbiVersionWithWideFlags = 8;
-
-}  // namespace
-
 Result<void> check_image(ByteView image, Target target) {
-  Elf64_Ehdr header{};
-  if (image.size() < sizeof header) {
+  if (image.size() < sizeof(Elf64_Ehdr)) {
     return make_error(ErrorCode::corrupt, "{} bytes are not a cubin: expected an ELF file",
                       image.size());
   }
-  std::memcpy(&header, image.data(), sizeof header);
-  if (std::memcmp(header.e_ident, ELFMAG, SELFMAG) != 0 || header.e_ident[EI_CLASS] != ELFCLASS64) {
+  const auto header = elf_header(image);
+  if (!header || header->e_ident[EI_CLASS] != ELFCLASS64) {
     return make_error(ErrorCode::corrupt,
                       "the image is not a cubin: expected the header of a 64-bit ELF file");
   }
-  if (header.e_machine != kMachineCuda) {
+  if (header->e_machine != EM_CUDA) {
     return make_error(ErrorCode::corrupt,
                       "the image is an ELF file for machine {}, expected {} (CUDA)",
-                      header.e_machine, kMachineCuda);
+                      header->e_machine, EM_CUDA);
   }
   const std::uint64_t sections_end =
-      header.e_shoff + std::uint64_t{header.e_shnum} * header.e_shentsize;
-  if (header.e_shoff > image.size() || sections_end > image.size()) {
+      header->e_shoff + std::uint64_t{header->e_shnum} * header->e_shentsize;
+  if (header->e_shoff > image.size() || sections_end > image.size()) {
     return make_error(ErrorCode::corrupt,
                       "the cubin is truncated: its section table ends at byte {}, the image has {}",
                       sections_end, image.size());
   }
-  const bool wide = header.e_ident[EI_ABIVERSION] >= kAbiVersionWithWideFlags;
-  const int sm = static_cast<int>(wide ? (header.e_flags >> 8) & 0xff : header.e_flags & 0xff);
+  const int sm = sm_version(*header);
   if (sm != target.capability) {
     return make_error(ErrorCode::incompatible, "the cubin is for sm_{}, expected {}", sm,
                       target.name());
@@ -52,13 +38,8 @@ Result<void> check_image(ByteView image, Target target) {
 }
 
 bool is_executable_cubin(ByteView image) noexcept {
-  Elf64_Ehdr header{};
-  if (image.size() < sizeof header) {
-    return false;
-  }
-  std::memcpy(&header, image.data(), sizeof header);
-  return std::memcmp(header.e_ident, ELFMAG, SELFMAG) == 0 && header.e_machine == kMachineCuda &&
-         header.e_type == ET_EXEC;
+  const auto header = elf_header(image);
+  return header && header->e_machine == EM_CUDA && header->e_type == ET_EXEC;
 }
 
 Result<void> check_output(ByteView image, Target target, OutputKind kind) {

@@ -1,14 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "key/variables.hpp"
 
-#include <elf.h>
-
 #include <algorithm>
-#include <cstring>
 #include <iterator>
 #include <limits>
-#include <optional>
 #include <string_view>
+
+#include "base/elf_image.hpp"
 
 namespace cukiln {
 
@@ -19,61 +17,6 @@ constexpr std::uint32_t kVariableMark = std::numeric_limits<std::uint32_t>::max(
 // In place of spill_bytes.
 constexpr std::uint32_t kIsGlobal = 0;
 constexpr std::uint32_t kIsConstant = 1;
-
-/// The tables of an ELF image, which may be damaged: everything is read within its bounds.
-class ElfImage {
- public:
-  explicit ElfImage(ByteView image) : image_(image) {
-    const auto header = at<Elf64_Ehdr>(0);
-    if (!header || std::memcmp(header->e_ident, ELFMAG, SELFMAG) != 0 ||
-        header->e_shentsize != sizeof(Elf64_Shdr)) {
-      return;
-    }
-    for (std::uint64_t i = 0; i < header->e_shnum; ++i) {
-      const auto section = at<Elf64_Shdr>(header->e_shoff + i * sizeof(Elf64_Shdr));
-      if (!section) {
-        return;
-      }
-      sections_.push_back(*section);
-    }
-    names_ = header->e_shstrndx;
-  }
-
-  const std::vector<Elf64_Shdr>& sections() const noexcept { return sections_; }
-
-  std::string_view section_name(std::size_t index) const {
-    return index < sections_.size() ? text(names_, sections_[index].sh_name) : std::string_view();
-  }
-
-  /// A text of a string table; empty if it is not within.
-  std::string_view text(std::size_t table, std::uint64_t offset) const {
-    if (table >= sections_.size()) {
-      return {};
-    }
-    const Elf64_Shdr& strings = sections_[table];
-    if (strings.sh_offset > image_.size() || strings.sh_size > image_.size() - strings.sh_offset ||
-        offset >= strings.sh_size) {
-      return {};
-    }
-    const std::string_view rest = image_.substr(strings.sh_offset, strings.sh_size).substr(offset);
-    return rest.substr(0, rest.find('\0'));
-  }
-
-  template <class T>
-  std::optional<T> at(std::uint64_t offset) const {
-    T value{};
-    if (offset > image_.size() || sizeof value > image_.size() - offset) {
-      return std::nullopt;
-    }
-    std::memcpy(&value, image_.data() + offset, sizeof value);
-    return value;
-  }
-
- private:
-  ByteView image_;
-  std::vector<Elf64_Shdr> sections_;
-  std::size_t names_ = 0;
-};
 
 void mark(const ElfImage& image, const Elf64_Shdr& table, const Elf64_Sym& symbol,
           std::vector<KernelInfo>& symbols) {
