@@ -1,11 +1,42 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "key/cubin.hpp"
 
+#include <ar.h>
+
+#include <algorithm>
+#include <charconv>
+
 #include "base/elf_image.hpp"
 #include "base/result.hpp"
 #include "base/serial.hpp"
 
 namespace cukiln {
+
+namespace {
+
+DeviceCode device_code_in_object(ByteView image) {
+  const auto header = elf_header(image);
+  if (!header) {
+    return DeviceCode::relocatable;
+  }
+  if (header->e_machine == EM_CUDA) {
+    return header->e_type == ET_EXEC ? DeviceCode::executable : DeviceCode::relocatable;
+  }
+  const ElfImage elf(image);
+  if (elf.sections().empty() || elf.sections().size() != header->e_shnum) {
+    return DeviceCode::relocatable;
+  }
+  DeviceCode found = DeviceCode::none;
+  for (std::size_t i = 0; i < elf.sections().size(); ++i) {
+    if (elf.section_name(i) == "__nv_relfatbin") {
+      return DeviceCode::relocatable;
+    }
+    found = elf.section_name(i) == ".nv_fatbin" ? DeviceCode::executable : found;
+  }
+  return found;
+}
+
+}  // namespace
 
 Result<void> check_image(ByteView image, Target target) {
   if (image.size() < sizeof(Elf64_Ehdr)) {
@@ -37,9 +68,27 @@ Result<void> check_image(ByteView image, Target target) {
   return {};
 }
 
-bool is_executable_cubin(ByteView image) noexcept {
-  const auto header = elf_header(image);
-  return header && header->e_machine == EM_CUDA && header->e_type == ET_EXEC;
+DeviceCode device_code_in(ByteView image) {
+  if (!image.starts_with(ByteView(ARMAG, SARMAG))) {
+    return device_code_in_object(image);
+  }
+  DeviceCode found = DeviceCode::none;
+  std::uint64_t at = SARMAG;
+  while (const auto header = read_at<ar_hdr>(image, at)) {
+    const ByteView name(header->ar_name, sizeof header->ar_name);
+    const char* const digits_end = header->ar_size + sizeof header->ar_size;
+    std::uint64_t size = 0;
+    if (std::from_chars(header->ar_size, digits_end, size).ec != std::errc()) {
+      return DeviceCode::relocatable;
+    }
+    const bool is_table = name.starts_with("/ ") || name.starts_with("//") ||
+                          name.starts_with("/SYM64/");  // of symbols, of long names
+    if (!is_table) {
+      found = std::max(found, device_code_in_object(image.substr(at + sizeof(ar_hdr), size)));
+    }
+    at += sizeof(ar_hdr) + size + size % 2;
+  }
+  return found;
 }
 
 Result<void> check_output(ByteView image, Target target, OutputKind kind) {

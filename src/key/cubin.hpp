@@ -28,9 +28,16 @@ Result<void> check_image(ByteView image, Target target);
 /// number with which NVVM's containers begin. Errors: as check_image.
 Result<void> check_output(ByteView image, Target target, OutputKind kind);
 
-/// True for a cubin whose code was linked already, as any that was not compiled with -rdc=true.
-/// nvJitLink takes one among its inputs, and uses nothing of it.
-bool is_executable_cubin(ByteView image) noexcept;
+/// The device code in a file that is to be linked.
+enum class DeviceCode {
+  none,        ///< a host object, or a library (`.a`) of such, without device code
+  executable,  ///< linked already, as any that was not compiled with -rdc=true
+  relocatable  ///< or a file of another kind, about which nvJitLink reports
+};
+
+/// Returns what nvJitLink finds in a file. It uses only what is relocatable, and reports nothing of
+/// the rest.
+DeviceCode device_code_in(ByteView image);
 
 /// The stored form of a cubin's kernel list. Errors of decode: corrupt.
 std::string encode_kernels(const std::vector<KernelInfo>& kernels);

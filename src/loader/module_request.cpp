@@ -222,11 +222,14 @@ Result<void> add_link(const ModuleSpec& spec, LinkMode mode, const Toolchain& li
                         "PTX or LTO-IR",
                         spec.objects[i]);
     }
-    if (is_executable_cubin(content.bytes)) {
-      return make_error(ErrorCode::invalid_argument,
-                        "the object {} is an executable cubin, which cannot be linked again: "
-                        "expected a relocatable one, compiled with -rdc=true and not linked",
-                        spec.objects[i]);
+    if (const DeviceCode code = device_code_in(content.bytes); code != DeviceCode::relocatable) {
+      return make_error(
+          ErrorCode::invalid_argument,
+          "the object {} has {}: expected relocatable code, compiled with -rdc=true or -dlto and "
+          "not linked",
+          spec.objects[i],
+          code == DeviceCode::none ? "no device code"
+                                   : "executable device code, which cannot be linked again");
     }
     const std::string root = fmt::format("{}/{}", kObjectRoot, i);
     out.roots.push_back({root, {path.parent_path().string()}});

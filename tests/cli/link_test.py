@@ -2,6 +2,7 @@
 """Modules whose sources are compiled by themselves and linked: options, flags, manifests, what is shown of them."""
 
 import json
+import sys
 import unittest
 
 from cli import BINARIES, CUKILN, FAILED, USAGE, CliTest
@@ -119,6 +120,9 @@ class Link(CliTest):
         missing = self.run_cli("compile", *LINE, "--link", "rdc", "--object", "none.o", expect=None)
         self.assertNotEqual(missing.code, 0)
         self.assertIn("none.o", missing.err)
+        for given in (sys.executable, self.write("host.a", "!<arch>\n")):  # fault 293
+            host = self.run_cli("compile", *LINE, "--link", "rdc", "--object", given, expect=USAGE).err
+            self.assertIn(f"the object {given} has no device code: expected relocatable code", host)
         undefined = self.run_cli("compile", "a.cu", "--arch", "sm_90a", "--link", "rdc", expect=FAILED)
         self.assertIn("Undefined reference to '_Z5twicei' in", undefined.err)
         self.assertIn("a.cu", undefined.err)

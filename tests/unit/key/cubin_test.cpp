@@ -3,9 +3,11 @@
 
 #include <doctest/doctest.h>
 #include <elf.h>
+#include <fmt/format.h>
 
 #include <cstring>
 #include <string>
+#include <vector>
 
 using namespace cukiln;
 
@@ -31,6 +33,62 @@ TEST_CASE("fault 215: what is stored is of the kind that was asked for, and whol
   CHECK_FALSE(check_output(container.substr(0, 3), target, OutputKind::optix_ir));
 }
 
+/// A host object with one section, of a name.
+std::string host_object(const std::string& section) {
+  const std::string names = '\0' + section + '\0';
+  Elf64_Ehdr header{};
+  std::memcpy(header.e_ident, ELFMAG, SELFMAG);
+  header.e_type = ET_REL;
+  header.e_machine = EM_X86_64;
+  header.e_shoff = sizeof header + names.size();
+  header.e_shentsize = sizeof(Elf64_Shdr);
+  header.e_shnum = 2;
+  Elf64_Shdr sections[2] = {};  // the names, and the one
+  sections[0].sh_offset = sizeof header;
+  sections[0].sh_size = names.size();
+  sections[1].sh_name = 1;
+  return std::string(reinterpret_cast<const char*>(&header), sizeof header) + names +
+         std::string(reinterpret_cast<const char*>(sections), sizeof sections);
+}
+
+/// A library as `ar` writes it, with a table of symbols.
+std::string library(const std::vector<std::string>& members) {
+  std::string out = "!<arch>\n";
+  const auto add = [&](const std::string& name, const std::string& content) {
+    out += fmt::format("{:<16}{:<12}{:<6}{:<6}{:<8}{:<10}`\n", name, 0, 0, 0, 644, content.size());
+    out += content + std::string(content.size() % 2, '\n');
+  };
+  add("/", "odd");
+  for (const std::string& member : members) {
+    add("m.o/", member);
+  }
+  return out;
+}
+
+// fault 293
+TEST_CASE("host objects and libraries have the device code that nvcc put into their sections") {
+  const std::string none = host_object(".text");
+  const std::string executable = host_object(".nv_fatbin");
+  const std::string relocatable = host_object("__nv_relfatbin");
+  CHECK(device_code_in(none) == DeviceCode::none);
+  CHECK(device_code_in(executable) == DeviceCode::executable);
+  CHECK(device_code_in(relocatable) == DeviceCode::relocatable);
+  CHECK(device_code_in(library({})) == DeviceCode::none);
+  CHECK(device_code_in(library({none, none})) == DeviceCode::none);
+  CHECK(device_code_in(library({none, executable, none})) == DeviceCode::executable);
+  CHECK(device_code_in(library({executable, relocatable, none})) == DeviceCode::relocatable);
+  // What is cut, or is no object, is nvJitLink's to report.
+  CHECK(device_code_in(library({none, "text"})) == DeviceCode::relocatable);
+  CHECK(device_code_in(none.substr(0, none.size() - 1)) == DeviceCode::relocatable);
+  std::string bad_size = library({none});
+  bad_size[8 + 48] = 'x';
+  CHECK(device_code_in(bad_size) == DeviceCode::relocatable);
+  const std::string whole = library({none, executable});
+  for (std::size_t length = 0; length < whole.size(); ++length) {
+    device_code_in(ByteView(whole).substr(0, length));  // reads nothing beyond
+  }
+}
+
 TEST_CASE("the header says whether a cubin was linked already") {
   const auto elf = [](std::uint16_t type, std::uint16_t machine) {
     Elf64_Ehdr header{};
@@ -40,9 +98,9 @@ TEST_CASE("the header says whether a cubin was linked already") {
     return std::string(reinterpret_cast<const char*>(&header), sizeof header);
   };
   constexpr std::uint16_t kCuda = 190;
-  CHECK(is_executable_cubin(elf(ET_EXEC, kCuda)));
-  CHECK_FALSE(is_executable_cubin(elf(ET_REL, kCuda)));
-  CHECK_FALSE(is_executable_cubin(elf(ET_EXEC, EM_X86_64)));
-  CHECK_FALSE(is_executable_cubin(elf(ET_EXEC, kCuda).substr(0, 63)));
-  CHECK_FALSE(is_executable_cubin(std::string(64, '\0')));
+  CHECK(device_code_in(elf(ET_EXEC, kCuda)) == DeviceCode::executable);
+  CHECK(device_code_in(elf(ET_REL, kCuda)) == DeviceCode::relocatable);
+  CHECK(device_code_in(elf(ET_EXEC, EM_X86_64)) == DeviceCode::relocatable);  // without sections
+  CHECK(device_code_in(elf(ET_EXEC, kCuda).substr(0, 63)) == DeviceCode::relocatable);
+  CHECK(device_code_in(std::string(64, '\0')) == DeviceCode::relocatable);
 }
