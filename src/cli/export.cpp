@@ -9,10 +9,10 @@
 #include "base/result.hpp"
 #include "cli/command.hpp"
 #include "cli/entries.hpp"
+#include "cli/export_sources.hpp"
 #include "cli/human.hpp"
 #include "cli/module_options.hpp"
 #include "cli/output.hpp"
-#include "cli/source_tree.hpp"
 #include "key/nvcc_flags.hpp"
 #include "loader/loader_services.hpp"
 #include "loader/module_request.hpp"
@@ -225,7 +225,8 @@ class ExportCommand final : public Command {
     std::sort(chosen->begin(), chosen->end());
     chosen->erase(std::unique(chosen->begin(), chosen->end()), chosen->end());
     if (!sources_.empty()) {
-      return lay_sources(context, admin, *chosen);
+      include_.insert(include_.end(), folders_.begin(), folders_.end());
+      return export_sources(context, admin, *chosen, sources_, include_);
     }
     const bool is_whole = keys_.empty() && manifest_.empty() && arch_.empty();
     if (auto listed = blobs_.complete(admin, is_whole); !listed) {
@@ -267,76 +268,6 @@ class ExportCommand final : public Command {
                     where, human_bytes(written.bytes),
                     key != nullptr ? "signed by " + key->public_key().name : "unsigned",
                     written.digest.empty() ? "" : written.digest + "\n"));
-  }
-
-  /// Lays the sources and headers of entries below a folder.
-  Exit lay_sources(Context& context, StoreAdmin& admin, const std::vector<CacheKey>& chosen) {
-    const auto loader = context.loader();
-    if (!loader) {
-      return context.fail(exit_of(loader.error()), loader.error());
-    }
-    std::vector<std::string> search = include_;
-    search.insert(search.end(), folders_.begin(), folders_.end());
-    SourceTree tree(sources_, std::move(search));
-    LoaderServices services(**loader);
-    std::vector<std::string> without_lines;
-    for (const CacheKey& one : chosen) {
-      const auto entry = whole_entry(admin, one);
-      const auto added =
-          entry ? tree.add(*entry, services.toolkit_folders(
-                                       Target::parse(entry->labels.target).value_or(Target())))
-                : Result<void>(entry.error());
-      if (!added) {
-        return context.fail(exit_of(added.error()), added.error());
-      }
-      if (!has_line_table(*entry)) {
-        without_lines.push_back(fmt::format("{} ({})", entry->labels.name, short_key(one)));
-      }
-    }
-    if (!without_lines.empty()) {
-      context.messages().warn(fmt::format(
-          "compiled without -lineinfo and -G, so there are no line tables that name these files: "
-          "{}",
-          fmt::join(without_lines, ", ")));
-    }
-    print_laid(context, tree, chosen.size());
-    return tree.missing().empty() ? Exit::done : Exit::failed;
-  }
-
-  static bool has_line_table(const StoreEntry& entry) {
-    const auto fields = RequestFields::parse(entry.request_canonical);
-    return fields && std::any_of(fields->options.arguments.begin(), fields->options.arguments.end(),
-                                 [](const std::string& flag) {
-                                   return flag == "-lineinfo" || flag == "--generate-line-info" ||
-                                          flag == "-G" || flag == "--device-debug";
-                                 });
-  }
-
-  void print_laid(Context& context, const SourceTree& tree, std::size_t entries) const {
-    const std::vector<SourceTree::Missing>& missing = tree.missing();
-    if (context.json()) {
-      Json list = Json::array();
-      for (const SourceTree::Missing& one : missing) {
-        list.push_back({{"module", one.module}, {"path", one.path}, {"reason", one.reason}});
-      }
-      context.print_json(Json{{"sources", sources_},
-                              {"entries", entries},
-                              {"files", tree.files()},
-                              {"missing", std::move(list)}});
-      return;
-    }
-    for (const SourceTree::Missing& one : missing) {
-      context.messages().warn(
-          fmt::format("{}: {} is not there: {}", one.module, one.path, one.reason));
-    }
-    context.print(
-        fmt::format("{} of {} below {}{}\n", counted(tree.files(), "file", "files"),
-                    counted(entries, "entry", "entries"), sources_,
-                    missing.empty() ? std::string() : fmt::format(", {} missing", missing.size())));
-    context.note(
-        fmt::format("cuda-gdb: set substitute-path /cukiln {0}/cukiln\n"
-                    "ncu: --import-source yes --source-folders {0}\n",
-                    absolute_path(sources_)));
   }
 
   Result<std::vector<CacheKey>> by_key(StoreAdmin& admin, const std::vector<Target>& targets,
