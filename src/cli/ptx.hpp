@@ -10,9 +10,8 @@
 
 namespace cukiln::cli {
 
-/// Compiles the stored source of an entry to PTX, with the recorded flags, for the entry's virtual
-/// architecture: a store keeps only cubins. Errors: incompatible (the entry has several sources, or
-/// a header is missing or has changed), those of the compiler.
+/// Compiles the stored sources of an entry to PTX, as LoaderServices::compile_to_ptx does, with the
+/// headers of the shipped kernels: a store keeps only cubins. Errors: those of that function.
 Result<std::string> recompile_to_ptx(KernelLoader& loader, const StoreEntry& entry,
                                      const std::string& source_text);
 

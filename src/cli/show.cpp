@@ -90,7 +90,9 @@ class ShowCommand final : public Command {
     app.add_option("KEY", keys_);
     filter_.add_to(app);
     app.add_flag("--source", source_, "print the source as it was compiled");
-    app.add_flag("--ptx", ptx_, "compile the source again, to PTX for the virtual architecture");
+    app.add_flag("--ptx", ptx_,
+                 "compile the source again, to PTX for the virtual architecture; of a link each "
+                 "source by itself");
     app.add_flag("--sass", sass_, "print the machine code as text; needs nvdisasm or cuobjdump");
     app.add_flag("--cubin", cubin_, "print the cubin's bytes");
     app.add_option("-o,--output", output_, "write to this file instead of stdout")->type_name("F");

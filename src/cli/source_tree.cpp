@@ -8,6 +8,7 @@
 #include "base/result.hpp"
 #include "key/compile_request.hpp"
 #include "key/std_headers.hpp"
+#include "loader/make_entry.hpp"
 
 namespace cukiln::cli {
 
@@ -37,21 +38,17 @@ std::string short_text_of(const ContentHash& digest) { return digest.hex().subst
 
 Result<void> SourceTree::add(const StoreEntry& entry, const std::vector<std::string>& toolkit) {
   CUKILN_TRY(const RequestFields fields, RequestFields::parse(entry.request_canonical));
-  const std::string_view text = entry.source_text;  // as source_text_of joins several sources
   // A program's relative names are below its folder in line tables.
   const auto named = [&](const std::string& path) {
     return fields.program && !path.starts_with('/')
                ? join_path(fields.program->working_folder, path)
                : path;
   };
-  std::size_t at = 0;
-  for (const RequestFields::Source& source : fields.sources) {
-    at += &source == fields.sources.data() ? 0 : fmt::format("\n// {}\n", source.path).size();
-    const std::string_view own =
-        at <= text.size() ? text.substr(at, source.size) : std::string_view();
+  const std::vector<ByteView> texts = source_texts_in(entry.source_text, fields.sources);
+  for (std::size_t i = 0; i < texts.size(); ++i) {
+    const RequestFields::Source& source = fields.sources[i];
     const Wanted wanted{entry, toolkit, named(source.path), source.digest};
-    CUKILN_CHECK(hash_of(own) == source.digest ? lay(wanted, own) : find(wanted));
-    at += source.size;
+    CUKILN_CHECK(hash_of(texts[i]) == source.digest ? lay(wanted, texts[i]) : find(wanted));
   }
   for (const RequestFields::Source& header : fields.headers) {  // given as texts
     CUKILN_CHECK(find({entry, toolkit, named(header.path), header.digest}));

@@ -7,7 +7,9 @@
 #include "base/hasher.hpp"
 #include "base/result.hpp"
 #include "key/std_headers.hpp"
+#include "loader/link_parts.hpp"
 #include "loader/loader_impl.hpp"
+#include "loader/make_entry.hpp"
 
 namespace cukiln {
 
@@ -16,9 +18,10 @@ namespace {
 constexpr std::string_view kArchitecture = "--gpu-architecture=";
 
 /// Returns the recorded options with the target's virtual architecture instead of the real one, and
-/// without LTO, which gives no PTX.
+/// with relocatable code instead of LTO, of which there is no PTX.
 CompileOptions to_ptx(CompileOptions options, Target target) {
-  std::erase(options.arguments, kLtoArgument);
+  std::replace(options.arguments.begin(), options.arguments.end(), std::string(kLtoArgument),
+               std::string(kRdcArgument));
   for (std::string& argument : options.arguments) {
     if (argument.starts_with(kArchitecture)) {
       const std::string name = target.name();  // sm_100a
@@ -34,6 +37,35 @@ bool had_std_shims(const DependencySet& set) {
   return std::none_of(set.observations.begin(), set.observations.end(), [](const auto& one) {
     return one.kind == Observation::Kind::absent && is_std_header(one.path);
   });
+}
+
+/// Returns the sources of an entry. Errors: incompatible (the store does not have the texts).
+Result<std::vector<VirtualSource>> sources_of(const RequestFields& fields, ByteView joined) {
+  const std::vector<ByteView> texts = source_texts_in(joined, fields.sources);
+  std::vector<VirtualSource> sources;
+  for (std::size_t i = 0; i < texts.size(); ++i) {
+    const RequestFields::Source& source = fields.sources[i];
+    if (hash_of(texts[i]) != source.digest) {
+      return make_error(ErrorCode::incompatible,
+                        "the store has cubins, not PTX, and this entry without the text of {}, so "
+                        "that it cannot be compiled again; use 'nvcc -ptx' on the file",
+                        source.path);
+    }
+    sources.emplace_back(source.path, SharedBytes(std::string(texts[i])), source.digest);
+  }
+  return sources;
+}
+
+/// Returns the PTX of a link's sources, each behind a line with its path if there are several.
+std::string joined_ptx(const LinkParts& built) {
+  if (built.parts.size() == 1) {
+    return std::string(built.parts.front().image.view());
+  }
+  std::string text;
+  for (const LinkParts::Part& part : built.parts) {
+    text += fmt::format("{}// {}\n{}", text.empty() ? "" : "\n", part.name, part.image.view());
+  }
+  return text;
 }
 
 }  // namespace
@@ -113,25 +145,22 @@ Result<std::string> LoaderServices::compile_to_ptx(const StoreEntry& entry,
         "of its own, stored once the program asks for it",
         name_of(fields.output()));
   }
-  if (fields.sources.size() != 1 || hash_of(source_text) != fields.sources.front().digest) {
-    return make_error(
-        ErrorCode::incompatible,
-        "this entry has {} sources, and the store has cubins, not PTX; use 'nvcc -ptx' on the "
-        "files",
-        fields.sources.size());
-  }
+  ModuleRequest module;
+  CUKILN_TRY(module.request.sources, sources_of(fields, source_text));
   // CUDA's headers come from their present folders. The user's folders are not recorded, because
   // rows hold no real path.
   Compiler& compiler = loader_.impl_->compiler->for_target(fields.target);
-  const SharedBytes text{std::string(source_text)};
-  FileServer files({{kSourceRoot, {}},
-                    toolkit_root(compiler.toolkit_folders(), had_std_shims(entry.dependencies))},
-                   &loader_.impl_->stat_cache);
-  files.add_memory_file(fields.sources.front().path, text);
-  for (const MemoryHeader& header : headers) {
-    files.add_memory_file(std::string(kSourceRoot) + "/" + header.path, header.text);
+  module.roots = {toolkit_root(compiler.toolkit_folders(), had_std_shims(entry.dependencies))};
+  for (const VirtualSource& source : module.request.sources) {
+    module.roots.push_back({source.path.substr(0, source.path.rfind('/')), {}});
+    module.memory_files.push_back({source.path, source.text, source.digest});
   }
-  const FileServer::Mismatch mismatch = files.check(entry.dependencies);
+  for (const MemoryHeader& header : headers) {
+    module.memory_files.push_back(
+        {std::string(kSourceRoot) + "/" + header.path, header.text, std::nullopt});
+  }
+  StatCache* const stats = &loader_.impl_->stat_cache;
+  const FileServer::Mismatch mismatch = module.files(stats)->check(entry.dependencies);
   if (mismatch.what != FileServer::Mismatch::What::none) {
     return make_error(
         ErrorCode::incompatible,
@@ -139,14 +168,26 @@ Result<std::string> LoaderServices::compile_to_ptx(const StoreEntry& entry,
         "changed or is missing; use 'nvcc -ptx' on the files",
         mismatch.path);
   }
-  CompileRequest request;
-  CUKILN_TRY(request.toolchain, compiler.toolchain());
-  request.sources = {{fields.sources.front().path, text}};
-  request.options = to_ptx(fields.options, fields.target);
-  request.target = fields.target;
-  const CompileJob job{{request, entry.labels.name}, FileSource(files), {}};
-  CUKILN_TRY(const CompileOutcome outcome, loader_.impl_->compiler->compile(job));
-  return std::string(outcome.result.cubin.image.view());
+  CUKILN_TRY(module.request.toolchain, compiler.toolchain());
+  module.request.options = to_ptx(fields.options, fields.target);
+  module.request.target = fields.target;
+  const auto compile = [&](const ModuleRequest& one) -> Result<BuiltPart> {
+    const auto files = one.files(stats);
+    const CompileJob job{{one.request, entry.labels.name}, FileSource(*files), {}};
+    CUKILN_TRY(CompileOutcome outcome, loader_.impl_->compiler->compile(job));
+    return BuiltPart{std::move(outcome.result.cubin), {}};
+  };
+  if (!fields.link) {
+    CUKILN_TRY(const BuiltPart whole, compile(module));
+    return std::string(whole.cubin.image.view());
+  }
+  module.source_files.resize(module.request.sources.size());
+  LinkStep& link = module.request.link.emplace();
+  for (const RequestFields::Source& object : fields.link->objects) {
+    link.objects.emplace_back(object.path, SharedBytes(), object.digest);
+  }
+  CUKILN_TRY(const LinkParts built, build_parts(module, *module.files(stats), compile, 1));
+  return joined_ptx(built);
 }
 
 Result<ProgramResult> LoaderServices::compile_program(const ProgramSpec& spec,

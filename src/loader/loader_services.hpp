@@ -60,9 +60,10 @@ class LoaderServices {
     std::string path;  ///< relative to the folder of the sources
     SharedBytes text;
   };
-  /// Compiles the source of an entry to PTX, with the recorded flags, for the virtual architecture
-  /// of its target. Errors: incompatible (several sources; a header that is missing or has
-  /// changed), the compiler's.
+  /// Compiles the sources of an entry to PTX, with the recorded flags, for the virtual architecture
+  /// of its target: sources that are linked one by one, each behind a line with its path. Errors:
+  /// incompatible (a source's text is not stored; a header is missing or has changed), the
+  /// compiler's.
   Result<std::string> compile_to_ptx(const StoreEntry& entry, const std::string& source_text,
                                      const std::vector<MemoryHeader>& headers);
 

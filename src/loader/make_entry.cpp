@@ -5,13 +5,31 @@
 
 namespace cukiln {
 
+namespace {
+
+std::string line_before(const std::string& path) { return fmt::format("\n// {}\n", path); }
+
+}  // namespace
+
 std::string source_text_of(const CompileRequest& request) {
   std::string text(request.sources.front().text.view());
   for (std::size_t i = 1; i < request.sources.size(); ++i) {
-    text += fmt::format("\n// {}\n", request.sources[i].path);
+    text += line_before(request.sources[i].path);
     text += request.sources[i].text.view();
   }
   return text;
+}
+
+std::vector<ByteView> source_texts_in(ByteView joined,
+                                      const std::vector<RequestFields::Source>& sources) {
+  std::vector<ByteView> texts;
+  std::size_t at = 0;
+  for (const RequestFields::Source& source : sources) {
+    at += texts.empty() ? 0 : line_before(source.path).size();
+    texts.push_back(at <= joined.size() ? joined.substr(at, source.size) : ByteView());
+    at += source.size;
+  }
+  return texts;
 }
 
 StoreEntry make_entry(const CompileRequest& request, ByteView canonical, const EntryLabels& labels,

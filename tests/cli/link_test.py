@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Modules whose sources are compiled by themselves and linked: options, flags, manifests, what is shown of them."""
 
+import contextlib
 import json
+import sqlite3
 import sys
 import unittest
 
-from cli import BINARIES, CUKILN, FAILED, USAGE, CliTest
+from cli import BINARIES, CUKILN, ENVIRONMENT, FAILED, USAGE, CliTest
 
 CALLER = """#include "factor.h"
 __device__ int twice(int x);
@@ -100,6 +102,37 @@ class Link(CliTest):
         self.assertEqual(len(self.run_json("ls")["entries"]), 3)
         self.assertEqual(self.run_json("show", "a")["key"], key)
         self.assertEqual(self.run_json("show", "a", "--arch", "sm_90a")["key"], key)
+
+    def test_ptx_of_each_source(self):
+        self.write("a.cu", CALLER.replace('#include "factor.h"', ""))
+        self.write("b.cu", CALLEE.replace('#include "factor.h"', "#define FACTOR 2"))
+        self.write("x.ptx", PTX)
+        for mode in ("rdc", "lto"):
+            key = self.only(*LINE, "--link", mode, "--object", "x.ptx", "--name", "first", "--name", "extra")["key"]
+            first, second = self.run_cli("show", key, "--ptx").out.split("\n// /cukiln/src/b.cu\n")
+            line = "// /cukiln/src/a.cu\n"
+            self.assertTrue(first.startswith(line), first[:200])
+            first = first.removeprefix(line)
+            self.assertRegex(first, r"(?s)\.target sm_90a.*\.extern \.func .*_Z5twicei.*\.visible \.entry first\(")
+            self.assertRegex(second, r"(?s)\.target sm_90a.*\.visible \.func .*_Z5twicei")
+            self.assertNotIn("extra", first + second)
+            for entry in self.run_json("ls")["entries"]:
+                if entry["key"] != key:  # a part
+                    self.assertIn(self.run_cli("show", entry["key"], "--ptx").out, (first, second))
+            self.run_cli("rm", "--all")
+
+    def test_ptx_of_one_translation_unit(self):
+        self.write("sub/c.cu", "__device__ int three() { return 3; }\n")
+        self.write("d.cu", 'extern "C" __global__ void k(int* p) { *p = three(); }\n')
+        sources = ["sub/c.cu", "d.cu"]
+        self.write("m.json", json.dumps({"format": 1, "modules": [{"name": "m", "sources": sources, "targets": ["sm_90a"]}]}))
+        self.run_json("preload", "m.json", "--no-load")
+        self.assertEqual(self.run_cli("show", "m", "--ptx").out.count(".entry k("), 1)
+        (database,) = self.store.rglob("store.db")
+        with contextlib.closing(sqlite3.connect(database)) as connection, connection:
+            connection.execute("UPDATE entry SET source_text=x''")  # as where it was damaged
+        error = self.run_cli("show", "m", "--ptx", expect=ENVIRONMENT).err
+        self.assertIn("without the text of /cukiln/src/c.cu", error)
 
     def test_manifests_and_recorded_ones(self):
         self.write("x.ptx", PTX)
