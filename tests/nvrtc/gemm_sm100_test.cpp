@@ -72,15 +72,13 @@ TEST_CASE("no other tactic takes less time by the model, whichever the machine")
         const nvfp4::Sm100Shape shape{m, 7168, k, kB200};
         const nvfp4::GemmTactic best =
             nvfp4::fastest_sm100(0, nvfp4::kSm100PlainCount, shape, machine);
-        REQUIRE(nvfp4::applies(nvfp4::kSm100Kernels[best.tile], m));
-        REQUIRE(nvfp4::may_split(best.tile, best.splits, shape));
+        REQUIRE(nvfp4::applies(best, shape));
         const auto us = [&](const nvfp4::GemmTactic& tactic) {
           return nvfp4::sm100_us(nvfp4::kSm100Models[tactic.tile], tactic.splits, shape, machine);
         };
         for (std::uint32_t tile = 0; tile < nvfp4::kSm100PlainCount; ++tile) {
           for (const std::uint32_t splits : nvfp4::kSm100Splits) {
-            if (nvfp4::applies(nvfp4::kSm100Kernels[tile], m) &&
-                nvfp4::may_split(tile, splits, shape)) {
+            if (nvfp4::applies({tile, splits}, shape)) {
               CHECK(us(best) <= us({tile, splits}));
             }
           }
@@ -135,15 +133,15 @@ TEST_CASE("K is split where the CTAs of a cluster take less time than one") {
   CHECK(splits(16, 576, 1024) == 1);  // four stages of K: a reduction takes longer
   CHECK(splits(8192, 8192) == 1);
   CHECK(nvfp4::wave_clusters(8, 8) == 0);
-  std::size_t swapped = 0;
+  std::uint32_t swapped = 0;
   while (!nvfp4::kSm100Kernels[swapped].swapped) {
     ++swapped;
   }
-  CHECK(
-      nvfp4::may_split(swapped, 8, {16, 2048, 7168, kB200}));  // two clusters in each of eight GPCs
-  CHECK_FALSE(nvfp4::may_split(swapped, 8, {16, 2112, 7168, kB200}));
-  CHECK_FALSE(nvfp4::may_split(swapped, 3, {16, 576, 512, kB200}));  // a CTA without a stage
-  CHECK_FALSE(nvfp4::may_split(0, 2, {16, 576, 7168, kB200}));       // A's rows are the tile's
+  CHECK(nvfp4::applies({swapped, 8}, {16, 2048, 7168, kB200}));  // two clusters in each GPC
+  CHECK_FALSE(nvfp4::applies({swapped, 8}, {16, 2112, 7168, kB200}));
+  CHECK_FALSE(nvfp4::applies({swapped, 3}, {16, 576, 512, kB200}));   // a CTA without a stage
+  CHECK_FALSE(nvfp4::applies({0, 2}, {16, 576, 7168, kB200}));        // A's rows are the tile's
+  CHECK_FALSE(nvfp4::applies({swapped, 1}, {17, 576, 7168, kB200}));  // more than its columns
 }
 
 TEST_CASE("other devices with tcgen05 have the GEMMs of sm_100a, by their own or a family target") {

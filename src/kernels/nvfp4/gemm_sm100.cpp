@@ -36,7 +36,7 @@ GemmTactics all_tactics(std::uint32_t m, std::uint32_t n, std::uint32_t k,
   GemmTactics found;
   for (std::uint32_t tile = 0; tile < kKernels.size(); ++tile) {
     for (const std::uint32_t splits : kSm100Splits) {
-      if (applies(kSm100Kernels[tile], m) && may_split(tile, splits, {m, n, k, num_sms})) {
+      if (applies({tile, splits}, {m, n, k, num_sms})) {
         found.add({tile, splits});
       }
     }

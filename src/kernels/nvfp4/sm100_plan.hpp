@@ -108,11 +108,19 @@ constexpr std::int64_t wave_clusters(const Sm100Kernel& kernel, std::int64_t num
   return wave_clusters(model_of(kernel), 1, num_sms);
 }
 
-/// Whether a kernel can compute a GEMM of m rows of A. Block scales are loaded by 128 rows: a tile
-/// of 64 columns may begin in the middle of them, a narrower one may not, so there must be only
-/// one.
-constexpr bool applies(const Sm100Kernel& kernel, std::int64_t m) noexcept {
-  return kernel.columns >= 64 || m <= kernel.columns;
+/// Whether a tactic can compute a GEMM. Block scales are loaded by 128 rows: a tile of 64 columns
+/// may begin in the middle of them, a narrower one may not, so there must be only one. K is split
+/// only where all clusters run in one wave, and each CTA has a stage of K.
+constexpr bool applies(const GemmTactic& tactic, const Sm100Shape& shape) noexcept {
+  const auto [tile, splits] = tactic;
+  const Sm100Kernel& kernel = kSm100Kernels[tile];
+  if (kernel.columns < 64 && shape.m > kernel.columns) {
+    return false;
+  }
+  return splits == 1 ||
+         (splits <= kernel.max_splits && splits <= kernels::ceil_div(shape.k, kSm100StageK) &&
+          cluster_count(kernel, shape.m, shape.n) <=
+              wave_clusters(kSm100Models[tile], splits, shape.num_sms));
 }
 
 /// Whether a narrower tile with swapped operands holds all rows of A: it loads as much, and its
@@ -121,32 +129,24 @@ constexpr bool is_too_wide(const Sm100Kernel& kernel, std::int64_t m) noexcept {
   return kernel.swapped && kernel.columns > 16 && m <= kernel.columns / 2;
 }
 
-/// Whether K may be split: all clusters run in one wave, and each CTA has a stage of K.
-constexpr bool may_split(std::size_t tile, std::uint32_t splits, const Sm100Shape& shape) noexcept {
-  const Sm100Kernel& kernel = kSm100Kernels[tile];
-  return splits == 1 ||
-         (splits <= kernel.max_splits && splits <= kernels::ceil_div(shape.k, kSm100StageK) &&
-          cluster_count(kernel, shape.m, shape.n) <=
-              wave_clusters(kSm100Models[tile], splits, shape.num_sms));
-}
-
 /// Selects the tactic of the kernels in [first, end) that takes the least time by the model.
 inline GemmTactic fastest_sm100(std::size_t first, std::size_t end, const Sm100Shape& shape,
                                 const Sm100Machine& machine = kSm100AsPublished) noexcept {
   GemmTactic fastest{static_cast<std::uint32_t>(first), 1};
   double least = std::numeric_limits<double>::infinity();
   for (std::size_t tile = first; tile < end; ++tile) {
-    if (!applies(kSm100Kernels[tile], shape.m) || is_too_wide(kSm100Kernels[tile], shape.m)) {
+    if (is_too_wide(kSm100Kernels[tile], shape.m)) {
       continue;
     }
     for (const std::uint32_t splits : kSm100Splits) {
-      if (!may_split(tile, splits, shape)) {
+      const GemmTactic tactic{static_cast<std::uint32_t>(tile), splits};
+      if (!applies(tactic, shape)) {
         break;
       }
       const double clocks = sm100_clocks(kSm100Models[tile], splits, shape, machine);
       if (clocks < least) {
         least = clocks;
-        fastest = {static_cast<std::uint32_t>(tile), splits};
+        fastest = tactic;
       }
     }
   }
