@@ -1,11 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <cstdint>
+#include <type_traits>
 
 namespace cukiln::kernels {
 
-/// a / b, rounded up. a >= 0, b > 0.
-constexpr std::int64_t ceil_div(std::int64_t a, std::int64_t b) noexcept { return (a + b - 1) / b; }
+/// a / b, rounded up, of any integers: a >= 0, b > 0.
+template <class A, class B>
+constexpr std::common_type_t<A, B> ceil_div(A a, B b) noexcept {
+  const auto whole = static_cast<std::common_type_t<A, B>>(a);
+  const auto part = static_cast<std::common_type_t<A, B>>(b);
+  return whole / part + (whole % part != 0 ? 1 : 0);
+}
 
 }  // namespace cukiln::kernels

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "kernels/ceil_div.hpp"
 #include "kernels/nvfp4/sm90_table.hpp"
 
 namespace cukiln::nvfp4::sm90 {
@@ -18,7 +19,7 @@ inline constexpr std::uint32_t kGroupK = 128;  ///< the step of K in the kernels
 inline constexpr std::uint32_t kMaxSplits = 4;
 inline constexpr std::uint64_t kMaxDecodeTokens = 32;  ///< more take the kernels for prefill
 
-inline std::uint64_t ceil_div(std::uint64_t a, std::uint64_t b) noexcept { return (a + b - 1) / b; }
+using kernels::ceil_div;
 
 /// A tile of a kernel for few tokens.
 struct DecodeTile {
