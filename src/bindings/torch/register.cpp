@@ -186,7 +186,9 @@ Result<void> create_moe(const cukiln_torch_moe* given, std::int64_t* id) {
   if (cuda != nullptr) {
     CUKILN_TRY(const DeviceLaunchers* const launchers, cuda->on(weights.device));
     CUKILN_CHECK(status_of(launchers->moe));
-    CUKILN_CHECK(status_of(launchers->global_scale));
+    if (weights.activation_gsa != nullptr) {  // W4A4
+      CUKILN_CHECK(status_of(launchers->global_scale));
+    }
   }
   return add<MoeRunner>(*here, weights, id);
 }
