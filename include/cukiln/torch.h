@@ -92,7 +92,7 @@ typedef struct cukiln_torch_moe {
 CUKILN_API cukiln_code cukiln_torch_linear_create(const cukiln_torch_linear* linear, int64_t* id);
 CUKILN_API cukiln_code cukiln_torch_moe_create(const cukiln_torch_moe* moe, int64_t* id);
 
-/// A runner whose product is computed in Python: `nvfp4::linear_gemm` and `nvfp4::moe_gemm` call
+/// A runner whose GEMMs are computed in Python: `nvfp4::linear_gemm` and `nvfp4::moe_gemm` call
 /// the ops `cukiln::run_linear` and `cukiln::run_moe` for it, which take the same arguments, and
 /// which the Python package defines. Errors: invalid_argument.
 CUKILN_API cukiln_code cukiln_torch_python_create(int64_t* id);

@@ -279,7 +279,7 @@ void check_limits(const LoaderOptions& options, std::vector<Check>& checks) {
   CompileBudget budget({options.jobs, options.memory_bytes});
   const std::uint64_t memory = budget.memory_bytes();
   limits.detail =
-      counted(budget.jobs(), "compile", "compiles") + " at once, " +
+      counted(budget.jobs(), "compile", "compiles") + " concurrently, " +
       (memory == 0 ? std::string("in memory of an unknown size")
                    : fmt::format("in {} ({})", human_bytes(memory), budget.memory_from()));
   if (memory != 0 && memory < CompileBudget::kTypicalBytes) {

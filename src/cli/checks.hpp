@@ -23,7 +23,7 @@ const char* name_of(Check::Status status) noexcept;
 /// Checks NVRTC, its headers, the compile worker and its protections. Like the others, appends its
 /// results to `checks`.
 void check_compiler(const LoaderOptions& options, std::vector<Check>& checks);
-/// Lists how many compiles run at once, and in how much memory.
+/// Lists how many compiles run concurrently, and in how much memory.
 void check_limits(const LoaderOptions& options, std::vector<Check>& checks);
 /// Checks the driver and its devices.
 void check_driver(const LoaderOptions& options, std::vector<Check>& checks);

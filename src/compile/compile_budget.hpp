@@ -41,9 +41,9 @@ class CompileBudget {
   CompileBudget(const CompileBudget&) = delete;
   CompileBudget& operator=(const CompileBudget&) = delete;
 
-  /// The number of compiles to run at once, at least one. The first call measures the machine.
+  /// The number of concurrent compiles, at least one. The first call measures the machine.
   unsigned jobs();
-  /// The number of workers to keep for the next compiles: as many as run at once, and fit.
+  /// The number of workers to keep for the next compiles: as many as run concurrently, and fit.
   std::size_t workers_to_keep();
   /// Of all compiles together; 0: no limit is known. The first call measures the machine.
   std::uint64_t memory_bytes();
@@ -72,8 +72,8 @@ class CompileBudget {
     std::uint64_t bytes_ = 0;
   };
 
-  /// Waits until `bytes` are free and everybody who asked before has been served. If no compile is
-  /// running, it does not wait, however little memory there is. `timeout` begins anew whenever a
+  /// Waits until `bytes` are free and all earlier callers have been served. If no compile is
+  /// running, it does not wait, however little memory there is. `timeout` starts again whenever a
   /// compile ends. Errors: timeout, also when cancelled, with `label` in the message.
   Result<Share> admit(std::uint64_t bytes, const std::string& label,
                       std::chrono::milliseconds timeout, CancelFlags cancelled);

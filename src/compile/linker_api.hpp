@@ -45,7 +45,7 @@ enum class LinkInputType : int {
 /// Returns what an image is, by its first bytes; `any` if they do not tell.
 LinkInputType link_input_type(ByteView image) noexcept;
 
-/// Returns what a result of nvJitLink means, `the input is none that nvJitLink knows`.
+/// Returns what a result of nvJitLink means, `an option is unknown to it`.
 const char* linker_error_text(int code) noexcept;
 
 /// What a library wrote to stderr while it linked.

@@ -64,7 +64,7 @@ class CompileRun final : public FileProvider, private CompilePipeline::Caller {
     UserStores::Handle store;      ///< of the client's user
     RemoteTier* remote = nullptr;  ///< may be null
     SignerLink* signer = nullptr;  ///< gets what was compiled here; may be null
-    /// Asks the client for a file, which `answer` then gives. Called from the run's thread.
+    /// Asks the client for a file, which arrives by `answer`. Called from the run's thread.
     std::function<void(const std::string& path)> ask;
     /// If set, the daemon opens the files itself, below these folders, and asks no client.
     std::shared_ptr<const wire::SourceRoots> local_roots;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The manifest of the kernels that come with cukiln, their sources inside the library. It is an
 // ordinary one: `cukiln preload cache/manifests/shipped.json` in a checkout compiles the files on
-// disk instead of these copies, and gives the same keys.
+// disk instead of these copies, and has the same keys.
 #include <algorithm>
 #include <map>
 
@@ -35,7 +35,7 @@ std::string seen_from(std::string_view family, std::string_view header) {
 /// The headers that came with the library, by the text that asks for them.
 class EmbeddedHeaders {
  public:
-  /// Gives a module the embedded files whose names are in `text` behind `#include "`, and those
+  /// Adds to a module the embedded files whose names are in `text` behind `#include "`, and those
   /// whose names are in theirs. By the last part of the name alone: one too many does no harm.
   void add_to(ModuleSpec& module, std::string_view text, std::string_view family) {
     for (const embedded::File* file : asked_for_by(text)) {

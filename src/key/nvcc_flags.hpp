@@ -23,7 +23,7 @@ struct TranslatedFlags {
 };
 
 /// Translates nvcc's flags to NVRTC's. Errors: invalid_argument, naming the flag and the reason: it
-/// is unknown, lacks its value, or cannot be cached because it writes files or gives no cubin.
+/// is unknown, lacks its value, or cannot be cached because it writes files or returns no cubin.
 Result<TranslatedFlags> translate_flags(const std::vector<std::string>& flags);
 
 /// Whether `translate_flags` knows a flag, and whether the next argument is its value (as for

@@ -65,7 +65,7 @@ class Builder {
     bool offline = false;
     std::chrono::milliseconds compile_timeout{300'000};
     std::string lock_folder;       ///< empty: single flight within this process only
-    std::size_t jobs = 1;          ///< sources of a module that links, compiled at once
+    std::size_t jobs = 1;          ///< sources of a module that links, compiled concurrently
     CubinStore* daemon = nullptr;  ///< looked up after the store; null: none
     RevokedKeys revoked_keys;      ///< entries that they signed are misses, and are removed
     KeyScopes key_scopes;          ///< so are entries that one of them signed for another module

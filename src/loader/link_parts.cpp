@@ -70,7 +70,7 @@ class NameAssignment {
 
   const std::vector<std::string>& of(std::size_t part) const { return names_[part]; }
 
-  /// Gives those of a part's expressions that it could not resolve to the next candidates, or to
+  /// Moves those of a part's expressions that it could not resolve to the next candidates, or to
   /// the objects, and returns the parts whose expressions changed. Nothing if an expression has no
   /// other candidate; empty if none is the part's.
   std::optional<std::vector<std::size_t>> move_on(std::size_t part,

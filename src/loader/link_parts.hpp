@@ -24,10 +24,10 @@ struct BuiltPart {
 using BuildPart = std::function<Result<BuiltPart>(const ModuleRequest& part)>;
 
 /// Builds the parts of a request that links: each source, with the name expressions that it
-/// resolves, up to `threads` of them at once. An expression goes to a source that declares a kernel
-/// of its last identifier, else to one that mentions that, else to the first; if it cannot be
-/// resolved there, to the next in this order. If no source resolves the name of a symbol and there
-/// are objects, it is left to the link. `files` tells which observed paths are one file.
+/// resolves, up to `threads` of them concurrently. An expression goes to a source that declares a
+/// kernel of its last identifier, else to one that mentions that, else to the first; if it cannot
+/// be resolved there, to the next in this order. If no source resolves the name of a symbol and
+/// there are objects, it is left to the link. `files` tells which observed paths are one file.
 /// Errors: those of `build`; if no source resolves an expression, that of the source which seemed
 /// to.
 Result<LinkParts> build_parts(const ModuleRequest& whole, FileServer& files, const BuildPart& build,

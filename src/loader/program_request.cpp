@@ -34,7 +34,7 @@ bool makes_line_tables(string_view option) {
                      [&](string_view known) { return option.starts_with(known); });
 }
 
-/// True if a text with this folder before a name is the same whoever puts them together.
+/// True if a folder, a slash and a name make the same path in NVRTC as here.
 bool is_plain_folder(string_view folder) {
   return folder.size() > 1 && folder.front() == '/' && folder.back() != '/' &&
          std::filesystem::path(folder).lexically_normal() == folder;

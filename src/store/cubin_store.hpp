@@ -118,7 +118,7 @@ class CubinStore {
   /// entry.
   virtual Lookup peek(const CacheKey& key) = 0;
 
-  /// Stores an entry; a key that is stored already gives already_there. Errors: io, timeout;
+  /// Stores an entry; a key that is stored already returns already_there. Errors: io, timeout;
   /// invalid_argument if key, request, set and image do not belong together.
   virtual Result<PutOutcome> put(const StoreEntry& entry) = 0;
 

@@ -20,28 +20,28 @@ class Ranges(CliTest):
         }
 
     def lines(self):
-        """What the profiler was told, and by which thread; every range is ended by its own thread, the last first."""
-        told, open_ranges = [], {}
+        """The calls of the profiler, and by which thread; every range is ended by its own thread, the last first."""
+        calls, open_ranges = [], {}
         for line in self.log.read_text().splitlines():
             thread, what = line.split(" ", 1)
             if what.startswith("push "):
                 open_ranges.setdefault(thread, []).append(what)
             elif what.startswith("pop "):
                 open_ranges[thread].pop()
-            told.append((thread, what))
+            calls.append((thread, what))
         self.assertEqual([ranges for ranges in open_ranges.values() if ranges], [])
-        return told
+        return calls
 
     def test_a_preload_has_ranges_of_compiles_and_loads(self):
         modules = [{"name": name, "sources": ["add.cu"], "define": {"ADDEND": i}} for i, name in enumerate(("a", "b"))]
         self.write("m.json", json.dumps({"format": 1, "modules": modules}))
         self.run_cli("preload", "m.json", env=self.profiled)
-        told = self.lines()
-        main = told[0][0]
-        self.assertEqual(told[0], (main, "domain cukiln"))
-        self.assertEqual(told[1], (main, "push cukiln preload"))
-        self.assertEqual(told[-1], (main, "pop cukiln"))
-        pushes = [what for _, what in told if what.startswith("push ")]
+        calls = self.lines()
+        main = calls[0][0]
+        self.assertEqual(calls[0], (main, "domain cukiln"))
+        self.assertEqual(calls[1], (main, "push cukiln preload"))
+        self.assertEqual(calls[-1], (main, "pop cukiln"))
+        pushes = [what for _, what in calls if what.startswith("push ")]
         self.assertEqual(sorted(pushes[1:3]), ["push cukiln compile a", "push cukiln compile b"])
         self.assertEqual(pushes[3:], ["push cukiln load a", "push cukiln load b"])
 

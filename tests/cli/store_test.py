@@ -279,9 +279,9 @@ class Doctor(CliTest):
     def test_doctor_shows_the_limits_of_compiles(self):
         limits = self.checks(env={"CUKILN_JOBS": "3", "CUKILN_MEMORY": "2GiB"})["limits"]
         self.assertEqual((limits["status"], limits["detail"], limits["advice"]),
-                         ("ok", "3 compiles at once, in 2.0 GiB (the setting memory)", ""))  # fmt: skip
+                         ("ok", "3 compiles concurrently, in 2.0 GiB (the setting memory)", ""))  # fmt: skip
         self.assertIn("CUKILN_MEMORY", self.checks(env={"CUKILN_MEMORY": "100MiB"})["limits"]["advice"])
-        self.assertRegex(self.checks()["limits"]["detail"], r"^\d+ compiles? at once, in [\d.]+ [KMG]iB \(.+\)$")
+        self.assertRegex(self.checks()["limits"]["detail"], r"^\d+ compiles? concurrently, in [\d.]+ [KMG]iB \(.+\)$")
 
     def test_doctor_lists_each_nvrtc_in_use_and_why_others_are_skipped(self):
         if "CUKILN_NVRTC_LIBRARY" in self.environment:

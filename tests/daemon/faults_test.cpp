@@ -98,8 +98,8 @@ TEST_CASE_FIXTURE(Fixture,
       const int hello = daemon.heard;
       CHECK(link.report(report) == wants);
       CHECK(link.report(report) == wants);  // the connection is still good
-      const auto told = static_cast<int>(wire::kDaemonHeaderBytes + report.encode().size());
-      CHECK(becomes_true([&] { return daemon.heard == hello + (wants ? 2 * told : 0); },
+      const auto reported = static_cast<int>(wire::kDaemonHeaderBytes + report.encode().size());
+      CHECK(becomes_true([&] { return daemon.heard == hello + (wants ? 2 * reported : 0); },
                          seconds(10)));
     }
     CHECK(becomes_true([&] { return daemon.ended == 1; }, seconds(10)));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Name expressions: spellings, and what NVRTC is told.
+// Name expressions: spellings, and what NVRTC gets.
 #include <string>
 #include <vector>
 

@@ -37,8 +37,8 @@ void* allocate(size_t bytes) {
   return memory;
 }
 
-/// Gives a C caller bytes, in memory that it frees; nothing if there are none.
-void give_bytes(const std::optional<std::string>& bytes, void** data, size_t* data_bytes) {
+/// Copies bytes for a C caller, into memory that it frees; null if there are none.
+void return_bytes(const std::optional<std::string>& bytes, void** data, size_t* data_bytes) {
   *data = nullptr;
   *data_bytes = 0;
   if (bytes) {
@@ -60,7 +60,7 @@ cukiln_code with_blobs(cukiln_loader* loader, const void* out, Body&& body) {
   });
 }
 
-/// Lays out summaries with all that they point to in one piece of memory.
+/// Lays out summaries with all that they point to in one block of memory.
 cukiln_blob* copy_of(const std::vector<BlobSummary>& blobs) {
   constexpr size_t kIdBytes = 65;
   size_t bytes = blobs.size() * sizeof(cukiln_blob);
@@ -100,12 +100,12 @@ cukiln_code cukiln_blob_get(cukiln_loader* loader, const char* kind, const void*
     if (data_bytes == nullptr) {
       return null_argument("data_bytes");
     }
-    give_bytes(std::nullopt, data, data_bytes);
+    return_bytes(std::nullopt, data, data_bytes);
     const auto found = blobs.get(c::text_or_empty(kind), bytes_of(key, key_bytes));
     if (!found) {
       return found.error();
     }
-    give_bytes(*found, data, data_bytes);
+    return_bytes(*found, data, data_bytes);
     return {};
   });
 }
@@ -118,7 +118,7 @@ cukiln_code cukiln_blob_get_or_lease(cukiln_loader* loader, const char* kind, co
     if (data_bytes == nullptr || lease == nullptr) {
       return null_argument(lease == nullptr ? "lease" : "data_bytes");
     }
-    give_bytes(std::nullopt, data, data_bytes);
+    return_bytes(std::nullopt, data, data_bytes);
     *lease = nullptr;
     const auto wait = std::chrono::milliseconds(std::min<uint64_t>(wait_ms, kMaxWaitMs));
     const auto token = cancel != nullptr ? std::optional(cancel->token) : std::nullopt;
@@ -126,7 +126,7 @@ cukiln_code cukiln_blob_get_or_lease(cukiln_loader* loader, const char* kind, co
     if (!got) {
       return std::move(got).error();
     }
-    give_bytes(got->bytes, data, data_bytes);
+    return_bytes(got->bytes, data, data_bytes);
     if (got->lease) {
       *lease = new cukiln_blob_lease{*std::move(got->lease)};
     }

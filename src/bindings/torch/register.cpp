@@ -16,7 +16,8 @@ namespace cukiln::torch {
 
 namespace {
 
-std::atomic<Host*> the_host{nullptr};  // argued in ARCHITECTURE.md; lives as long as the ops do
+// Process-wide state: see ARCHITECTURE.md. It lives as long as the ops do.
+std::atomic<Host*> the_host{nullptr};
 Mutex host_mutex;
 
 Result<void> check(ShimError error, const char* what) {
@@ -30,7 +31,7 @@ Result<void> check(ShimError error, const char* what) {
 }
 
 Result<void> register_ops(const Shim& shim, const char* name_space, std::span<const Op> ops) {
-  // Libraries are never freed: that would take their ops away.
+  // Libraries are never freed: that would remove their ops.
   LibraryHandle definitions = nullptr;
   LibraryHandle cpu = nullptr;
   LibraryHandle cuda = nullptr;

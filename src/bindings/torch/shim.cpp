@@ -16,7 +16,7 @@ class Library {
       : name_(name), handle_(dlopen(name, RTLD_NOW | RTLD_LOCAL | RTLD_NOLOAD)) {}
   ~Library() {
     if (handle_ != nullptr) {
-      dlclose(handle_);  // gives back what RTLD_NOLOAD counted
+      dlclose(handle_);  // releases the reference of RTLD_NOLOAD
     }
   }
   Library(const Library&) = delete;
@@ -37,7 +37,7 @@ class Library {
     }
   }
 
-  /// The number that a getter without arguments gives.
+  /// Reads the number that a getter without arguments returns.
   void read(std::int32_t& out, const char* symbol) {
     std::int32_t (*get)() = nullptr;
     find(get, symbol);

@@ -33,7 +33,7 @@ inline void require(Result<void>&& result) {
   }
 }
 
-/// Gives the value, or throws.
+/// Returns the value; throws the error.
 template <class T>
 const T& require(const Result<T>& result) {
   if (!result) {
@@ -80,7 +80,7 @@ class Tensor {
   void copy_from(const Tensor& other) const;  ///< in the order of PyTorch's current stream
   void zero() const;                          ///< likewise
 
-  /// Gives the handle away, as a result of an op.
+  /// Releases the handle to PyTorch, as a result of an op.
   StableValue release() noexcept {
     return reinterpret_cast<StableValue>(std::exchange(handle_, nullptr));
   }

@@ -29,7 +29,7 @@ struct Fixture {
   FolderWatch watch{{}};
   const std::string header = folder.write("inc/tile.h", "one");
 
-  /// What inotify has told by now: it tells before the change's system call returns.
+  /// What inotify has reported by now: it does so before the change's system call returns.
   Subjects changes() { return watch.take_changes(); }
 };
 
@@ -77,7 +77,7 @@ TEST_CASE_FIXTURE(Fixture, "a file that appears is reported, also in a folder th
   watch.set(7, {header, absent});
   fs::create_directory(folder / "first");
   CHECK(changes() == Subjects{7});
-  watch.set(7, {header, absent});  // as whoever takes a change does
+  watch.set(7, {header, absent});  // as the owner of the watch does after a change
   fs::create_directory(folder / "first/deep");
   CHECK(changes() == Subjects{7});
   watch.set(7, {header, absent});
@@ -180,7 +180,7 @@ TEST_CASE_FIXTURE(Fixture, "fault 46: when the kernel drops events every file is
     ::close(::open(other.c_str(), O_WRONLY | O_CREAT, 0600));
     fs::remove(other);
   }
-  folder.write("inc/tile.h", "two more");  // nobody tells
+  folder.write("inc/tile.h", "two more");  // not reported
   CHECK(changes() == Subjects{7});
   CHECK(watch.stats().overflows == 1);
   CHECK(watch.stats().events == 0);

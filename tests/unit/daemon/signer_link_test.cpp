@@ -58,7 +58,7 @@ struct LinkFixture {
   }
 };
 
-/// A signer that answers each offer as told, by the module's name: the text of a verdict.
+/// A signer that answers each offer as its module's name says: the text of a verdict.
 class FakeSigner {
  public:
   explicit FakeSigner(const std::string& path) : listener_(seqpacket_listener(path)) {}

@@ -80,7 +80,7 @@ TEST_CASE("name expressions: C++03 has other closers and digraphs") {
   CHECK(canonical_name("q< ::A>", true) == "q< ::A>");
 }
 
-TEST_CASE("name expressions: NVRTC is told the address of a plain name") {
+TEST_CASE("name expressions: NVRTC gets the address of a plain name") {
   CHECK(address_expression("ns::k<float, (1>2)>") == "&ns::k<float, (1>2)>");
   CHECK(address_expression("V") == "&V");
   CHECK(address_expression("::a<b>::c") == "&::a<b>::c");

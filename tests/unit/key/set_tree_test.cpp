@@ -118,7 +118,7 @@ TEST_CASE("each of hundreds of recorded sets is found, as the only candidate") {
 }
 
 TEST_CASE(
-    "versions of one header are told apart by one probe, and an unknown version is reported") {
+    "versions of one header are distinguished by one probe, and an unknown version is reported") {
   Recorded recorded;
   Project project;
   project.files["/root.h"] = "a0";

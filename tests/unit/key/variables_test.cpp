@@ -77,7 +77,8 @@ std::vector<KernelInfo> symbols() {
   return all;
 }
 
-TEST_CASE("variables are told from kernels by the image, and stay so when they are stored") {
+TEST_CASE(
+    "variables are distinguished from kernels by the image, and stay so when they are stored") {
   std::vector<KernelInfo> all = symbols();
   mark_variables(image(), all);
   const auto stored = decode_kernels(encode_kernels(all));

@@ -326,7 +326,7 @@ TEST_CASE("a wait has a limit, and can be cancelled") {
   CHECK(waiter->stats().waits == 2);
 }
 
-TEST_CASE("a reader waits for whoever compiles, and asks nobody to wait for it") {
+TEST_CASE("a reader waits for the machine that compiles, and takes no lease") {
   Fleet fleet;
   const auto reader = fleet.host(false);
   const auto lease =

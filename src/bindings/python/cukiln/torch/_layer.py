@@ -134,7 +134,7 @@ class Layer(nn.Module):
 
     def reserve(self, max_tokens: int) -> None:
         """Has PyTorch's allocator get the scratch of so many tokens or fewer, for the current stream:
-        a first call then does not wait for it. All layers take turns in it; captures need none."""
+        a first call then does not wait for it. All layers share it; captures need none."""
         if max_tokens <= 0:
             raise ValueError(f"max_tokens is {max_tokens}; a positive number is expected")
         self._max_tokens = max(self._max_tokens, max_tokens)

@@ -98,8 +98,8 @@ class Runner:
     weights as they are at creation, as the op's last argument: a runner with other weights is an
     IndexError then.
 
-    Any streams and threads may use it at once: a call's scratch is memory that PyTorch's allocator
-    lends it, in a captured graph the graph's. So graphs may be replayed at once, unless they share
+    Any streams and threads may use it concurrently: a call's scratch is memory that PyTorch's allocator
+    provides, in a captured graph the graph's. So graphs may be replayed concurrently, unless they share
     a memory pool. The tensors are shared, not copied: what is written into them counts from then on.
     """
 
@@ -113,7 +113,7 @@ class Runner:
 
     def reserve(self, max_tokens: int) -> None:
         """Has PyTorch's allocator get the scratch of so many tokens or fewer, for the current stream:
-        a first call then does not wait for it. All runners take turns in it; captures need none."""
+        a first call then does not wait for it. All runners share it; captures need none."""
         _native.call("runner_reserve", self.runner_id, max_tokens)
 
     def close(self) -> None:
@@ -132,7 +132,7 @@ class Runner:
 class LinearRunner(Runner):
     """y = x · weightᵀ + bias for `torch.ops.nvfp4.linear_gemm(x, runner_id, out_features)`.
 
-    codes uint8 [out, in / 2], scales uint8 as `nvfp4::quantize_nvfp4_from_buffer` gives them, gsa
+    codes uint8 [out, in / 2], scales uint8 as `nvfp4::quantize_nvfp4_from_buffer` returns them, gsa
     float32 [2], bias bfloat16 [out]. input_gsa float32 [2] scales every input; without it, each
     input's own amax does. With w4a16 inputs are not quantised, and input_gsa has no part in it.
     """

@@ -6,7 +6,7 @@ of a graph. Its weights are those of a runner, `runner_id`. It moves with `.to(d
 its dtypes. Copies, pickles and state dicts work: a state dict holds what a ModelOpt checkpoint
 holds, under its names, so that either loads the other's. A layer that goes to meta is empty again.
 
-A layer may be called on several streams at once, and captured in graphs. A graph or an exported
+A layer may be called on several streams concurrently, and captured in graphs. A graph or an exported
 program has the runner's number in it, and a fingerprint of the weights that it had at its creation:
 keep the layer, on its device, as long as the graph. A program in another process needs the same layers, made in the
 same order; where others have the numbers, it is an error.
