@@ -78,7 +78,7 @@ std::string LinkerApi::open(const std::string& library) {
   void* handle = ::dlopen(library.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (handle == nullptr) {
     const char* text = ::dlerror();
-    return text != nullptr ? text : "dlopen gave no reason";
+    return text != nullptr ? text : "dlopen reported no reason";
   }
   std::string missing;
   const auto find = [&](auto& function, const char* name) {
@@ -127,7 +127,7 @@ const char* linker_error_text(int code) noexcept {
     case 3: return "an input cannot be linked for this target";
     case 4: return "PTX does not compile";
     case 5: return "LTO-IR does not compile";
-    case 8: return "an input is none that it knows";
+    case 8: return "an input has a format that it does not know";
     case 11: return "options contradict each other";
     case 12: return "an input is not what it was given as";
     case 13: return "an input is for another target";

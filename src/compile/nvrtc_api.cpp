@@ -15,7 +15,7 @@ namespace {
 
 std::string last_dl_error() {
   const char* text = ::dlerror();
-  return text != nullptr ? text : "dlopen gave no reason";
+  return text != nullptr ? text : "dlopen reported no reason";
 }
 
 // NVRTC's sizes include the terminating zero.

@@ -27,7 +27,7 @@ enum class Action {
   standard,       // -std
   refuse_files,   // an option of NVRTC that writes files, which a hit would not
   link,           // -rdc=true, -dc, -dlto: the sources are linked
-  refuse_image,   // an option of NVRTC that gives no cubin
+  refuse_image,   // an option of NVRTC with which it returns no cubin
 };
 
 enum class Value { none, required, optional };  // optional: only after "=" (--fmad, --fmad=false)
@@ -389,7 +389,7 @@ Result<void> check_arguments(const std::vector<std::string>& arguments, bool any
   }
   constexpr std::size_t kShownBytes = 100;
   return make_error(ErrorCode::invalid_argument,
-                    "cukilnd gives NVRTC no argument \"{}\" for other processes",
+                    "cukilnd passes NVRTC no argument \"{}\" for other processes",
                     refused->substr(0, kShownBytes));
 }
 
@@ -469,9 +469,10 @@ Result<TranslatedFlags> translate_flags(const std::vector<std::string>& flags) {
         }
         break;
       case Action::refuse_image:
-        return make_error(
-            ErrorCode::invalid_argument,
-            "\"{}\" is refused: it gives no cubin that a driver could load; leave it out", flag);
+        return make_error(ErrorCode::invalid_argument,
+                          "\"{}\" is refused: with it NVRTC returns no cubin that a driver could "
+                          "load; leave it out",
+                          flag);
     }
   }
   out.include.insert(out.include.end(), system_folders.begin(), system_folders.end());

@@ -28,7 +28,7 @@ Result<std::uint64_t> v0::parse_bytes(std::string_view text) {
   if (error != std::errc{} || shift < 0 || number > (UINT64_MAX >> shift)) {
     return make_error(
         ErrorCode::invalid_argument,
-        "\"{}\" is no size: expected a number and a unit, such as 2GiB, 512M or 1048576", text);
+        "invalid size \"{}\": expected a number and a unit, such as 2GiB, 512M or 1048576", text);
   }
   return number << shift;
 }

@@ -91,7 +91,7 @@ class Mistakes(CliTest):
         self.check("compile", "add.cu", "--arch", "sm_1", says='unknown target "sm_1"')
         self.check("ls", "--arch", "volta", says='unknown target "volta"')
         self.check("ls", "--sort", "beauty", says="age, size, time or hits")
-        self.check("gc", "--max-size", "3X", says='"3X" is no size')
+        self.check("gc", "--max-size", "3X", says='invalid size "3X"')
         self.check("gc", "--max-age", "3", says='invalid duration "3"')
         self.check("preload", "--devices", "first", says='invalid --devices "first"')
         self.check("preload", "--jobs", "0", says='invalid --jobs "0"')

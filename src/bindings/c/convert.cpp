@@ -166,7 +166,7 @@ Result<CacheKey> read_key(const char* hex) {
   const auto digest = CacheKey::from_hex(text_or_empty(hex));
   if (!digest) {
     return Error(ErrorCode::invalid_argument,
-                 "\"" + std::string(text_or_empty(hex)) + "\" is no key: expected 64 hex digits");
+                 "invalid key \"" + std::string(text_or_empty(hex)) + "\": expected 64 hex digits");
   }
   return CacheKey{*digest};
 }

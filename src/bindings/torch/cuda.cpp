@@ -78,7 +78,7 @@ Result<std::unique_ptr<Cuda>> Cuda::create(KernelLoader& loader) {
   for (const DeviceInfo& device : devices) {
     made->launchers.emplace_back(loader, device.ordinal);
     const auto& simplest = made->launchers.front().global_scale;
-    if (!simplest) {  // no other kernel would work either
+    if (!simplest) {  // then no other kernel compiles or loads
       return simplest.error();
     }
   }
@@ -99,7 +99,9 @@ CudaScope::CudaScope(const Cuda& cuda, int device)
   void* current = nullptr;
   if (cuda.shim.aoti_torch_create_cuda_guard(device, &guard_) != 0 ||
       cuda.shim.aoti_torch_get_current_cuda_stream(device, &current) != 0) {
-    throw std::runtime_error(fmt::format("PyTorch gave no stream of cuda:{}", device));
+    throw std::runtime_error(fmt::format(
+        "PyTorch has no current stream for cuda:{}: expected a device that torch.cuda sees too",
+        device));
   }
   stream = static_cast<Stream>(current);
   // The runtime makes a context current at its own first call in a thread, which may be still to

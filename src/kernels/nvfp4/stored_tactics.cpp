@@ -23,8 +23,8 @@ Error refused(fmt::format_string<const Args&...> format, const Args&... args) {
   return make_error<const Args&...>(ErrorCode::invalid_argument, format, args...);
 }
 
-/// FNV-1a of texts or their digests. Accidental equality is all that it must exclude: whoever
-/// writes to a store may write tactics too.
+/// FNV-1a of texts or their digests. Accidental equality is all that it must exclude: a process
+/// that can write to a store may write tactics too.
 class SourceHash {
  public:
   void add(std::string_view bytes) noexcept {
@@ -130,7 +130,7 @@ Result<TunedGemm> resolve_row(const MeasuredGemm& row, std::int64_t served,
     const GemmTactics all = architecture.tactics(narrow(m), narrow(row.n), narrow(row.k), num_sms);
     if (std::find(all.begin(), all.end(), tactic) == all.end()) {
       return refused(
-          "{}: that is no tactic of {} tokens, which the row serves too; 'scripts/tune' measures "
+          "{}: no tactic of {} tokens, which the row serves too; 'scripts/tune' measures "
           "what each number of tokens can take",
           words_of(row), m);
     }

@@ -159,7 +159,7 @@ def _folder_of(key: str) -> str:
 
 def _checked(filename: str) -> str:
     if "/" in filename or filename in ("", ".", ".."):
-        raise ValueError(f"{filename!r} is no name of a file; expected one without a folder")
+        raise ValueError(f"invalid file name {filename!r}: expected one without a folder")
     return filename
 
 
