@@ -30,6 +30,7 @@ struct MoeWeights {
   std::int64_t experts = 0;
   std::int64_t rows = 0;
   std::int64_t columns = 0;
+  const std::uint16_t* bias = nullptr;  ///< bf16 [experts, rows], 16-byte aligned; null: none
 };
 
 /// A layer's weights and constants, the same for every launch.
@@ -66,19 +67,20 @@ struct MoeInput {
 /// Computes a mixture of experts with NVFP4 weights, from hidden states to hidden states:
 ///
 ///     x = NVFP4(hidden)                             once a token, with hidden_scale
-///     y = NVFP4(SwiGLU(x · up[e]ᵀ))                 with activation_scale
-///     output = bf16(Σ over ranks of topk_weights[rank] · (y · down[e]ᵀ))
+///     y = NVFP4(SwiGLU(x · up[e]ᵀ + up.bias[e]))    with activation_scale
+///     output = bf16(Σ over ranks of topk_weights[rank] · (y · down[e]ᵀ + down.bias[e]))
 ///
-/// where e is the expert of the token's rank: topk_ids, through expert_map if there is one. Ranks
-/// whose id is negative or not below global_experts, or that map to no expert here, are skipped: a
-/// token without any gets zeros. MMAs are exact, sums in float, SwiGLU in float with one rounding
-/// to bf16 before quantisation. W4A16, of a layer without activation_scale, is the same without
-/// quantisation: x = hidden and y = bf16(SwiGLU(…)), multiplied by the exact weights. With more
-/// than 16 tokens for each expert (and width a multiple of 64), its second GEMM's results are
-/// rounded to bf16 before the sum over ranks, on sm_90a. On devices of GroupedGemm, with more than
-/// 16 tokens for each expert (and hidden a multiple of 128, width of 64), grouped GEMMs are used
-/// for W4A4: their results are rounded to bf16 too, before SwiGLU and before the sum over ranks.
-/// The same inputs and shape give the same bytes.
+/// where biases are 0 unless given, and e is the expert of the token's rank: topk_ids, through
+/// expert_map if there is one. Ranks whose id is negative or not below global_experts, or that map
+/// to no expert here, are skipped: a token without any gets zeros. MMAs are exact, sums in float,
+/// SwiGLU in float with one rounding to bf16 before quantisation; biases are added to the sums.
+/// W4A16, of a layer without activation_scale, is the same without quantisation: x = hidden and y =
+/// bf16(SwiGLU(…)), multiplied by the exact weights. With more than 16 tokens for each expert (and
+/// width a multiple of 64), its second GEMM's results are rounded to bf16 before the sum over
+/// ranks, on sm_90a. On devices of GroupedGemm, with more than 16 tokens for each expert (and
+/// hidden a multiple of 128, width of 64), grouped GEMMs are used for W4A4: their results are
+/// rounded to bf16 too, before SwiGLU and before the sum over ranks. The same inputs and shape give
+/// the same bytes.
 ///
 /// Shapes: output bf16 [tokens, hidden], dense, 16-byte aligned. Limits: topk 1 to 1024, tokens ·
 /// topk up to 2^20.

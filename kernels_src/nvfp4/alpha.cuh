@@ -1,5 +1,6 @@
 // Turns an accumulator into an element of the result: times the decode scales and what undoes the dequantisation's
-// factors. A mixture of experts rounds after each multiplication; in the GEMMs the compiler may fuse the last with the bias.
+// factors. A mixture of experts rounds after each multiplication; the compiler may fuse the last with the bias, which is
+// added to it.
 #pragma once
 
 #include "gemm_sm90_dequantize.cuh"
@@ -18,6 +19,12 @@ struct GemmAlpha {
   }
 };
 
+// What stands for a bias where there is none: -0, which changes no sum, not even its sign. Two in bf16.
+constexpr u32 kNoBias = 0x80008000u;
+
+__device__ __forceinline__ float low_bias(u32 pair) { return __uint_as_float(pair << 16); }
+__device__ __forceinline__ float high_bias(u32 pair) { return __uint_as_float(pair & 0xFFFF0000u); }
+
 // Of a mixture of experts with tokens in NVFP4.
 struct Nvfp4Alpha {
   float token_scale;
@@ -26,8 +33,8 @@ struct Nvfp4Alpha {
   __device__ __forceinline__ Nvfp4Alpha(const float* token_global_scale, float weight_decode)
       : token_scale(token_global_scale[kDecode] * kTwoTo14),
         weight_scale(weight_decode * F16::kWeightFactor) {}
-  __device__ __forceinline__ float operator()(float sum) const {
-    return mul_rn(mul_rn(sum, token_scale), weight_scale);
+  __device__ __forceinline__ float operator()(float sum, float bias) const {
+    return mul_rn(sum, token_scale) * weight_scale + bias;
   }
 };
 
@@ -37,7 +44,9 @@ struct Bf16Alpha {
 
   __device__ __forceinline__ explicit Bf16Alpha(float weight_decode)
       : weight_scale(weight_decode * Bf16::kWeightFactor) {}
-  __device__ __forceinline__ float operator()(float sum) const { return mul_rn(sum, weight_scale); }
+  __device__ __forceinline__ float operator()(float sum, float bias) const {
+    return sum * weight_scale + bias;
+  }
 };
 
 }  // namespace nvfp4

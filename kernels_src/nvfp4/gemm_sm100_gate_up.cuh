@@ -1,6 +1,6 @@
 // A grouped NVFP4 GEMM on sm_100a whose epilogue applies SwiGLU and quantises:
 //
-//   y[m, width] = NVFP4(SwiGLU(bf16(A[m, :] . B[e, :] * alpha)))
+//   y[m, width] = NVFP4(SwiGLU(bf16(A[m, :] . B[e, :] * alpha + bias[e, :])))
 //
 // It has the roles and barriers of gemm_sm100_roles.cuh, with a producer and an epilogue of its own. A tile
 // is 128 rows of A by two boxes of 128 rows of B, which make 128 columns of y:
@@ -80,24 +80,47 @@ __device__ __forceinline__ void run_producer(typename Tile::Shared& shared,
   drain_stages<Tile>(shared, pipe);
 }
 
-// Sixteen columns of y, in bf16, from the accumulators of gate and up.
+// Biases of sixteen rows of B, zeros if there are none.
+__device__ __forceinline__ void load_biases(const u16* bias, u32 row, u32 (&pairs)[8]) {
+  if (bias != nullptr) {
+    load_16_bf16(bias + row, pairs);
+  } else {
+#pragma unroll
+    for (u32 i = 0; i < 8; ++i) pairs[i] = 0;
+  }
+}
+
+__device__ __forceinline__ u32 scaled_bf16x2(const u32* sums, float alpha, u32 biases) {
+  return scaled_bf16x2(sums[0], sums[1], alpha, low_bf16(biases), high_bf16(biases));
+}
+
+// Sixteen columns of y, in bf16, from the accumulators of gate and up. `bias`: of this expert, or null; `row`: of
+// the first gate; `to_up`: rows from a gate to its up.
 __device__ __forceinline__ void activate_halves(const u32* gate, const u32* up, float alpha,
+                                                const u16* bias, u32 row, u32 to_up,
                                                 const SwiGlu& activate, u32 (&pairs)[8]) {
+  u32 of_gate[8];
+  u32 of_up[8];
+  load_biases(bias, row, of_gate);
+  load_biases(bias, row + to_up, of_up);
 #pragma unroll
   for (u32 i = 0; i < 8; ++i) {
-    const u32 g = scaled_bf16x2(gate[2 * i], gate[2 * i + 1], alpha, 0, 0);
-    const u32 u = scaled_bf16x2(up[2 * i], up[2 * i + 1], alpha, 0, 0);
+    const u32 g = scaled_bf16x2(gate + 2 * i, alpha, of_gate[i]);
+    const u32 u = scaled_bf16x2(up + 2 * i, alpha, of_up[i]);
     pairs[i] = pack_bf16x2(activate(low_bf16(g), low_bf16(u)), activate(high_bf16(g), high_bf16(u)));
   }
 }
 
 // The same, of accumulators in which gate and up alternate.
-__device__ __forceinline__ void activate_pairs(const u32* sum, float alpha, const SwiGlu& activate,
-                                               u32 (&pairs)[8]) {
+__device__ __forceinline__ void activate_pairs(const u32* sum, float alpha, const u16* bias, u32 row,
+                                               const SwiGlu& activate, u32 (&pairs)[8]) {
+  u32 biases[2][8];
+  load_biases(bias, row, biases[0]);
+  load_biases(bias, row + 16, biases[1]);
 #pragma unroll
   for (u32 i = 0; i < 8; ++i) {
-    const u32 even = scaled_bf16x2(sum[4 * i], sum[4 * i + 1], alpha, 0, 0);
-    const u32 odd = scaled_bf16x2(sum[4 * i + 2], sum[4 * i + 3], alpha, 0, 0);
+    const u32 even = scaled_bf16x2(sum + 4 * i, alpha, biases[i / 4][2 * i % 8]);
+    const u32 odd = scaled_bf16x2(sum + 4 * i + 2, alpha, biases[i / 4][2 * i % 8 + 1]);
     pairs[i] = pack_bf16x2(activate(low_bf16(even), high_bf16(even)),
                            activate(low_bf16(odd), high_bf16(odd)));
   }
@@ -117,6 +140,8 @@ __device__ __forceinline__ void run_epilogue(typename Tile::Shared& shared,
   for (TileScheduler<Tile> tiles(problem, rank); tiles.next(); pipe.advance()) {
     const float alpha =
         fma_rn(problem.a_global_scale[kDecode], problem.weight_decode[tiles.expert], 0.0f);
+    const u16* const bias =
+        problem.bias == nullptr ? nullptr : problem.bias + u64{tiles.expert} * problem.n;
     const u64 row = tiles.row + warp_lanes + lane;
     const u32 from = tmem + (warp_lanes << 16) + pipe.index * Tile::kSecondAccumulator;
 
@@ -139,13 +164,15 @@ __device__ __forceinline__ void run_epilogue(typename Tile::Shared& shared,
           mbarrier_arrive(shared_address(&shared.control.tmem_empty[pipe.index]));
         }
         if (column >= problem.width) continue;
+        const u32 first = column + half * 32;
         u32 pairs[2][8];
         if (halves) {
-          activate_halves(low, high, alpha, problem.activate, pairs[0]);
-          activate_halves(low + 16, high + 16, alpha, problem.activate, pairs[1]);
+          activate_halves(low, high, alpha, bias, first, problem.width, problem.activate, pairs[0]);
+          activate_halves(low + 16, high + 16, alpha, bias, first + 16, problem.width, problem.activate,
+                          pairs[1]);
         } else {
-          activate_pairs(low, alpha, problem.activate, pairs[0]);
-          activate_pairs(high, alpha, problem.activate, pairs[1]);
+          activate_pairs(low, alpha, bias, 2 * first, problem.activate, pairs[0]);
+          activate_pairs(high, alpha, bias, 2 * first + 32, problem.activate, pairs[1]);
         }
         uint2 packed[2];
 #pragma unroll

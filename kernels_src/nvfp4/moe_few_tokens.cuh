@@ -30,13 +30,23 @@ struct GateUpColumns {
   float up[4];
 };
 
+// `first` and `second`: with kHalves gate and up, with kPairs gate and up of the first two and of the last two
+// columns.
+__device__ __forceinline__ GateUpColumns gate_up_columns(const float (&first)[4], const float (&second)[4],
+                                                         bool in_pairs) {
+  return {{first[0], in_pairs ? first[2] : first[1], in_pairs ? second[0] : first[2],
+           in_pairs ? second[2] : first[3]},
+          {in_pairs ? first[1] : second[0], in_pairs ? first[3] : second[1],
+           in_pairs ? second[1] : second[2], second[3]}};
+}
+
 // Adds the sums of all splits for the lane's four columns of a token. `sums`: address of the token's sums in
 // this CTA; those of the other CTAs of the cluster are at the same address.
 __device__ __forceinline__ GateUpColumns add_splits(u32 sums, u32 lane, u32 splits, bool in_pairs) {
   const u32 low_at = sums + (in_pairs ? lane % 16 * 32 : lane * 16);
   const u32 high_at = in_pairs ? low_at + 16 : low_at;
-  float first[4] = {};   // kHalves: gate; kPairs: gate and up of the first two columns
-  float second[4] = {};  // kHalves: up; kPairs: gate and up of the last two
+  float first[4] = {};
+  float second[4] = {};
   for (u32 s = 0; s < splits; ++s) {
     const float4 low = load_dsmem(low_at, 2 * s + (in_pairs ? lane / 16 : 0));
     const float4 high = load_dsmem(high_at, 2 * s + (in_pairs ? lane / 16 : 1));
@@ -49,10 +59,34 @@ __device__ __forceinline__ GateUpColumns add_splits(u32 sums, u32 lane, u32 spli
     second[2] += high.z;
     second[3] += high.w;
   }
-  return {{first[0], in_pairs ? first[2] : first[1], in_pairs ? second[0] : first[2],
-           in_pairs ? second[2] : first[3]},
-          {in_pairs ? first[1] : second[0], in_pairs ? first[3] : second[1],
-           in_pairs ? second[1] : second[2], second[3]}};
+  return gate_up_columns(first, second, in_pairs);
+}
+
+__device__ __forceinline__ const bf16* bias_of_expert(const bf16* bias, u32 expert, u32 rows) {
+  return bias == nullptr ? nullptr : bias + static_cast<u64>(expert) * rows;
+}
+
+// The biases of four rows of weights, or what stands for none.
+struct FourBiases {
+  float value[4];
+
+  __device__ __forceinline__ FourBiases(const bf16* bias, u32 row) {
+    uint2 pairs = {kNoBias, kNoBias};
+    if (bias != nullptr) pairs = *reinterpret_cast<const uint2*>(bias + row);
+    value[0] = low_bias(pairs.x);
+    value[1] = high_bias(pairs.x);
+    value[2] = low_bias(pairs.y);
+    value[3] = high_bias(pairs.y);
+  }
+};
+
+// The biases of four columns, from `column` on; none beyond the last. `bias`: of the expert.
+__device__ __forceinline__ GateUpColumns gate_up_biases(const bf16* bias, u32 column, u32 width,
+                                                        bool in_pairs) {
+  if (column >= width) bias = nullptr;
+  const u32 row = in_pairs ? 2 * column : column;
+  return gate_up_columns(FourBiases(bias, row).value, FourBiases(bias, row + (in_pairs ? 4 : width)).value,
+                         in_pairs);
 }
 
 template <class Gemm>
@@ -62,6 +96,7 @@ struct UpProblem {
   const u8* weight_data;
   const u8* weight_scales;
   const float* weight_decode;
+  const bf16* bias;
   u32 topk;
   u32 columns;
   u32 width;
@@ -95,12 +130,14 @@ __device__ __forceinline__ void moe_up_tile(uint4* shared, const MoeTile& tile, 
   Gemm::run(shared, rows, p.tokens, tile.count,
             [&](u32 i) { return p.slots[tile.first + i] / p.topk; }, p.columns, groups * split / splits,
             groups * (split + 1) / splits);
-  cluster_sync();
 
   // A warp computes 128 columns of one token, a lane four of them; four lanes share a block of 16.
   const SwiGlu activate = SwiGlu::of(p.limit, p.alpha, p.beta);
   const u32 lane = threadIdx.x & 31;
   const u32 column = first_column + lane * 4;
+  const GateUpColumns biases = gate_up_biases(bias_of_expert(p.bias, tile.expert, 2 * p.width), column,
+                                              p.width, in_pairs);
+  cluster_sync();
   constexpr u32 kWarps = Gemm::kThreads / 32;
   for (u32 token = threadIdx.x / 32 * 2 * splits + rank; token < tile.count;
        token += kWarps * 2 * splits) {
@@ -108,7 +145,9 @@ __device__ __forceinline__ void moe_up_tile(uint4* shared, const MoeTile& tile, 
                                           in_pairs);
     float value[4];
 #pragma unroll
-    for (u32 i = 0; i < 4; ++i) value[i] = activate(scaled(sums.gate[i]), scaled(sums.up[i]));
+    for (u32 i = 0; i < 4; ++i) {
+      value[i] = activate(scaled(sums.gate[i], biases.gate[i]), scaled(sums.up[i], biases.up[i]));
+    }
     store(tile.first + token, column, value);
   }
   cluster_sync();  // no CTA exits while others read its shared memory
@@ -121,6 +160,7 @@ struct DownProblem {
   const u8* weight_data;
   const u8* weight_scales;
   const float* weight_decode;
+  const bf16* bias;
   u32 slot_count;
   u32 columns;
   u32 width;
@@ -144,15 +184,17 @@ __device__ __forceinline__ void moe_down_tile(uint4* shared, const MoeTile& tile
             groups * split / p.splits, groups * (split + 1) / p.splits);
 
   float* const to = p.partial + (static_cast<u64>(split) * p.slot_count + tile.first) * p.columns;
+  const bf16* const biases = split == 0 ? bias_of_expert(p.bias, tile.expert, p.columns) : nullptr;
   for (u32 i = threadIdx.x; i < tile.count * 32; i += Gemm::kThreads) {
     const u32 token = i / 32;
     const u32 row = first_row + i % 32 * 4;
     if (row >= p.columns) continue;
+    const FourBiases bias(biases, row);
     float4 value = *reinterpret_cast<const float4*>(sums + token * Gemm::kPitch + i % 32 * 4);
-    value.x = scaled(value.x);
-    value.y = scaled(value.y);
-    value.z = scaled(value.z);
-    value.w = scaled(value.w);
+    value.x = scaled(value.x, bias.value[0]);
+    value.y = scaled(value.y, bias.value[1]);
+    value.z = scaled(value.z, bias.value[2]);
+    value.w = scaled(value.w, bias.value[3]);
     *reinterpret_cast<float4*>(to + static_cast<u64>(token) * p.columns + row) = value;
   }
 }

@@ -16,6 +16,7 @@ using MoeGroupedUp = void(
     TensorMap weight_scales,          // likewise, of all experts
     const float* token_global_scale,  // {encode, decode} of x
     const float* weight_decode,       // [experts]
+    const bf16* bias,                 // [experts, 2 * width], or null
     const float* global_scale,        // {encode, decode} of y
     const int* row_experts,           // [rows / 128]
     const u32* row_tile_count,        // of 128 rows: later ones are not computed

@@ -30,9 +30,15 @@ struct TileProblem {
   const u32* tile_count;
   const u8* weight_scales;
   const float* weight_decode;
+  const bf16* bias;  // of all experts' rows of weights, or null
   u32 columns;
   u32 k;
 };
+
+// The bias of a row of weights, in the tensor map of all experts.
+__device__ __forceinline__ float bias_of(const bf16* bias, u32 row) {
+  return low_bias(bias != nullptr ? bias[row] : kNoBias);
+}
 
 struct UpProblem : TileProblem {
   u32 layout;
@@ -86,6 +92,9 @@ struct UpStep {
     float sum[kTokens / 2];
     gemm.template consume<kTokens>(sum, rows, weights);
     const auto scaled = output.alpha(a.weight_decode[tile.expert]);
+    float bias[2];
+#pragma unroll
+    for (u32 i = 0; i < 2; ++i) bias[i] = bias_of(a.bias, weights.row[rows[i] / 64] + rows[i] % 64);
 
     const u32 results = gemm.base + Gemm::kResults;
     consumers_sync();  // the previous tile's results have been read
@@ -94,7 +103,7 @@ struct UpStep {
 #pragma unroll
       for (u32 i = 0; i < 2; ++i) {
         store_shared_bf16(results + (8 * j + 2 * t + i) * kResultPitch + column * 2,
-                          activate(scaled(sum[4 * j + i]), scaled(sum[4 * j + 2 + i])));
+                          activate(scaled(sum[4 * j + i], bias[0]), scaled(sum[4 * j + 2 + i], bias[1])));
       }
     }
     consumers_sync();
@@ -134,7 +143,13 @@ struct DownStep {
     const u32 rows[2] = {row, row + 8};
     float sum[kTokens / 2];
     gemm.template consume<kTokens>(sum, rows, weights);
-    output.template store<kTokens>(sum, output.alpha(a.weight_decode[tile.expert]),
+    float bias[2];
+#pragma unroll
+    for (u32 i = 0; i < 2; ++i) {
+      const bool is_inside = first_column + rows[i] < a.columns;
+      bias[i] = bias_of(is_inside ? a.bias : nullptr, weights.row[0] + rows[i]);
+    }
+    output.template store<kTokens>(sum, output.alpha(a.weight_decode[tile.expert]), bias,
                                    gemm.base + Gemm::kResults, rows, tile, first_column, a.columns);
   }
 };

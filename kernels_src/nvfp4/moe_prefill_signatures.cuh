@@ -33,6 +33,7 @@ using MoePrefillUp = void(
     TensorMap weights,                // data of all experts
     const u8* weight_scales,
     const float* weight_decode,       // [experts]
+    const bf16* bias,                 // [experts, 2 * width], or null
     const float* global_scale,        // {encode, decode} of y
     u32 columns,                      // of hidden
     u32 width,                        // multiple of 64
@@ -50,6 +51,7 @@ using MoePrefillDown = void(
     TensorMap weights,                // data of all experts
     const u8* weight_scales,
     const float* weight_decode,       // [experts]
+    const bf16* bias,                 // [experts, columns], or null
     u32 columns,                      // of the output
     u32 width);                       // multiple of 64
 
@@ -69,6 +71,7 @@ using MoeW4a16PrefillUp = void(
     TensorMap weights,           // data of all experts
     const u8* weight_scales,
     const float* weight_decode,  // [experts]
+    const bf16* bias,            // [experts, 2 * width], or null
     u32 columns,                 // of hidden
     u32 width,                   // multiple of 64
     u32 layout,                  // 0 halves, 1 pairs
@@ -84,6 +87,7 @@ using MoeW4a16PrefillDown = void(
     TensorMap weights,           // data of all experts
     const u8* weight_scales,
     const float* weight_decode,  // [experts]
+    const bf16* bias,            // [experts, columns], or null
     u32 columns,                 // of the output
     u32 width);                  // multiple of 64
 

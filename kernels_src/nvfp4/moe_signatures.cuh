@@ -43,6 +43,7 @@ using MoeUp = void(
     const u8* weight_data,            // [experts, 2 * width, columns]
     const u8* weight_scales,
     const float* weight_decode,       // [experts]
+    const bf16* bias,                 // [experts, 2 * width], or null
     const float* global_scale,        // {encode, decode} of y
     u32 topk,
     u32 columns,                      // of hidden
@@ -62,6 +63,7 @@ using MoeDown = void(
     const u8* weight_data,            // [experts, columns, width]
     const u8* weight_scales,
     const float* weight_decode,       // [experts]
+    const bf16* bias,                 // [experts, columns], or null
     u32 slot_count,                   // tokens * topk
     u32 columns,                      // of the output
     u32 width,
@@ -76,6 +78,7 @@ using MoeW4a16Up = void(
     const u8* weight_data,       // [experts, 2 * width, columns]
     const u8* weight_scales,
     const float* weight_decode,  // [experts]
+    const bf16* bias,            // [experts, 2 * width], or null
     u32 topk,
     u32 columns,                 // of hidden
     u32 width,
@@ -92,6 +95,7 @@ using MoeW4a16Down = void(
     const u8* weight_data,       // [experts, columns, width]
     const u8* weight_scales,
     const float* weight_decode,  // [experts]
+    const bf16* bias,            // [experts, columns], or null
     u32 slot_count,              // tokens * topk
     u32 columns,                 // of the output
     u32 width,

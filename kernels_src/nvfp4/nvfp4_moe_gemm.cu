@@ -2,7 +2,7 @@
 //
 // moe_up
 //   What: for each position p of a tile of expert e, with the token x of that position's slot,
-//     h[r] = token_decode * weight_decode[e] * sum over k of x(k) * w(e, r, k), in float;
+//     h[r] = token_decode * weight_decode[e] * sum over k of x(k) * w(e, r, k) + bias[e, r], in float;
 //     y[c] = SwiGLU of rows c and width + c (layout 0) or 2 * c and 2 * c + 1 (layout 1) of h, as
 //     swiglu.cuh has it, in float, rounded to bf16 once; then quantised with global_scale.
 //   Shapes: tokens: packed data [.., columns / 2], linear scales [.., columns / 16]; weights, all experts
@@ -14,14 +14,14 @@
 //
 // moe_down
 //   What: partial[s, p, r] = token_decode * weight_decode[e] * sum over the s-th split of K of
-//     x(k) * w(e, r, k), in float, x row p of what moe_up made.
+//     x(k) * w(e, r, k), plus bias[e, r] where s is 0, in float, x row p of what moe_up made.
 //   Shapes: weights: data [columns, width / 2] an expert; partial float [splits, slot_count, columns].
 //   Launch: grid (splits * ceil(columns / 128), maximum number of tiles, 1), no cluster.
 //
 // Both: block (128, 1, 1), no dynamic shared memory; thread blocks beyond *tile_count exit immediately.
-//   token_decode is the decode scale of token_global_scale.
+//   token_decode is the decode scale of token_global_scale. A bias that is null is none.
 //   CUKILN_MOE_TOKENS = 8, 16 or 32 is the largest tile, and must equal moe_route's tile_tokens.
-// Alignment: data and scales 16 bytes.
+// Alignment: data, scales and bias 16 bytes.
 // NaN: a NaN scale, of a token or of a row of weights, makes what depends on it NaN.
 // Determinism: the order of sums depends on shapes and splits only.
 // Source: vLLM, fused MoE, for the steps; NVIDIA PTX ISA, mma and cp.async.
@@ -61,9 +61,9 @@ extern "C" __global__ void __launch_bounds__(cukiln::nvfp4::Gemm::kThreads,
            const cukiln::u32* tile_count, const cukiln::u32* slots,
            const cukiln::u8* token_data, const cukiln::u8* token_scales,
            const float* token_global_scale, const cukiln::u8* weight_data,
-           const cukiln::u8* weight_scales, const float* weight_decode, const float* global_scale,
-           cukiln::u32 topk, cukiln::u32 columns, cukiln::u32 width, cukiln::u32 layout, float limit,
-           float alpha, float beta) {
+           const cukiln::u8* weight_scales, const float* weight_decode, const cukiln::bf16* bias,
+           const float* global_scale, cukiln::u32 topk, cukiln::u32 columns, cukiln::u32 width,
+           cukiln::u32 layout, float limit, float alpha, float beta) {
   using namespace cukiln;
   using namespace cukiln::nvfp4;
   __shared__ uint4 shared[Gemm::kSharedBytes / 16];
@@ -75,7 +75,7 @@ extern "C" __global__ void __launch_bounds__(cukiln::nvfp4::Gemm::kThreads,
   const float decode = global_scale[kDecode];
   moe_up_tile<Gemm>(shared, tile,
                     {slots, {token_data, token_scales, token_global_scale}, weight_data, weight_scales,
-                     weight_decode, topk, columns, width, layout, limit, alpha, beta},
+                     weight_decode, bias, topk, columns, width, layout, limit, alpha, beta},
                     [&](u32 position, u32 column, const float (&value)[4]) {
                       u16 four;
                       const u32 scale_byte = quantize_block_of_lanes(value, scale_factor, decode, &four);
@@ -92,8 +92,8 @@ extern "C" __global__ void __launch_bounds__(cukiln::nvfp4::Gemm::kThreads,
     moe_down(float* partial, const cukiln::nvfp4::MoeTile* tiles, const cukiln::u32* tile_count,
              const cukiln::u8* token_data, const cukiln::u8* token_scales, const float* token_global_scale,
              const cukiln::u8* weight_data, const cukiln::u8* weight_scales,
-             const float* weight_decode, cukiln::u32 slot_count, cukiln::u32 columns,
-             cukiln::u32 width, cukiln::u32 splits) {
+             const float* weight_decode, const cukiln::bf16* bias, cukiln::u32 slot_count,
+             cukiln::u32 columns, cukiln::u32 width, cukiln::u32 splits) {
   using namespace cukiln;
   using namespace cukiln::nvfp4;
   __shared__ uint4 shared[Gemm::kSharedBytes / 16];
@@ -103,6 +103,6 @@ extern "C" __global__ void __launch_bounds__(cukiln::nvfp4::Gemm::kThreads,
   if (blockIdx.y >= *tile_count) return;
   moe_down_tile<Gemm>(shared, tile,
                       {partial, {token_data, token_scales, token_global_scale}, weight_data,
-                       weight_scales, weight_decode, slot_count, columns, width, splits});
+                       weight_scales, weight_decode, bias, slot_count, columns, width, splits});
 }
 static_assert(cukiln::kIsSame<decltype(moe_down), cukiln::signatures::MoeDown>);

@@ -2,13 +2,13 @@
 //
 // What: row tile t, rows 128 * t to 128 * t + 127 of A, t < *row_tile_count, belongs to expert
 //     e = row_experts[t]:
-//     h[i, r] = bf16(token_decode * weight_decode[e] * sum over k of a(i, k) * w(e, r, k)),
+//     h[i, r] = bf16(token_decode * weight_decode[e] * sum over k of a(i, k) * w(e, r, k) + bias[e, r]),
 //     y[i, c] = bf16(SwiGLU of columns c and width + c (layout 0) or 2 * c and 2 * c + 1 (layout 1) of h),
 //   quantised with global_scale: the same bytes as nvfp4_gemm_grouped_* followed by
 //   swiglu_quantize_from_buffer. The other row tiles are neither computed nor written.
 // Shapes: A [rows, columns] and the weights [experts * 2 * width, columns] as the quantisers write them; data
 //   [rows, width / 2], scales in swizzled atoms (scale_layout.cuh).
-// Alignment: 16 bytes for data and scales.
+// Alignment: 16 bytes for data, scales and bias, which may be null: none.
 // Limits: columns a multiple of 32, width of 64.
 // NaN: a NaN scale of a row of A makes that row's scales NaN; one of a row of weights, its block of columns.
 // CUKILN_NVFP4_FAST: as quantize_tiles.cuh.
@@ -28,12 +28,12 @@ extern "C" __global__ void __launch_bounds__(cukiln::nvfp4::kSm100Threads, 1)
                    const __grid_constant__ cukiln::TensorMap row_scales,
                    const __grid_constant__ cukiln::TensorMap weight_scales,
                    const float* token_global_scale, const float* weight_decode,
-                   const float* global_scale, const int* row_experts,
+                   const cukiln::bf16* bias, const float* global_scale, const int* row_experts,
                    const cukiln::u32* row_tile_count, cukiln::u32 row_count, cukiln::u32 columns,
                    cukiln::u32 width, cukiln::u32 layout, float limit, float alpha, float beta) {
   using namespace cukiln::nvfp4;
   const GateUpProblem problem{
-      {rows, weights, row_scales, weight_scales, rows /* none */, token_global_scale, nullptr, nullptr,
+      {rows, weights, row_scales, weight_scales, rows /* none */, token_global_scale, nullptr, bias,
        row_count, 2 * width, columns, row_experts, 0, 0, row_tile_count},
       data,
       scales,

@@ -100,15 +100,15 @@ struct PartialOutput {
 
   template <u32 kColumns>
   __device__ __forceinline__ void store(const float (&sum)[kColumns / 2], const Nvfp4Alpha& scaled,
-                                        u32, const u32 (&rows)[2], const MoeTile& tile, u32 first_row,
-                                        u32 columns) const {
+                                        const float (&bias)[2], u32, const u32 (&rows)[2],
+                                        const MoeTile& tile, u32 first_row, u32 columns) const {
     float* const to = partial + static_cast<u64>(tile.first) * columns + first_row;
 #pragma unroll
     for (u32 j = 0; j < kColumns / 2; ++j) {
       const u32 token = j / 4 * 8 + (threadIdx.x & 3) * 2 + j % 2;
       const u32 at = rows[j / 2 % 2];
       if (token < tile.count && first_row + at < columns) {
-        to[static_cast<u64>(token) * columns + at] = scaled(sum[j]);
+        to[static_cast<u64>(token) * columns + at] = scaled(sum[j], bias[j / 2 % 2]);
       }
     }
   }
@@ -129,11 +129,11 @@ extern "C" __global__ void __launch_bounds__(cukiln::nvfp4::MoeUp::kThreads, 1)
                    const cukiln::u32* tile_count,
                    const __grid_constant__ cukiln::TensorMap token_map, const float* token_global_scale,
                    const __grid_constant__ cukiln::TensorMap weight_map,
-                   const cukiln::u8* weight_scales, const float* weight_decode, const float* global_scale,
-                   cukiln::u32 columns, cukiln::u32 width, cukiln::u32 layout, float limit,
-                   float alpha, float beta) {
+                   const cukiln::u8* weight_scales, const float* weight_decode, const cukiln::bf16* bias,
+                   const float* global_scale, cukiln::u32 columns, cukiln::u32 width,
+                   cukiln::u32 layout, float limit, float alpha, float beta) {
   cukiln::nvfp4::MoeUp().run(
-      {{tiles, tile_count, weight_scales, weight_decode, width, columns}, layout, limit, alpha, beta},
+      {{tiles, tile_count, weight_scales, weight_decode, bias, width, columns}, layout, limit, alpha, beta},
       {data, scales, token_global_scale, global_scale}, &token_map, &weight_map);
 }
 static_assert(cukiln::kIsSame<decltype(moe_prefill_up), cukiln::signatures::MoePrefillUp>);
@@ -144,10 +144,9 @@ extern "C" __global__ void __launch_bounds__(cukiln::nvfp4::MoeDown::kThreads, 1
                      const __grid_constant__ cukiln::TensorMap token_map, const float* token_global_scale,
                      const __grid_constant__ cukiln::TensorMap weight_map,
                      const cukiln::u8* weight_scales, const float* weight_decode,
-                     cukiln::u32 columns, cukiln::u32 width) {
-  cukiln::nvfp4::MoeDown().run(
-      {tiles, tile_count, weight_scales, weight_decode, columns, width}, {partial, token_global_scale},
-      &token_map, &weight_map);
+                     const cukiln::bf16* bias, cukiln::u32 columns, cukiln::u32 width) {
+  cukiln::nvfp4::MoeDown().run({tiles, tile_count, weight_scales, weight_decode, bias, columns, width},
+                               {partial, token_global_scale}, &token_map, &weight_map);
 }
 static_assert(cukiln::kIsSame<decltype(moe_prefill_down), cukiln::signatures::MoePrefillDown>);
 

@@ -131,13 +131,14 @@ struct RowOutput {
 
   template <u32 kColumns>
   __device__ __forceinline__ void store(const float (&sum)[kColumns / 2], const Bf16Alpha& scaled,
-                                        u32 results, const u32 (&rows)[2], const MoeTile& tile,
-                                        u32 first_row, u32 columns) const {
+                                        const float (&bias)[2], u32 results, const u32 (&rows)[2],
+                                        const MoeTile& tile, u32 first_row, u32 columns) const {
     consumers_sync();  // the previous tile's results have been read
 #pragma unroll
     for (u32 j = 0; j < kColumns / 2; ++j) {
       const u32 token = j / 4 * 8 + (threadIdx.x & 3) * 2 + j % 2;
-      store_shared_bf16(results + token * kResultPitch + rows[j / 2 % 2] * 2, scaled(sum[j]));
+      store_shared_bf16(results + token * kResultPitch + rows[j / 2 % 2] * 2,
+                        scaled(sum[j], bias[j / 2 % 2]));
     }
     consumers_sync();
     for (u32 i = threadIdx.x - 128; i < tile.count * 16; i += 256) {
@@ -168,11 +169,11 @@ extern "C" __global__ void __launch_bounds__(cukiln::nvfp4::MoeUp::kThreads,
                          const __grid_constant__ cukiln::TensorMap token_map,
                          const __grid_constant__ cukiln::TensorMap weight_map,
                          const cukiln::u8* weight_scales, const float* weight_decode,
-                         cukiln::u32 columns, cukiln::u32 width, cukiln::u32 layout, float limit,
-                         float alpha, float beta) {
+                         const cukiln::bf16* bias, cukiln::u32 columns, cukiln::u32 width,
+                         cukiln::u32 layout, float limit, float alpha, float beta) {
   cukiln::nvfp4::MoeUp().run(
-      {{tiles, tile_count, weight_scales, weight_decode, width, columns}, layout, limit, alpha, beta}, {y},
-      &token_map, &weight_map);
+      {{tiles, tile_count, weight_scales, weight_decode, bias, width, columns}, layout, limit, alpha, beta},
+      {y}, &token_map, &weight_map);
 }
 static_assert(cukiln::kIsSame<decltype(moe_w4a16_prefill_up), cukiln::signatures::MoeW4a16PrefillUp>);
 
@@ -183,8 +184,8 @@ extern "C" __global__ void __launch_bounds__(cukiln::nvfp4::MoeDown::kThreads,
                            const __grid_constant__ cukiln::TensorMap token_map,
                            const __grid_constant__ cukiln::TensorMap weight_map,
                            const cukiln::u8* weight_scales, const float* weight_decode,
-                           cukiln::u32 columns, cukiln::u32 width) {
-  cukiln::nvfp4::MoeDown().run({tiles, tile_count, weight_scales, weight_decode, columns, width},
+                           const cukiln::bf16* bias, cukiln::u32 columns, cukiln::u32 width) {
+  cukiln::nvfp4::MoeDown().run({tiles, tile_count, weight_scales, weight_decode, bias, columns, width},
                                {output}, &token_map, &weight_map);
 }
 static_assert(cukiln::kIsSame<decltype(moe_w4a16_prefill_down),

@@ -128,10 +128,12 @@ class Expert {
         down_(of(layer.down, expert)),
         up_decode_(layer.up.decode[expert]),
         down_decode_(layer.down.decode[expert]),
+        up_bias_(bias_of(layer.up, expert)),
+        down_bias_(bias_of(layer.down, expert)),
         rounds_gemms_(rounds_gemms) {}
 
-  /// SwiGLU(x · upᵀ), bf16 [slots, width]. dot(token, row, j): the dot product of a token and a row
-  /// of weights, without the expert's decode scale.
+  /// SwiGLU(x · upᵀ + bias), bf16 [slots, width]. dot(token, row, j): the dot product of a token
+  /// and a row of weights, without the expert's decode scale.
   template <class Dot>
   std::vector<std::uint16_t> activations(const Dot& dot, const std::vector<std::int64_t>& slots,
                                          std::int64_t topk) const {
@@ -140,19 +142,21 @@ class Expert {
     std::vector<std::uint16_t> y(slots.size() * size_of(width));
     Rows pair(2, layer_.up.columns);
     for (std::int64_t column = 0; column < width; ++column) {
-      pair.read(0, up_, halves ? column : 2 * column);
-      pair.read(1, up_, halves ? width + column : 2 * column + 1);
+      const std::int64_t gate_row = halves ? column : 2 * column;
+      const std::int64_t up_row = halves ? width + column : 2 * column + 1;
+      pair.read(0, up_, gate_row);
+      pair.read(1, up_, up_row);
       for (std::size_t row = 0; row < slots.size(); ++row) {
         const std::int64_t token = slots[row] / topk;
-        const double gate = first_result(dot(token, pair, 0));
-        const double up = first_result(dot(token, pair, 1));
+        const double gate = first_result(dot(token, pair, 0), gate_row);
+        const double up = first_result(dot(token, pair, 1), up_row);
         y[row * size_of(width) + size_of(column)] = swiglu(gate, up, layer_.activation);
       }
     }
     return y;
   }
 
-  /// y · downᵀ into the rows of `slots` of [slots of all experts, hidden].
+  /// y · downᵀ + bias into the rows of `slots` of [slots of all experts, hidden].
   void add_results(float* results, const std::vector<std::int64_t>& slots,
                    const std::vector<std::uint16_t>& y) const {
     const std::int64_t width = layer_.down.columns;
@@ -181,14 +185,15 @@ class Expert {
       right.read(0, down_, column);
       for (std::size_t row = 0; row < slots.size(); ++row) {
         results[slots[row] * hidden + column] = static_cast<float>(
-            intermediate(double{down_decode_} * dot(static_cast<std::int64_t>(row), right)));
+            intermediate(double{down_decode_} * dot(static_cast<std::int64_t>(row), right) +
+                         at(down_bias_, column)));
       }
     }
   }
 
   /// Of the first GEMM, which W4A16 never rounds.
-  double first_result(double dot) const noexcept {
-    const double value = double{up_decode_} * dot;
+  double first_result(double dot, std::int64_t row) const noexcept {
+    const double value = double{up_decode_} * dot + at(up_bias_, row);
     return layer_.activation_scale == nullptr ? value : intermediate(value);
   }
 
@@ -196,6 +201,15 @@ class Expert {
     return {weights.data + size_of(expert) * nvfp4::data_bytes(weights.rows, weights.columns),
             weights.scales + size_of(expert) * nvfp4::scales_bytes(weights.rows, weights.columns),
             nullptr, weights.rows, weights.columns};
+  }
+
+  static const std::uint16_t* bias_of(const nvfp4::MoeWeights& weights,
+                                      std::int64_t expert) noexcept {
+    return weights.bias == nullptr ? nullptr : weights.bias + expert * weights.rows;
+  }
+
+  static double at(const std::uint16_t* bias, std::int64_t row) noexcept {
+    return bias == nullptr ? 0.0 : double{float_of_bf16(bias[row])};
   }
 
   double intermediate(double value) const noexcept {
@@ -207,6 +221,8 @@ class Expert {
   nvfp4::QuantizedMatrix down_;
   float up_decode_;
   float down_decode_;
+  const std::uint16_t* up_bias_;  // null: none
+  const std::uint16_t* down_bias_;
   bool rounds_gemms_;
 };
 

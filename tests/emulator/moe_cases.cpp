@@ -36,6 +36,11 @@ constexpr std::uint8_t kPoison = 0xFF;  // NaN as float, as bf16 and as a scale
 
 std::size_t size_of(std::int64_t value) { return static_cast<std::size_t>(value); }
 
+/// At most seven elements further.
+std::uint16_t* aligned_to_16(std::uint16_t* from) {
+  return reinterpret_cast<std::uint16_t*>((reinterpret_cast<std::uintptr_t>(from) + 15) / 16 * 16);
+}
+
 constexpr unsigned kRouteThreads = 512;
 constexpr unsigned kQuantizeThreads = 512;
 constexpr unsigned kCombineThreads = 256;
@@ -111,9 +116,10 @@ struct Steps {
 
   /// Counts the bytes that are not those of a grouped GEMM and swiglu_quantize_from_buffer.
   void compare_up(const Sm100Plan& plan, const std::uint8_t* data, const std::uint8_t* scales,
-                  const float* token_scale, const float* weight_decode, const float* scale,
-                  const std::int32_t* row_experts, const std::uint32_t* tile_count, u32 rows,
-                  u32 hidden, u32 width, u32 layout, float limit, float alpha, float beta) const {
+                  const float* token_scale, const float* weight_decode, const std::uint16_t* bias,
+                  const float* scale, const std::int32_t* row_experts,
+                  const std::uint32_t* tile_count, u32 rows, u32 hidden, u32 width, u32 layout,
+                  float limit, float alpha, float beta) const {
     const std::int64_t experts = static_cast<std::int64_t>(plan.columns.size[1]) / (2 * width);
     std::vector<GlobalScale> decode;
     for (std::int64_t e = 0; e < experts; ++e) decode.push_back({0, weight_decode[e]});
@@ -123,9 +129,9 @@ struct Steps {
     const QuantizedMatrix b{in(plan.columns), in(plan.column_scales), decode.data(),
                             experts * 2 * width, hidden};
     std::vector<std::uint16_t> h(size_of(std::int64_t{rows} * 2 * width) + 8);
-    auto* const aligned = reinterpret_cast<std::uint16_t*>(
-        (reinterpret_cast<std::uintptr_t>(h.data()) + 15) / 16 * 16);
+    std::uint16_t* const aligned = aligned_to_16(h.data());
     static_cast<void>(gemm({DataType::bf16, aligned, rows, 2 * width}, a, b,
+                           {DataType::bf16, bias, experts, 2 * width},
                            {DataType::i32, row_experts, rows / 128}, tile_count));
     const std::uint32_t there = *tile_count * 128;
     std::vector<std::uint8_t> wanted_data(size_of(std::int64_t{there} * width / 2));
@@ -144,7 +150,7 @@ struct Steps {
 
   /// As GroupedGemm::launch.
   Result<void> gemm(const MutableMatrixView& output, const QuantizedMatrix& a,
-                    const QuantizedMatrix& b, const VectorView& row_experts,
+                    const QuantizedMatrix& b, const MatrixView& bias, const VectorView& row_experts,
                     const std::uint32_t* tile_count) const {
     const Sm100Kernel& chosen =
         select_sm100_grouped(a.rows, output.columns, a.columns, b.rows / output.columns, kNumSms);
@@ -156,7 +162,7 @@ struct Steps {
         chosen.columns == 128 ? nvfp4_gemm_grouped_128x128 : nvfp4_gemm_grouped_128x256;
     emulator::launch({plan.grid, 1, kSm100BlockThreads, chosen.shared_bytes}, [&] {
       kernel(maps[0], maps[1], maps[2], maps[3], maps[4], &a.global_scale->encode,
-             &b.global_scale->encode, nullptr, static_cast<u32>(a.rows),
+             &b.global_scale->encode, bias.data_as<const std::uint16_t>(), static_cast<u32>(a.rows),
              static_cast<u32>(output.columns), static_cast<u32>(a.columns),
              row_experts.data_as<const std::int32_t>(), 0, tile_count);
     });
@@ -167,19 +173,26 @@ struct Steps {
 /// Weights of all experts. Decode scales are powers of two, so that the two ways of multiplying by
 /// them round alike.
 struct Weights {
-  Weights(std::int64_t experts, std::int64_t rows, std::int64_t columns, std::mt19937& random)
+  Weights(std::int64_t experts, std::int64_t rows, std::int64_t columns, bool has_bias,
+          std::mt19937& random)
       : data(size_of(experts) * data_bytes(rows, columns)),
         scales(size_of(experts) * scales_bytes(rows, columns)),
         decode(size_of(experts)),
+        bias(has_bias ? size_of(experts * rows) + 8 : 0),
         view{data.data(), scales.data(), decode.data(), experts, rows, columns} {
     for (std::uint8_t& byte : data) byte = static_cast<std::uint8_t>(random());
     for (std::uint8_t& byte : scales) byte = static_cast<std::uint8_t>(0x30 + random() % 16);
     for (float& value : decode) value = std::ldexp(1.0f, -static_cast<int>(5 + random() % 3));
+    for (std::uint16_t& value : bias) {
+      value = reference::bf16_of_float(std::normal_distribution<float>()(random));
+    }
+    if (has_bias) view.bias = aligned_to_16(bias.data());
   }
 
   std::vector<std::uint8_t> data;
   std::vector<std::uint8_t> scales;
   std::vector<float> decode;
+  std::vector<std::uint16_t> bias;
   MoeWeights view;
 };
 
@@ -192,6 +205,7 @@ struct Case {
   GateUpLayout layout = GateUpLayout::halves;
   SwiGlu activation = {};
   std::vector<std::int32_t> map = {};
+  bool has_biases = false;
 };
 
 const Case kCases[] = {
@@ -200,12 +214,16 @@ const Case kCases[] = {
      {140, 2, 2, 256, 192, 2},
      Routing::random,
      GateUpLayout::pairs,
-     {7, 1.702f, 1}},
+     {7, 1.702f, 1},
+     {},
+     true},
     {"halves that begin in the middle of an atom, more stages than there are",
      {90, 1, 2, 1408, 192, 2},
      Routing::random,
      GateUpLayout::halves,
-     {3, 1, 0.5f}},
+     {3, 1, 0.5f},
+     {},
+     true},
     {"one expert has all", {70, 2, 4, 128, 64, 4}, Routing::one_expert},
     {"nobody has any", {20, 4, 2, 128, 64, 2}, Routing::none},
     {"some ids are outside", {40, 2, 3, 128, 128, 3}, Routing::some_outside},
@@ -259,8 +277,8 @@ bool agrees(const Case& c, const Steps& steps) {
     std::printf("%s: no grouped GEMMs\n", c.name);
     return false;
   }
-  const Weights up(shape.experts, 2 * shape.width, shape.hidden, random);
-  const Weights down(shape.experts, shape.hidden, shape.width, random);
+  const Weights up(shape.experts, 2 * shape.width, shape.hidden, c.has_biases, random);
+  const Weights down(shape.experts, shape.hidden, shape.width, c.has_biases, random);
   const GlobalScale hidden_scale = {512, 1.0f / 512};
   const GlobalScale activation_scale = {32, 1.0f / 32};
   MoeLayer layer;

@@ -39,19 +39,19 @@ void run_route(nvfp4::MoeTile* tiles, u32* tile_count, u32* slots, int* position
 
 void run_up(u32 tiles_given, u32 splits, u16* y, const nvfp4::MoeTile* tiles, const u32* tile_count,
             const u32* slots, const u16* hidden, const u8* data, const u8* scales,
-            const float* decode, u32 topk, u32 columns, u32 width, u32 layout, float limit,
-            float alpha, float beta) {
+            const float* decode, const u16* bias, u32 topk, u32 columns, u32 width, u32 layout,
+            float limit, float alpha, float beta) {
   launch({(width + 127) / 128 * 2 * splits, tiles_given}, 128, 2 * splits, [=] {
-    moe_w4a16_up(y, tiles, tile_count, slots, hidden, data, scales, decode, topk, columns, width,
-                 layout, limit, alpha, beta);
+    moe_w4a16_up(y, tiles, tile_count, slots, hidden, data, scales, decode, bias, topk, columns,
+                 width, layout, limit, alpha, beta);
   });
 }
 
 void run_down(u32 tiles_given, u32 splits, float* partial, const nvfp4::MoeTile* tiles,
               const u32* tile_count, const u16* y, const u8* data, const u8* scales,
-              const float* decode, u32 slots, u32 columns, u32 width) {
+              const float* decode, const u16* bias, u32 slots, u32 columns, u32 width) {
   launch({(columns + 127) / 128 * splits, tiles_given}, 128, 1, [=] {
-    moe_w4a16_down(partial, tiles, tile_count, y, data, scales, decode, slots, columns, width,
+    moe_w4a16_down(partial, tiles, tile_count, y, data, scales, decode, bias, slots, columns, width,
                    splits);
   });
 }

@@ -64,6 +64,15 @@ MUTANTS = {
     "pairs": ("2 * first_column + 128 * half", "2 * first_column"),
     "columns of y": ("if (column >= width) return; const u64 at = static_cast<u64>(position) * width + column;",
                      "if (column >= width) return; const u64 at = static_cast<u64>(position) * width + (column ^ 4);"),
+    "bias of an expert": ("bias + static_cast<u64>(expert) * rows", "bias"),
+    "biases of two rows": ("value[1] = high_bias(pairs.x);", "value[1] = low_bias(pairs.x);"),
+    "biases of other rows": ("reinterpret_cast<const uint2*>(bias + row)", "reinterpret_cast<const uint2*>(bias)"),
+    "biases of pairs": ("in_pairs ? 2 * column : column;", "column;"),
+    "biases of the last two pairs": ("row + (in_pairs ? 4 : width)", "row + (in_pairs ? 0 : width)"),
+    "biases of up": ("row + (in_pairs ? 4 : width)", "row + (in_pairs ? 4 : 0)"),
+    "bias of gate": ("activate(scaled(sums.gate[i], biases.gate[i])", "activate(scaled(sums.gate[i], biases.up[i])"),
+    "bias of each split": ("split == 0 ? bias_of_expert(", "split != 9 ? bias_of_expert("),
+    "no bias": ("kNoBias = 0x80008000u", "kNoBias = 0x3F803F80u"),
     "decode scale": ("weight_scale(weight_decode * Bf16::kWeightFactor)", "weight_scale(Bf16::kWeightFactor)"),
     "gather: token of a slot": ("slots[item / 16 / groups] / topk", "slots[item / 16 / groups]"),
     "gather: word of a lane": ("(item & 3) * kLaneK + (item >> 2 & 3) * 8", "(item >> 2 & 3) * kLaneK + (item & 3) * 8"),
@@ -85,11 +94,12 @@ class Case:
     tile: int = 8
     map: tuple[int, ...] = ()
     small: float = 1.0
+    bias: bool = False
 
 
 CASES = [
-    Case(5, 2, 3, 288, 96, pairs=True, activation=(7.0, 1.702, 1.0), map=(1, -1, 2, 0, 7)),
-    Case(3, 1, 2, 1056, 288, (2, 2)),
+    Case(5, 2, 3, 288, 96, pairs=True, activation=(7.0, 1.702, 1.0), map=(1, -1, 2, 0, 7), bias=True),
+    Case(3, 1, 2, 1056, 288, (2, 2), bias=True),
     Case(20, 2, 2, 416, 288, tile=16, activation=(2.0, 1.0, 0.0), small=2.0**-20),
     Case(40, 1, 1, 160, 128, (1, 2), pairs=True, tile=32),
 ]
@@ -123,7 +133,7 @@ def guarded(count: int, dtype: type) -> np.ndarray:
 class Weights:
     """[experts, rows, columns] in NVFP4; the scales' padding is NaN."""
 
-    def __init__(self, random: np.random.Generator, experts: int, rows: int, columns: int):
+    def __init__(self, random: np.random.Generator, experts: int, rows: int, columns: int, has_bias: bool):
         elements = random.integers(0, 16, (experts, rows, columns), np.uint8)
         scales = random.integers(0x01, 0x50, (experts, rows, columns // 16), np.uint8)
         self.decode = random.uniform(0.01, 0.02, experts).astype(np.float32)
@@ -137,6 +147,11 @@ class Weights:
         values = E2M1[elements & 7] * np.where(elements & 8, -1, 1)
         of_blocks = scales.view(ml_dtypes.float8_e4m3fn).astype(np.float64)
         self.values = values * of_blocks.repeat(16, -1) * self.decode[:, None, None]
+        self.bias, self.biases = None, np.zeros((experts, rows))
+        if has_bias:
+            self.bias = guarded(experts * rows, np.uint16)
+            self.bias[:-32] = random.standard_normal(experts * rows, np.float32).astype(BF16).view(np.uint16)
+            self.biases = self.bias[:-32].view(BF16).astype(np.float64).reshape(experts, rows)
 
 
 def swiglu(gate: np.ndarray, up: np.ndarray, limit: float, alpha: float, beta: float) -> np.ndarray:
@@ -168,10 +183,10 @@ class Mixture:
         device("route", tiles, self.tile_count, slot_of, self.positions, ids, local, case.tokens, case.topk, count,
                case.experts)  # fmt: skip
         device("up", self.most_tiles, case.splits[0], y, tiles, self.tile_count, slot_of, x, self.up.data,
-               self.up.scales, self.up.decode, case.topk, case.hidden, case.width, int(case.pairs),
+               self.up.scales, self.up.decode, self.up.bias, case.topk, case.hidden, case.width, int(case.pairs),
                *case.activation)  # fmt: skip
         device("down", self.most_tiles, case.splits[1], partial, tiles, self.tile_count, y, self.down.data,
-               self.down.scales, self.down.decode, len(ids), case.hidden, case.width)  # fmt: skip
+               self.down.scales, self.down.decode, self.down.bias, len(ids), case.hidden, case.width)  # fmt: skip
         device("combine", case.tokens, output, partial, weights, self.positions, case.topk, case.hidden,
                case.splits[1])  # fmt: skip
         positions = self.positions[:-32, None]
@@ -202,8 +217,8 @@ def problems_of(case: Case, device: Device) -> list[str]:
     random = np.random.default_rng(case.tokens)
     tokens, topk, hidden, width = case.tokens, case.topk, case.hidden, case.width
     slots = tokens * topk
-    up = Weights(random, case.experts, 2 * width, hidden)
-    down = Weights(random, case.experts, hidden, width)
+    up = Weights(random, case.experts, 2 * width, hidden, case.bias)
+    down = Weights(random, case.experts, hidden, width, case.bias)
     x = guarded(tokens * hidden, np.uint16)
     x[:-32] = (random.standard_normal(tokens * hidden, np.float32) * case.small).astype(BF16).view(np.uint16)
     count = len(case.map) or case.experts
@@ -220,10 +235,10 @@ def problems_of(case: Case, device: Device) -> list[str]:
         if not 0 <= expert_id < count or not 0 <= local[expert_id] < case.experts:
             continue
         expert = local[expert_id]
-        h = up.values[expert] @ token_values[slot // topk]
+        h = up.values[expert] @ token_values[slot // topk] + up.biases[expert]
         gate, linear = (h[::2], h[1::2]) if case.pairs else (h[:width], h[width:])
         activated = swiglu(gate, linear, *case.activation)
-        expected[slot // topk] += weights[slot] * (down.values[expert] @ activated)
+        expected[slot // topk] += weights[slot] * (down.values[expert] @ activated + down.biases[expert])
         size[slot // topk] += weights[slot] * (np.abs(down.values[expert]) @ np.abs(activated))
     given = output[:-32].view(BF16).astype(np.float64).reshape(tokens, hidden)
     wrong = ~(np.abs(given - expected) <= np.abs(expected) / 256 + size / 512)

@@ -28,6 +28,8 @@ struct Fixture : testing::LaunchFixture {
     layer.down.data = address<std::uint8_t>(0x8000);
     layer.down.scales = address<std::uint8_t>(0x9000);
     layer.down.decode = address<float>(0xA000);
+    layer.up.bias = address<std::uint16_t>(0x1F000);
+    layer.down.bias = address<std::uint16_t>(0x2F000);
     layer.activation_scale = address<GlobalScale>(0xC000);
     layer.expert_map = {DataType::i32, nullptr, 0};
   }
@@ -136,11 +138,11 @@ TEST_CASE_FIXTURE(Fixture,
                   4u, 4u, 8u);
   check_arguments(2, "moe_w4a16_up", in(plan.activation_data), in(plan.tiles), in(plan.tile_count),
                   in(plan.slot_of_position), hidden, layer.up.data, layer.up.scales,
-                  layer.up.decode, 2u, 64u, 96u, 0u, layer.activation.limit, layer.activation.alpha,
-                  layer.activation.beta);
+                  layer.up.decode, layer.up.bias, 2u, 64u, 96u, 0u, layer.activation.limit,
+                  layer.activation.alpha, layer.activation.beta);
   check_arguments(1, "moe_w4a16_down", in(plan.partial), in(plan.tiles), in(plan.tile_count),
                   in(plan.activation_data), layer.down.data, layer.down.scales, layer.down.decode,
-                  6u, 64u, 96u, 1u);
+                  layer.down.bias, 6u, 64u, 96u, 1u);
   check_arguments(0, "moe_combine", output, in(plan.partial), topk_weights,
                   in(plan.position_of_slot), 2u, 64u, 1u);
   FakeLaunch launched{};
@@ -188,13 +190,47 @@ TEST_CASE_FIXTURE(Fixture, "W4A16 of many tokens gathers rows and has no partial
     constexpr std::size_t kAfterMaps = 24 + 2 * sizeof(TensorMap);
     check(kAfterMaps, weights.scales);
     check(kAfterMaps + 8, weights.decode);
-    check(kAfterMaps + 16, 96u);
-    check(kAfterMaps + 20, 64u);
+    check(kAfterMaps + 16, weights.bias);
+    check(kAfterMaps + 24, 96u);
+    check(kAfterMaps + 28, 64u);
   }
   CHECK(moe.workspace_bytes(shape) == plan.bytes);
   CHECK(plan.expanded - plan.activation_data >= 512 * 128 * 2);  // whole groups of 128 columns
   CHECK(plan.partial - plan.expanded >= 512 * 128 * 2);
   CHECK(plan.bytes - plan.gemm_output >= 512 * 96 * 2);
+}
+
+TEST_CASE_FIXTURE(Fixture, "W4A4's kernels have the biases, or null for none") {
+  const auto in = [&](std::size_t offset) { return address<std::uint8_t>(0xD000 + offset); };
+  for (const std::uintptr_t some : {0x1F000, 0}) {
+    layer.up.bias = address<std::uint16_t>(some);
+    layer.down.bias = address<std::uint16_t>(some == 0 ? 0 : 0x2F000);
+    shape = {3, 2, 4, 64, 96, 4};
+    REQUIRE(launch());
+    const MoePlan few = moe_plan(shape, MoeKernels::warpgroups, 132);
+    check_arguments(2, "moe_up", in(few.activation_data), in(few.activation_scales), in(few.tiles),
+                    in(few.tile_count), in(few.slot_of_position), in(few.token_data),
+                    in(few.token_scales), input.hidden_scale, layer.up.data, layer.up.scales,
+                    layer.up.decode, layer.up.bias, layer.activation_scale, 2u, 64u, 96u, 0u,
+                    layer.activation.limit, layer.activation.alpha, layer.activation.beta);
+    check_arguments(1, "moe_down", in(few.partial), in(few.tiles), in(few.tile_count),
+                    in(few.activation_data), in(few.activation_scales), layer.activation_scale,
+                    layer.down.data, layer.down.scales, layer.down.decode, layer.down.bias, 6u, 64u,
+                    96u, 1u);
+
+    shape = {256, 2, 4, 96, 64, 4};
+    REQUIRE(launch());
+    for (const bool is_up : {true, false}) {
+      FakeLaunch launched{};
+      REQUIRE(fake.launch(is_up ? 3 : 1, &launched));
+      CHECK(launched.kernel == std::string(is_up ? "moe_prefill_up" : "moe_prefill_down"));
+      const MoeWeights& weights = is_up ? layer.up : layer.down;
+      // Outputs, tiles and their number, a map, a scale, a map.
+      const std::size_t at = (is_up ? 5 : 4) * 8 + 2 * sizeof(TensorMap) + 2 * 8;
+      CHECK(std::memcmp(launched.arguments + at - 8, &weights.decode, 8) == 0);
+      CHECK(std::memcmp(launched.arguments + at, &weights.bias, 8) == 0);
+    }
+  }
 }
 
 TEST_CASE_FIXTURE(Fixture, "W4A4 needs the scale of hidden states") {
@@ -242,6 +278,7 @@ TEST_CASE_FIXTURE(BlackwellFixture, "many tokens use sm_100a's grouped GEMM") {
   struct {
     const void* token_scale;
     const float* weight_decode;
+    const std::uint16_t* bias;
     const void* scale;
     const void* row_experts;
     const void* tile_count;
@@ -264,6 +301,7 @@ TEST_CASE_FIXTURE(BlackwellFixture, "many tokens use sm_100a's grouped GEMM") {
   CHECK(data(up_maps[3]) == layer.up.scales);
   CHECK(up.token_scale == input.hidden_scale);
   CHECK(up.weight_decode == layer.up.decode);
+  CHECK(up.bias == layer.up.bias);
   CHECK(up.scale == layer.activation_scale);
   CHECK(up.row_experts == in(plan.row_experts));
   CHECK(up.tile_count == in(plan.tile_count));
@@ -299,7 +337,7 @@ TEST_CASE_FIXTURE(BlackwellFixture, "many tokens use sm_100a's grouped GEMM") {
   CHECK(data(down.output) == in(plan.gemm_output));
   CHECK(down.a_scale == layer.activation_scale);
   CHECK(down.b_scale == in(plan.down_global_scales));
-  CHECK(down.bias == nullptr);
+  CHECK(down.bias == layer.down.bias);
   CHECK(down.m == 8 * 128);
   CHECK(down.n == 256);
   CHECK(down.k == 128);
@@ -375,6 +413,9 @@ TEST_CASE_FIXTURE(Fixture, "nvfp4_moe_gemm refuses unusable pointers by name") {
   layer.down.scales = nullptr;
   CHECK(refusal() == "layer.down.scales is null; a device pointer is expected");
   layer.down.scales = address<std::uint8_t>(0x9000);
+  layer.up.bias = address<std::uint16_t>(0x1F008);
+  CHECK(refusal() == "layer.up.bias is 0x1f008, which is not a multiple of 16 bytes");
+  layer.up.bias = nullptr;  // none
   workspace.data = nullptr;
   CHECK(refusal() == "workspace.data is null; a device pointer is expected");
   workspace = {address<void>(0xD000), 100};

@@ -12,7 +12,7 @@ from torch import nn
 
 import cukiln.torch as ct
 from cukiln.torch import NVFP4Experts, NVFP4Linear, NVFP4MoE, _checkpoints
-from nvfp4_emulation import E2M1, Quantized, bf16, dequantize, swiglu
+from nvfp4_emulation import E2M1, Quantized, dequantize, swiglu
 from torch_layers_support import bf16_linear, cosine, decode_of, emulated_linear, modelopt, numbers
 
 KINDS = ("weight", "weight_scale", "weight_scale_2")
@@ -75,10 +75,10 @@ def emulated(x, weights, ids, experts, *, biases=None, gsa=None, ratio=1.0, pair
             if biases is not None:
                 both, last = (bias[expert].double().numpy() for bias in biases)
                 own = (both[0::2], both[1::2]) if pairs else np.split(both, 2)
-                gate, up = bf16(gate + own[0]), bf16(up + own[1] / ratio)
+                gate, up = gate + own[0], up + own[1] / ratio
             between = Quantized(swiglu(gate, up, limit, alpha, beta), gsa).numbers() * ratio
             part = between @ down.T
-            y[token] += weight * (part if biases is None else bf16(part + last))[0]
+            y[token] += weight * (part if biases is None else part + last)[0]
     return torch.from_numpy(y)
 
 
@@ -304,6 +304,7 @@ def test_experts_of_gpt_oss():
     x, weights, ids = routed()
     layer = NVFP4Experts.from_mxfp4({f"e.{name}": t for name, t in tensors.items()}, "e.")
     biases = tensors["gate_up_proj_bias"], tensors["down_proj_bias"]
+    assert isinstance(layer._runner, ct.MoeRunner)
     y = layer(x, ids, weights)
     exact = emulated(x, weights, ids, experts, biases=biases, pairs=True, act=ACT)
     assert cosine(y, exact) > 0.99  # each has an amax of its own between the products

@@ -163,8 +163,11 @@ def test_rows_may_have_gaps():
     assert given.equal(ops.linear_gemm(wide[:, 64:].contiguous(), runner.runner_id, 48))
 
 
-def expected_moe(x, topk_weights, topk_ids, up, down, activation_gsa, interleaved, swiglu_of):
+def expected_moe(
+    x, topk_weights, topk_ids, up, down, activation_gsa, interleaved, swiglu_of, biases=(0, 0)
+):
     """`activation_gsa`: None for W4A16."""
+    up_bias, down_bias = (np.broadcast_to(bias, (len(up), *np.shape(bias)[1:])) for bias in biases)
     w4a16 = activation_gsa is None
     tokens = numbers(x) if w4a16 else Quantized(numbers(x)).numbers()
     width = down[0].codes.shape[1]
@@ -175,18 +178,23 @@ def expected_moe(x, topk_weights, topk_ids, up, down, activation_gsa, interleave
         for expert, weight in zip(ids, weights, strict=True):
             if not 0 <= expert < len(up):
                 continue
-            h = tokens[token] @ up[expert].numbers().T
+            h = tokens[token] @ up[expert].numbers().T + up_bias[expert]
             gate, linear = (h[0::2], h[1::2]) if interleaved else (h[:width], h[width:])
             y = swiglu(gate[None], linear[None], *swiglu_of)
             y = y if w4a16 else Quantized(y, activation_gsa).numbers()
-            out[token] += weight * (y @ down[expert].numbers().T)[0]
+            out[token] += weight * (y @ down[expert].numbers().T + down_bias[expert])[0]
     return out
 
 
 @pytest.mark.parametrize("interleaved", [False, True])
 @pytest.mark.parametrize("w4a16", [False, True])
-def test_moe_gemm_is_the_mixture_of_its_experts(interleaved, w4a16):
+@pytest.mark.parametrize("biased", [(), ("up",), ("down",), ("up", "down")])
+def test_moe_gemm_is_the_mixture_of_its_experts(interleaved, w4a16, biased):
     up, down = moe_weights()
+    biases = {
+        "up_bias": matrix(3, 64, 11) if "up" in biased else None,
+        "down_bias": matrix(3, 64, 12) if "down" in biased else None,
+    }
     activation_gsa = None if w4a16 else torch.tensor([64.0, 1 / 64])
     runner = moe_runner(
         up,
@@ -196,6 +204,7 @@ def test_moe_gemm_is_the_mixture_of_its_experts(interleaved, w4a16):
         limit=7.0,
         alpha=1.702,
         beta=1.0,
+        **biases,
     )
     x = matrix(9, 64, 5)
     topk_weights = torch.rand(9, 2, generator=torch.Generator().manual_seed(3))
@@ -206,8 +215,9 @@ def test_moe_gemm_is_the_mixture_of_its_experts(interleaved, w4a16):
     topk_ids[5, 1] = 1 << 20
     y = ops.moe_gemm(x, topk_weights, topk_ids, runner.runner_id, 64)
     gsa = None if w4a16 else activation_gsa.numpy()
+    added = [0 if bias is None else numbers(bias).astype(np.float64) for bias in biases.values()]
     expected = expected_moe(
-        x, topk_weights, topk_ids, up, down, gsa, interleaved, (7.0, 1.702, 1.0)
+        x, topk_weights, topk_ids, up, down, gsa, interleaved, (7.0, 1.702, 1.0), added
     )
     assert not y[4].any()
     # Gate and up are summed in another order than NumPy's: next to a tie, y may round otherwise.

@@ -36,15 +36,20 @@ const std::uint8_t* bytes_at(const void* pointer) noexcept {
 
 nvfp4::MoeLayer layer_of(const cukiln_torch_moe& given) noexcept {
   nvfp4::MoeLayer layer;
-  layer.up = {bytes_at(given.up_codes), bytes_at(given.up_scales),
-              given.up_decode,          given.experts,
-              2 * given.width,          given.hidden};
+  layer.up = {bytes_at(given.up_codes),
+              bytes_at(given.up_scales),
+              given.up_decode,
+              given.experts,
+              2 * given.width,
+              given.hidden,
+              static_cast<const std::uint16_t*>(given.up_bias)};
   layer.down = {bytes_at(given.down_codes),
                 bytes_at(given.down_scales),
                 given.down_decode,
                 given.experts,
                 given.hidden,
-                given.width};
+                given.width,
+                static_cast<const std::uint16_t*>(given.down_bias)};
   layer.activation_scale = reinterpret_cast<const nvfp4::GlobalScale*>(given.activation_gsa);
   layer.global_experts = given.global_experts;
   if (given.expert_map != nullptr) {

@@ -58,7 +58,7 @@ inline Sm100Plan plan_moe_grouped_up(const QuantizedMatrix& rows, const Quantize
 
 /// Calls the steps of a launch whose GEMMs are grouped, one after the other: `run.route(grid,
 /// arguments of moe_route_rows…)`, `run.up(plan, data, scales, arguments of moe_grouped_up that
-/// follow its maps…)`, `run.gemm(output, a, b, row_experts, tile_count)`, `run.combine(grid,
+/// follow its maps…)`, `run.gemm(output, a, b, bias, row_experts, tile_count)`, `run.combine(grid,
 /// arguments of moe_combine_rows…)`. Tests run the same steps on a CPU.
 template <class Run>
 Result<void> run_moe_grouped(const MoePlan& plan, const MoeCall& call, std::uint32_t num_sms,
@@ -97,14 +97,17 @@ Result<void> run_moe_grouped(const MoePlan& plan, const MoeCall& call, std::uint
   CUKILN_CHECK(
       run.up(up, call.at<std::uint8_t>(plan.activation_data),
              call.at<std::uint8_t>(plan.activation_scales), &call.input.hidden_scale->encode,
-             layer.up.decode, &layer.activation_scale->encode, row_experts, tile_count,
-             static_cast<std::uint32_t>(rows), hidden, static_cast<std::uint32_t>(shape.width),
-             static_cast<std::uint32_t>(layer.layout), layer.activation.limit,
-             layer.activation.alpha, layer.activation.beta));
+             layer.up.decode, layer.up.bias, &layer.activation_scale->encode, row_experts,
+             tile_count, static_cast<std::uint32_t>(rows), hidden,
+             static_cast<std::uint32_t>(shape.width), static_cast<std::uint32_t>(layer.layout),
+             layer.activation.limit, layer.activation.alpha, layer.activation.beta));
   CUKILN_CHECK(run.gemm(MutableMatrixView(DataType::bf16, gemm_output, rows, shape.hidden),
                         in_workspace(plan.activation_data, plan.activation_scales,
                                      layer.activation_scale, shape.width),
                         of_experts(layer.down, call.at<GlobalScale>(plan.down_global_scales)),
+                        layer.down.bias == nullptr ? MatrixView()
+                                                   : MatrixView(DataType::bf16, layer.down.bias,
+                                                                shape.experts, shape.hidden),
                         VectorView(DataType::i32, row_experts, plan.max_tiles), tile_count));
   return run.combine(MoeGrid{tokens, ceil_div(hidden, 2048)}, call.output, gemm_output,
                      call.input.topk_weights.data_as<const float>(), row_of_slot, topk, hidden);

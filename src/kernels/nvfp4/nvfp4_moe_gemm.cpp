@@ -123,7 +123,9 @@ Result<void> check_weights(const char* name, const MoeWeights& weights, std::int
   }
   CUKILN_CHECK(kernels::check_pointer(name, "data", weights.data, 16));
   CUKILN_CHECK(kernels::check_pointer(name, "scales", weights.scales, 16));
-  return kernels::check_pointer(name, "decode", weights.decode, 4);
+  CUKILN_CHECK(kernels::check_pointer(name, "decode", weights.decode, 4));
+  return weights.bias == nullptr ? Result<void>()
+                                 : kernels::check_pointer(name, "bias", weights.bias, 16);
 }
 
 Result<void> check_layer(const MoeLayer& layer, const MoeShape& shape) noexcept {
@@ -247,14 +249,14 @@ Result<void> launch_skinny(const MoePlan& plan, const MoeCall& call, const Kerne
       tiles, tile_count, call.at<std::uint32_t>(plan.slot_of_position),
       call.at<std::uint8_t>(plan.token_data), call.at<std::uint8_t>(plan.token_scales),
       &call.input.hidden_scale->encode, layer.up.data, layer.up.scales, layer.up.decode,
-      &layer.activation_scale->encode, static_cast<std::uint32_t>(shape.topk), hidden, width,
-      static_cast<std::uint32_t>(layer.layout), layer.activation.limit, layer.activation.alpha,
-      layer.activation.beta));
+      layer.up.bias, &layer.activation_scale->encode, static_cast<std::uint32_t>(shape.topk),
+      hidden, width, static_cast<std::uint32_t>(layer.layout), layer.activation.limit,
+      layer.activation.alpha, layer.activation.beta));
   return Down::launch(down_kernel, call.stream, skinny_down_config(plan, shape),
                       call.at<float>(plan.partial), tiles, tile_count, activation_data,
                       activation_scales, &layer.activation_scale->encode, layer.down.data,
-                      layer.down.scales, layer.down.decode, plan.slots, hidden, width,
-                      plan.down_splits);
+                      layer.down.scales, layer.down.decode, layer.down.bias, plan.slots, hidden,
+                      width, plan.down_splits);
 }
 
 /// The kernels of nvfp4_moe_w4a16.cu.
@@ -270,14 +272,14 @@ Result<void> launch_w4a16_skinny(const MoePlan& plan, const MoeCall& call, const
   CUKILN_CHECK(W4a16Up::launch(up_kernel, call.stream, skinny_up_config(plan, shape), activations,
                                tiles, tile_count, call.at<std::uint32_t>(plan.slot_of_position),
                                call.input.hidden.data_as<const std::uint16_t>(), layer.up.data,
-                               layer.up.scales, layer.up.decode,
+                               layer.up.scales, layer.up.decode, layer.up.bias,
                                static_cast<std::uint32_t>(shape.topk), hidden, width,
                                static_cast<std::uint32_t>(layer.layout), layer.activation.limit,
                                layer.activation.alpha, layer.activation.beta));
   return W4a16Down::launch(down_kernel, call.stream, skinny_down_config(plan, shape),
                            call.at<float>(plan.partial), tiles, tile_count, activations,
-                           layer.down.data, layer.down.scales, layer.down.decode, plan.slots,
-                           hidden, width, plan.down_splits);
+                           layer.down.data, layer.down.scales, layer.down.decode, layer.down.bias,
+                           plan.slots, hidden, width, plan.down_splits);
 }
 
 /// The kernels of nvfp4_moe_prefill.cu, for one launch.
@@ -306,7 +308,7 @@ class WarpgroupSteps {
     return WarpgroupUp::launch(
         kernel, call_.stream, persistent(ceil_div(shape.width, 64)), activation_data(),
         activation_scales(), tiles(), tile_count(), tokens, &call_.input.hidden_scale->encode,
-        weights, layer.up.scales, layer.up.decode, &layer.activation_scale->encode,
+        weights, layer.up.scales, layer.up.decode, layer.up.bias, &layer.activation_scale->encode,
         static_cast<std::uint32_t>(shape.hidden), static_cast<std::uint32_t>(shape.width),
         static_cast<std::uint32_t>(layer.layout), layer.activation.limit, layer.activation.alpha,
         layer.activation.beta);
@@ -320,7 +322,8 @@ class WarpgroupSteps {
     return WarpgroupDown::launch(kernel, call_.stream, persistent(ceil_div(shape.hidden, 128)),
                                  call_.at<float>(plan_.partial), tiles(), tile_count(), activations,
                                  &layer.activation_scale->encode, weights, layer.down.scales,
-                                 layer.down.decode, static_cast<std::uint32_t>(shape.hidden),
+                                 layer.down.decode, layer.down.bias,
+                                 static_cast<std::uint32_t>(shape.hidden),
                                  static_cast<std::uint32_t>(shape.width));
   }
 
@@ -345,7 +348,7 @@ class WarpgroupSteps {
     return W4a16WarpgroupUp::launch(
         kernel, call_.stream, persistent(ceil_div(shape.width, 64)),
         call_.at<std::uint16_t>(plan_.activation_data), tiles(), tile_count(), tokens, weights,
-        layer.up.scales, layer.up.decode, static_cast<std::uint32_t>(shape.hidden),
+        layer.up.scales, layer.up.decode, layer.up.bias, static_cast<std::uint32_t>(shape.hidden),
         static_cast<std::uint32_t>(shape.width), static_cast<std::uint32_t>(layer.layout),
         layer.activation.limit, layer.activation.alpha, layer.activation.beta);
   }
@@ -355,11 +358,11 @@ class WarpgroupSteps {
     const MoeLayer& layer = call_.layer;
     CUKILN_TRY(const TensorMap activations, token_map(kernel, activation_data(), shape.width));
     CUKILN_TRY(const TensorMap weights, tensor_map(kernel, weight_box(layer.down)));
-    return W4a16WarpgroupDown::launch(kernel, call_.stream, persistent(ceil_div(shape.hidden, 128)),
-                                      call_.at<std::uint16_t>(plan_.gemm_output), tiles(),
-                                      tile_count(), activations, weights, layer.down.scales,
-                                      layer.down.decode, static_cast<std::uint32_t>(shape.hidden),
-                                      static_cast<std::uint32_t>(shape.width));
+    return W4a16WarpgroupDown::launch(
+        kernel, call_.stream, persistent(ceil_div(shape.hidden, 128)),
+        call_.at<std::uint16_t>(plan_.gemm_output), tiles(), tile_count(), activations, weights,
+        layer.down.scales, layer.down.decode, layer.down.bias,
+        static_cast<std::uint32_t>(shape.hidden), static_cast<std::uint32_t>(shape.width));
   }
 
   std::uint8_t* activation_data() const noexcept {
@@ -448,9 +451,10 @@ struct GroupedSteps {
     return CombineRows::launch(combine_kernel, stream, early_config(grid), args...);
   }
   Result<void> gemm(const MutableMatrixView& output, const QuantizedMatrix& a,
-                    const QuantizedMatrix& b, const VectorView& row_experts,
+                    const QuantizedMatrix& b, const MatrixView& bias, const VectorView& row_experts,
                     const std::uint32_t* group_count) const noexcept {
     GroupedGemmOptions options;
+    options.bias = bias;
     options.group_count = group_count;
     return grouped_gemm.launch(stream, output, a, b, row_experts, options);
   }

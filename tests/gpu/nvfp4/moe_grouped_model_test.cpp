@@ -68,16 +68,17 @@ struct Fixture : MoeGroupedKernels {
     }
     /// As GroupedGemm::launch.
     Result<void> gemm(const MutableMatrixView& output, const nvfp4::QuantizedMatrix& a,
-                      const nvfp4::QuantizedMatrix& b, const VectorView& row_experts,
+                      const nvfp4::QuantizedMatrix& b, const MatrixView& bias,
+                      const VectorView& row_experts,
                       const std::uint32_t* tile_count) const noexcept {
       const nvfp4::Sm100Kernel& chosen = nvfp4::select_sm100_grouped(
           a.rows, output.columns, a.columns, b.rows / output.columns, kNumSms);
       const nvfp4::Sm100Plan plan =
           nvfp4::plan_sm100(chosen, a, b, output.data, output.columns, kNumSms);
-      return launch_sm100_model(with.gemms[&chosen - nvfp4::kSm100Kernels - nvfp4::kSm100Grouped],
-                                with.stream, plan, a.global_scale, b.global_scale, nullptr, a.rows,
-                                output.columns, a.columns,
-                                row_experts.data_as<const std::int32_t>(), 0, tile_count);
+      return launch_sm100_model(
+          with.gemms[&chosen - nvfp4::kSm100Kernels - nvfp4::kSm100Grouped], with.stream, plan,
+          a.global_scale, b.global_scale, bias.data_as<const std::uint16_t>(), a.rows,
+          output.columns, a.columns, row_experts.data_as<const std::int32_t>(), 0, tile_count);
     }
   };
 
@@ -121,7 +122,9 @@ TEST_CASE_FIXTURE(Fixture, "a mixture of experts by grouped GEMMs equals float64
   for (const MoeCase& of :
        {MoeCase{{60, 2, 3, 128, 64}}, MoeCase{{140, 2, 2, 256, 192}, pairs, {7, 1.702f, 1}},
         MoeCase{{100, 4, 6, 128, 128}, halves, {2, 1, 0}},
-        MoeCase{{300, 1, 1, 384, 64}, pairs, {10, 1, 0}}}) {
+        MoeCase{{300, 1, 1, 384, 64}, pairs, {10, 1, 0}},
+        MoeCase{{90, 2, 3, 128, 192}, halves, {3, 1, 0.5f}, true},
+        MoeCase{{140, 2, 2, 256, 128}, pairs, {7, 1.702f, 1}, true}}) {
     CAPTURE(of.shape.tokens);
     CAPTURE(of.shape.experts);
     MoeProblem problem(of, random, GemmResults::bf16);

@@ -62,7 +62,7 @@ enum class GemmResults {
 /// no kernel may use it.
 struct MoeMatrices {
   MoeMatrices(std::int64_t expert_count, std::int64_t row_count, std::int64_t column_count,
-              GemmResults results, std::mt19937_64& random)
+              bool has_bias, GemmResults results, std::mt19937_64& random)
       : experts(expert_count), rows(row_count), columns(column_count) {
     const std::size_t scale_bytes = nvfp4::scales_bytes(rows, columns);
     std::vector<std::uint8_t> data(index_of(experts) * nvfp4::data_bytes(rows, columns));
@@ -86,10 +86,22 @@ struct MoeMatrices {
     device_data = std::make_unique<DeviceBuffer<std::uint8_t>>(data);
     device_scales = std::make_unique<DeviceBuffer<std::uint8_t>>(scales);
     device_decode = std::make_unique<DeviceBuffer<float>>(decode);
+    if (has_bias) {
+      bias = random_bf16(Kind::normal, index_of(experts * rows), random);
+      device_bias = std::make_unique<DeviceBuffer<std::uint16_t>>(bias);
+    }
   }
   nvfp4::MoeWeights view() const {
-    return {
-        device_data->data(), device_scales->data(), device_decode->data(), experts, rows, columns};
+    return {device_data->data(),
+            device_scales->data(),
+            device_decode->data(),
+            experts,
+            rows,
+            columns,
+            device_bias ? device_bias->data() : nullptr};
+  }
+  double bias_of(std::int64_t expert, std::size_t row) const {
+    return bias.empty() ? 0 : float_of_bf16(bias[index_of(expert * rows) + row]);
   }
 
   std::int64_t experts;
@@ -97,15 +109,18 @@ struct MoeMatrices {
   std::int64_t columns;
 
   std::vector<std::vector<double>> dense;
+  std::vector<std::uint16_t> bias;  // empty: none
   std::unique_ptr<DeviceBuffer<std::uint8_t>> device_data;
   std::unique_ptr<DeviceBuffer<std::uint8_t>> device_scales;
   std::unique_ptr<DeviceBuffer<float>> device_decode;
+  std::unique_ptr<DeviceBuffer<std::uint16_t>> device_bias;
 };
 
 struct MoeCase {
   nvfp4::MoeShape shape;
   nvfp4::GateUpLayout layout = nvfp4::GateUpLayout::halves;
   nvfp4::SwiGlu activation{};
+  bool has_biases = false;
 };
 
 /// A mixture of experts, its inputs and its result in double.
@@ -116,8 +131,8 @@ struct MoeProblem {
         layout(of.layout),
         activation(of.activation),
         results(rounded_to),
-        up(shape.experts, 2 * shape.width, shape.hidden, results, random),
-        down(shape.experts, shape.hidden, shape.width, results, random),
+        up(shape.experts, 2 * shape.width, shape.hidden, of.has_biases, results, random),
+        down(shape.experts, shape.hidden, shape.width, of.has_biases, results, random),
         hidden(random_bf16(Kind::normal, index_of(shape.tokens * shape.hidden), random)),
         ids(index_of(shape.tokens * shape.topk)),
         weights(ids.size()),
@@ -174,7 +189,7 @@ struct MoeProblem {
     const auto dot = [&](std::size_t row) {
       double sum = 0;
       for (std::size_t i = 0; i < k; ++i) sum += token[i] * w[row * k + i];
-      return rounded(sum);
+      return rounded(sum + up.bias_of(expert_of(slot), row));
     };
     const bool pairs = layout == nvfp4::GateUpLayout::pairs;
     std::vector<std::uint16_t> y(width);
@@ -206,8 +221,8 @@ struct MoeProblem {
       const std::vector<double>& w = down.dense[index_of(expert_of(slot))];
       const std::size_t at = slot / index_of(shape.topk) * k;
       for (std::size_t column = 0; column < k; ++column) {
-        double sum = 0;
-        double size = 0;
+        double sum = down.bias_of(expert_of(slot), column);
+        double size = std::abs(sum);
         for (std::size_t i = 0; i < width; ++i) {
           sum += row[i] * w[column * width + i];
           size += std::abs(row[i] * w[column * width + i]);

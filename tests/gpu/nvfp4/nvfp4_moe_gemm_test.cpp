@@ -87,6 +87,47 @@ TEST_CASE_FIXTURE(Fixture, "nvfp4_moe_gemm equals float64 on many shapes") {
 
 TEST_CASE_FIXTURE(Fixture, "W4A16 equals float64 on many shapes") { check_many_shapes(true); }
 
+TEST_CASE_FIXTURE(Fixture, "experts' biases are added before SwiGLU and before the weights") {
+  const auto halves = nvfp4::GateUpLayout::halves;
+  const auto pairs = nvfp4::GateUpLayout::pairs;
+  // Every tile size, both GEMMs with K split, and results whose last tile is not full.
+  for (const Case& of : {Case{{3, 2, 8, 128, 96}, pairs, kGptOss, true},
+                         Case{{1, 2, 4, 2080, 2080}, halves, {}, true},
+                         Case{{16, 1, 2, 160, 288}, halves, {3, 1, 0.5f}, true},
+                         Case{{40, 3, 6, 160, 384}, pairs, kGptOss, true},
+                         Case{{90, 2, 3, 96, 192}, halves, {2, 1, 0}, true},
+                         Case{{130, 2, 8, 1056, 192}, pairs, kGptOss, true},
+                         Case{{150, 4, 7, 288, 320}, halves, {2, 1, 0}, true},
+                         Case{{300, 2, 4, 416, 64}, pairs, {}, true}}) {
+    for (const Case& each : w4a4_and_w4a16(of)) {
+      CAPTURE(each.shape.tokens);
+      CAPTURE(each.shape.w4a16);
+      Problem problem(each, random);
+      check(problem);
+    }
+  }
+}
+
+TEST_CASE_FIXTURE(Fixture, "biases of -0 change no bit") {
+  for (const std::int64_t tokens : {3, 20, 40, 90, 300}) {
+    for (const Case& of : w4a4_and_w4a16({{tokens, 2, 4, 160, 192}, {}, kGptOss, true})) {
+      Problem problem(of, random);
+      problem.activation_scale = global_scale_of_amax(20);
+      for (MoeMatrices* const matrices : {&problem.up, &problem.down}) {
+        const std::vector<std::uint16_t> zeros(matrices->bias.size(), 0x8000);
+        matrices->device_bias->upload(zeros);
+      }
+      Run with(moe, problem);
+      require_ok(with.launch(stream));
+      problem.up.device_bias.reset();
+      problem.down.device_bias.reset();
+      Run without(moe, problem);
+      require_ok(without.launch(stream));
+      CHECK(with.result() == without.result());
+    }
+  }
+}
+
 TEST_CASE_FIXTURE(Fixture, "experts may have no token, and one of them all") {
   for (const std::int64_t width : {96, 128}) {
     for (const Case& of : w4a4_and_w4a16({{175, 2, 6, 128, width}})) {
@@ -178,7 +219,7 @@ TEST_CASE_FIXTURE(Fixture, "two ranks of experts make together what one makes al
 
 TEST_CASE_FIXTURE(Fixture, "a NaN makes its token NaN and no other") {
   for (const std::int64_t tokens : {9, 90, -9, -90}) {  // negative: W4A16
-    Problem problem({{std::abs(tokens), 2, 2, 128, 64, 0, tokens < 0}}, random);
+    Problem problem({{std::abs(tokens), 2, 2, 128, 64, 0, tokens < 0}, {}, {}, true}, random);
     problem.solve();
     Run clean(moe, problem);
     require_ok(clean.launch(stream));

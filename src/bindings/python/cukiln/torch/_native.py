@@ -59,6 +59,8 @@ class Moe(_library.Sized):
         ("max_tokens", c_int64),
         ("max_topk", c_int64),
         ("fingerprint", c_int64),
+        ("up_bias", c_void_p),
+        ("down_bias", c_void_p),
     )
 
 

@@ -182,8 +182,9 @@ class MoeRunner(Runner):
     scales uint8 [experts, …] as the quantisers lay out each expert's; decode float32 [experts], the
     decode scale of each. activation_gsa float32 [2] scales what lies between the GEMMs;
     hidden_gsa float32 [2] every input, and without it each input's own amax does. Without
-    activation_gsa (W4A16) neither is quantised: both stay in bf16. expert_map int32
-    maps ids to local experts, -1 to none. SwiGLU: gate = min(gate, limit), up clamped to ±limit,
+    activation_gsa (W4A16) neither is quantised: both stay in bf16. up_bias bfloat16 [experts, 2 ·
+    width], in the order of up's rows, and down_bias [experts, hidden] are added to the products;
+    without them nothing is. expert_map int32 maps ids to local experts, -1 to none. SwiGLU: gate = min(gate, limit), up clamped to ±limit,
     gate · sigmoid(alpha · gate) · (up + beta).
     """
 
@@ -199,6 +200,8 @@ class MoeRunner(Runner):
         activation_gsa: torch.Tensor | None = None,
         hidden_gsa: torch.Tensor | None = None,
         expert_map: torch.Tensor | None = None,
+        up_bias: torch.Tensor | None = None,
+        down_bias: torch.Tensor | None = None,
         interleaved: bool = False,
         limit: float = math.inf,
         alpha: float = 1.0,
@@ -231,6 +234,8 @@ class MoeRunner(Runner):
             "activation_gsa": _pointer(kept, "activation_gsa", activation_gsa, real, 2),
             "hidden_gsa": _pointer(kept, "hidden_gsa", hidden_gsa, real, 2),
             "expert_map": _pointer(kept, "expert_map", expert_map, torch.int32, ids or 0),
+            "up_bias": _pointer(kept, "up_bias", up_bias, torch.bfloat16, experts, 2 * width),
+            "down_bias": _pointer(kept, "down_bias", down_bias, torch.bfloat16, experts, hidden),
         }
         self.hidden_size, self.width, self.experts = hidden, width, experts
         super().__init__(

@@ -78,6 +78,8 @@ class NVFP4MoE(Layer):
     w2_weight_scale: Tensor
     w2_weight_scale_2: Tensor
     w2_input_scale: Tensor
+    w13_bias: Tensor | None  # of NVFP4Experts only
+    w2_bias: Tensor | None
     expert_map: Tensor | None
 
     def __init__(
@@ -117,6 +119,8 @@ class NVFP4MoE(Layer):
                 ("input_scale", torch.zeros((), dtype=torch.float32, device=device)),
             ):
                 self.register_buffer(f"{part}_{name}", value)
+        self.register_buffer("w13_bias", None)
+        self.register_buffer("w2_bias", None)
         self.register_buffer("expert_map", expert_map, persistent=False)
 
     @classmethod
@@ -383,7 +387,7 @@ class NVFP4MoE(Layer):
         Activations are in bf16 or have fixed scales, `w13_input_scale`, and NVFP4SharedExpert's
         `w2_input_scale` too: else it is a ValueError, here or when weights are loaded. On a GPU at
         most 16 tokens for each expert on average (tokens · topk / experts) are taken; with more,
-        other kernels compute, of which this was not shown. Experts with biases are refused."""
+        other kernels compute, of which this was not shown."""
         self._take_groups(tokens)
         return self
 
@@ -412,6 +416,8 @@ class NVFP4MoE(Layer):
             activation_gsa=None if self.keeps_bf16() else gsa_of(self._activation_decode()),
             hidden_gsa=gsa_of(self.w13_input_scale) if self.w13_input_scale > 0 else None,
             expert_map=expert_map,
+            up_bias=self.w13_bias,
+            down_bias=self.w2_bias,
             interleaved=self.interleaved,
             limit=self.limit,
             alpha=self.alpha,
@@ -518,6 +524,7 @@ class NVFP4MoE(Layer):
             self.w13_weight[expert],
             self.w13_weight_scale[expert],
             gsa_of(self.w13_weight_scale_2[expert]),
+            None if self.w13_bias is None else self.w13_bias[expert],
         )
         return torch.ops.nvfp4.swiglu_amax_gsa(
             between, self.limit, self.alpha, self.beta, self.interleaved

@@ -11,9 +11,6 @@ import torch
 from torch import Tensor, nn
 
 from ._checkpoints import from_mxfp4
-from ._fingerprint import fingerprint
-from ._runners import register_runner, unregister_runner
-from ._weights import gsa_of, ready
 from .experts import NVFP4MoE
 
 # gpt-oss: gate and up in pairs of rows.
@@ -25,13 +22,7 @@ class NVFP4Experts(NVFP4MoE):
     """An NVFP4MoE that takes `(x, topk_ids, topk_weights)`, as the experts of transformers, and may
     have biases: `w13_bias` bfloat16 [experts, 2 · width], in the order of w13's rows, and `w2_bias`
     [experts, hidden].
-
-    With biases the experts that a batch has are computed one after the other, by the ops of this
-    package, still in one node of a graph: right, but slower than without, and not to be captured in
-    a CUDA graph.
     """
-
-    copied = ("expert_map", *NVFP4MoE.decodes)  # by the runner of experts with biases
 
     def __init__(
         self, experts: int, hidden_size: int, width: int, *, bias: bool = False, **settings: Any
@@ -39,8 +30,9 @@ class NVFP4Experts(NVFP4MoE):
         super().__init__(experts, hidden_size, width, **settings)
         device = settings.get("device")
         for name, columns in (("w13_bias", 2 * width), ("w2_bias", hidden_size)):
-            zeros = torch.zeros(experts, columns, dtype=torch.bfloat16, device=device)
-            self.register_buffer(name, zeros if bias else None)
+            if bias:
+                zeros = torch.zeros(experts, columns, dtype=torch.bfloat16, device=device)
+                self.register_buffer(name, zeros)
 
     @classmethod
     def from_module(cls, module: nn.Module, **settings: Any) -> NVFP4Experts:
@@ -108,7 +100,8 @@ class NVFP4Experts(NVFP4MoE):
                 raise ValueError(
                     f"{name} is {tuple(bias.shape)}; ({self.experts}, {columns}) is expected"
                 )
-            self._buffers[name] = bias.detach().to(device, torch.bfloat16, copy=True)
+            bias = bias.detach().contiguous().to(device, torch.bfloat16, copy=True)
+            self._buffers[name] = bias
 
     def _take_biases(
         self,
@@ -144,107 +137,10 @@ class NVFP4Experts(NVFP4MoE):
         self.interleaved = True
         self.load_state_dict(state)
 
-    def _require_fixed_scales(self) -> None:
-        if self.w13_bias is not None:
-            raise ValueError(
-                "batch_invariant: these experts have biases, with which a GEMM has the tokens of one "
-                "expert, and their number may decide how it rounds; experts without are expected"
-            )
-        super()._require_fixed_scales()
-
-    def make_runner(self) -> Any:
-        return super().make_runner() if self.w13_bias is None else _BiasedRunner(self)
-
     def forward(  # type: ignore[override]  # in the order of transformers
         self, x: Tensor, topk_ids: Tensor, topk_weights: Tensor
     ) -> Tensor:
         return super().forward(x, topk_weights, topk_ids)
-
-
-class _BiasedRunner:
-    """A registered runner that ends with the layer's use of it."""
-
-    def __init__(self, layer: NVFP4Experts) -> None:
-        runner = _Biased(layer)
-        self.fingerprint = runner.fingerprint
-        self.runner_id = register_runner(runner)
-
-    def reserve(self, max_tokens: int) -> None:
-        """PyTorch allocates what it needs."""
-
-    def __del__(self) -> None:
-        if hasattr(self, "runner_id"):
-            unregister_runner(self.runner_id)
-
-
-class _Biased:
-    """Experts with biases: the tensors of a layer, not the layer itself, which ends this."""
-
-    def __init__(self, layer: NVFP4Experts) -> None:
-        ready(layer.w13_weight)
-        self.up = _matrices(layer, "w13")
-        self.down = _matrices(layer, "w2")
-        self.activation = (layer.limit, layer.alpha, layer.beta, layer.interleaved)
-        self.expert_map = layer.expert_map
-        self.keeps_bf16 = layer.keeps_bf16()
-        self.hidden_gsa, self.between_gsa = (
-            gsa_of(scale) if scale > 0 else None
-            for scale in (layer.w13_input_scale, layer.w2_input_scale)
-        )
-        tensors = {
-            **{name: tensor for name, tensor in layer.named_buffers() if "input_scale" not in name},
-            "hidden_gsa": self.hidden_gsa,
-            "between_gsa": self.between_gsa,
-        }
-        given = {name: tensor for name, tensor in tensors.items() if tensor is not None}
-        device = layer.w13_weight.device
-        self.fingerprint = fingerprint(
-            [tensor.to(device).contiguous() for tensor in given.values()],
-            ("biased experts", *given, *self.activation, self.keeps_bf16),
-        )
-
-    def _run_impl(self, x: Tensor, topk_weights: Tensor, topk_ids: Tensor) -> Tensor:
-        ops = torch.ops.nvfp4
-        y = torch.zeros(x.shape, dtype=torch.float32, device=x.device)
-        if not x.shape[0]:
-            return y.bfloat16()
-        ids = topk_ids
-        if self.expert_map is not None:
-            known = (ids >= 0) & (ids < len(self.expert_map))
-            ids = self.expert_map.to(ids.device)[ids.clamp(0, len(self.expert_map) - 1).long()]
-            ids = torch.where(known, ids, -1)
-        hidden_gsa = self.hidden_gsa
-        if hidden_gsa is None and not self.keeps_bf16:
-            hidden_gsa = ops.amax_gsa(x)
-        for expert in ids.unique().tolist():
-            if not 0 <= expert < len(self.up):
-                continue
-            tokens, slots = (ids == expert).nonzero(as_tuple=True)
-            if self.keeps_bf16:
-                both = ops.w4a16_gemm(x[tokens], *self.up[expert])
-                between = _swiglu(both.float(), *self.activation).bfloat16()
-                part = ops.w4a16_gemm(between, *self.down[expert])
-            else:
-                quantized = ops.quantize_nvfp4_from_buffer(x[tokens], hidden_gsa)
-                both = ops.gemm(*quantized, hidden_gsa, *self.up[expert])
-                gsa = self.between_gsa
-                if gsa is None:
-                    gsa = ops.swiglu_amax_gsa(both, *self.activation)
-                quantized = ops.swiglu_quantize_from_buffer(both, gsa, *self.activation)
-                part = ops.gemm(*quantized, gsa, *self.down[expert])
-            y.index_add_(0, tokens, part.float() * topk_weights[tokens, slots, None])
-        return y.bfloat16()
-
-
-def _matrices(layer: NVFP4Experts, name: str) -> list[tuple[Tensor, ...]]:
-    """Codes, block scales, global scales and bias of each expert."""
-    tensors = (
-        getattr(layer, f"{name}_weight"),
-        getattr(layer, f"{name}_weight_scale"),
-        gsa_of(getattr(layer, f"{name}_weight_scale_2")),
-        getattr(layer, f"{name}_bias"),
-    )
-    return list(zip(*tensors, strict=True))
 
 
 # ---- Experts of transformers
