@@ -376,6 +376,17 @@ def test_experts_by_name_may_have_biases():
         NVFP4Experts.from_checkpoint(tensors, prefixes)
 
 
+def test_calibration_sees_biases():
+    made = NVFP4Experts.from_bf16(torch.randn(3, 64, 64) / 64, torch.randn(3, 64, 32), limit=50.0)
+    gate, up = torch.full((3, 32), 20.0), torch.full((3, 32), 30.0)
+    layer = NVFP4Experts(3, 64, 32, bias=True, limit=50.0)
+    biases = {"w13_bias": torch.cat([gate, up], 1), "w2_bias": torch.zeros(3, 64)}
+    layer.load_state_dict(made.state_dict() | biases)
+    x, _, ids = routed()
+    without, scale = made.calibrate(x, ids), layer.calibrate(x, ids)
+    assert without < decode_of(10) and decode_of(550) < scale < decode_of(650)
+
+
 # ---- Stacked experts
 
 

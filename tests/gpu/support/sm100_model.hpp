@@ -55,12 +55,12 @@ extern "C" __global__ void __launch_bounds__(192, 1)
                    const __grid_constant__ cukiln::TensorMap weights,
                    const __grid_constant__ cukiln::TensorMap row_scales,
                    const __grid_constant__ cukiln::TensorMap weight_scales,
-                   const float* token_scale, const float* weight_decode, const float* scale,
-                   const int* experts, const cukiln::u32* row_tiles, cukiln::u32 row_count,
-                   cukiln::u32 columns, cukiln::u32 width, cukiln::u32 layout, float limit,
-                   float alpha, float beta) {
+                   const float* token_scale, const float* weight_decode, const cukiln::u16* bias,
+                   const float* scale, const int* experts, const cukiln::u32* row_tiles,
+                   cukiln::u32 row_count, cukiln::u32 columns, cukiln::u32 width,
+                   cukiln::u32 layout, float limit, float alpha, float beta) {
   cukiln::nvfp4::gemm_sm100<cukiln::nvfp4::GateUpTile>(cukiln::nvfp4::GateUpProblem{
-      {rows, weights, row_scales, weight_scales, rows, token_scale, nullptr, nullptr, row_count,
+      {rows, weights, row_scales, weight_scales, rows, token_scale, nullptr, bias, row_count,
        2 * width, columns, experts, 0, 0, row_tiles},
       data, scales, weight_decode, scale, width, layout,
       cukiln::nvfp4::SwiGlu::of(limit, alpha, beta)});
@@ -69,7 +69,7 @@ extern "C" __global__ void __launch_bounds__(192, 1)
   ModuleSpec spec;
   const Manifest manifest = nvfp4::manifest();
   for (const ModuleSpec& shipped : manifest.modules()) {
-    if (shipped.name == "nvfp4_gemm") {
+    if (shipped.name == "nvfp4_moe_grouped_up") {  // includes all that the GEMMs do
       spec.headers = shipped.headers;
     }
   }

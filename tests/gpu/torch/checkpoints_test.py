@@ -127,10 +127,15 @@ class Formats(unittest.TestCase):
                 NVFP4Experts.from_mxfp4(each, activations=activations)
                 for each in (tensors, moved(tensors))
             )
-            y = gpu(x.cuda(), ids.cuda(), weights.cuda())
+            given = x.cuda(), ids.cuda(), weights.cuda()
+            y = gpu(*given)
             self.near(y, cpu(x, ids, weights))
-            compiled = torch.compile(gpu, fullgraph=True)
-            self.assertTrue(torch.equal(compiled(x.cuda(), ids.cuda(), weights.cuda()), y))
+            self.assertTrue(torch.equal(torch.compile(gpu, fullgraph=True)(*given), y))
+            graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(graph):
+                captured = gpu(*given)
+            graph.replay()
+            self.assertTrue(torch.equal(captured, y))
 
     def test_stacked_experts(self) -> None:
         x, weights, ids = routed()
