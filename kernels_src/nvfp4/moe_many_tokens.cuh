@@ -94,7 +94,9 @@ struct UpStep {
     const auto scaled = output.alpha(a.weight_decode[tile.expert]);
     float bias[2];
 #pragma unroll
-    for (u32 i = 0; i < 2; ++i) bias[i] = bias_of(a.bias, weights.row[rows[i] / 64] + rows[i] % 64);
+    for (u32 i = 0; i < 2; ++i) {
+      bias[i] = bias_of(a.bias, (rows[i] < 64 ? weights.row[0] : weights.row[1]) + rows[i] % 64);
+    }
 
     const u32 results = gemm.base + Gemm::kResults;
     consumers_sync();  // the previous tile's results have been read
