@@ -144,6 +144,18 @@ class MachineCode(unittest.TestCase):
                         self.assertEqual(function["spill_bytes"], 0)
                         self.assertTrue(any(i.startswith("HMMA") for i in code))
 
+    def test_mixtures_of_experts_for_sm_90a_use_no_local_memory_either(self):
+        modules = [module for module in json.loads(MANIFEST.read_text())["modules"]
+                   if re.fullmatch(r"nvfp4_moe_(gemm|prefill|w4a16)(_prefill)?(_\d+)?", module["name"])]  # fmt: skip
+        self.assertGreaterEqual(len(modules), 10)
+        for module in modules:
+            folder = Path(self.folder.name, "sm_90a", module["name"])
+            folder.mkdir(parents=True)
+            for name, function, code in self.compile(module, folder, "sm_90a"):
+                with self.subTest(name, module=module["name"]):
+                    self.assertEqual((function["spill_bytes"], function["local_bytes"]), (0, 0))
+                    self.assertFalse({"LDL", "STL"} & {i.split(".")[0] for i in code})
+
     def test_other_targets_with_tcgen05_have_the_same_gemms(self):
         source = MANIFEST.parent / "../../kernels_src/nvfp4/nvfp4_gemm.cu"
         for arch, mma in OTHER_TARGETS.items():
