@@ -37,6 +37,8 @@ struct LaunchConfig {
                                      ///< predecessor ends; the kernel must call griddepcontrol.
                                      ///< Drivers before 12.3, which cannot capture that, wait
   bool cooperative = false;          ///< all blocks resident together: grid-wide barriers work
+  bool balance_clusters = false;     ///< several blocks of a cluster may share a multiprocessor, so
+                                     ///< that more clusters are resident; else they are spread
 };
 
 /// The resources that a kernel uses, or may use, on one device.

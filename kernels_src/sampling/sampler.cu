@@ -39,11 +39,12 @@
 // How: one pass over memory finds each thread's largest logit and, relative to it, the sum of its tokens'
 //   weights; so a draw from the whole row needs no more than the tokens of the thread that it meets.
 //   Top-k up to 2048: if n threads have a logit >= b, at least n tokens do; so the n-th largest of these
-//   maxima bounds the top-k set from below, tightly, at the cost of a few barriers. Only threads that reach
-//   the bound read their logits again; rank 0 of the cluster sorts those candidates, filters and draws.
-//   Top-p alone: tokens are drawn from the whole row, two at a time, until one is in the nucleus, which one more
-//   pass tells: it adds up the weight above each. Nine of ten draws are, with top-p 0.9. What is refused
-//   bounds the nucleus from below.
+//   maxima bounds the top-k set from below, tightly, at the cost of a few barriers. Only batches that reach
+//   the bound are read again; rank 0 of the cluster sorts those candidates, filters and draws.
+//   Top-p alone: tokens are drawn from the whole row, two at a time, until one is in the nucleus. The weights
+//   of batches with a larger logit bound the weight above the first, which tells most; else one more pass
+//   adds up the weight above each. Nine of ten draws are, with top-p 0.9. What is refused bounds the nucleus
+//   from below.
 //   A larger top-k, and the weight of the nucleus for a log-probability: samples that the first pass kept tell within which interval the
 //   threshold lies. A second pass adds up what is above and stages what is inside the interval; a histogram
 //   of the staged tokens finds the bin of the threshold, and the few tokens of that bin the threshold itself.
@@ -72,17 +73,9 @@ __device__ __forceinline__ void set_filters(const RowParameters& parameters, u32
   filters.by_top_p = parameters.top_p < 1.0f;
   filters.top_p = to_u64_rz(mul_rn(parameters.top_p, 18446744073709551616.0f));
   filters.base_is_row = filters.by_top_p && !(filters.by_top_k && order == kTopKFirst);
-}
-
-// Adds 1 to the offset if this is the last of `rows` rows. Called by one thread of each row, after every
-// thread block of the row has read the state.
-__device__ __forceinline__ void advance_offset(PhiloxSeed* of_row, PhiloxState* state, u64 offset, u32 rows) {
-  if (of_row) {
-    of_row->offset = offset + 1;
-    return;
-  }
-  __threadfence();
-  if (atomicInc(&state->ticket, rows - 1) == rows - 1) state->offset = offset + 1;
+  filters.is_greedy = is_greedy(parameters.temperature);
+  filters.by_best = !filters.is_greedy && filters.by_top_k && filters.top_k <= kCandidates;
+  filters.by_threshold = !filters.is_greedy && (filters.by_top_k || filters.by_top_p);
 }
 
 // The weight of this thread's tokens, by the first pass; at least a unit if they have any.
@@ -118,32 +111,37 @@ extern "C" __global__ void __cluster_dims__(cukiln::sampling::kClusterBlocks, 1,
   const RowParameters parameters{temperature ? temperature[row_index] : 1.0f,
                                  top_k ? top_k[row_index] : 0, top_p ? top_p[row_index] : 1.0f,
                                  min_p ? min_p[row_index] : 0.0f};
-  const bool greedy = is_greedy(parameters.temperature);
   if (threadIdx.x == 0) {
     row_seed = row_seeds ? row_seeds[row_index] : PhiloxSeed{state->seed, state->offset};
     random_row = row_seeds ? 0 : row_index;
+    seed_of_row = row_seeds ? row_seeds + row_index : nullptr;
+    state_of_rows = state;
     start_row(logits, vocabulary, rank, parameters.temperature);
     row.min_p = parameters.min_p;
     set_filters(parameters, vocabulary, order);
     // In greedy rows several threads may find a token: atomicMin keeps the lowest index.
     if (rank == 0) tokens[row_index] = 0x7FFFFFFF;
   }
-  // DSMEM of a thread block may be written only once that block runs: reduce_in_cluster waits.
-  cluster_arrive();
+  clear_batches();
+  // DSMEM of a thread block may be written only once that block runs: share_summary waits.
+  cluster_arrive_relaxed();
   __syncthreads();
 
-  const bool by_best = !greedy && filters.by_top_k && filters.top_k <= kCandidates;
-  const bool by_threshold = !greedy && (filters.by_top_k || filters.by_top_p);
-  const bool weighs = greedy ? log_probabilities != nullptr : filters.base_is_row || !by_threshold;
-  const bool has_filters = by_threshold || row.min_p > 0.0f;
+  const bool weighs =
+      filters.is_greedy ? log_probabilities != nullptr : filters.base_is_row || !filters.by_threshold;
+  const bool has_filters = filters.by_threshold || row.min_p > 0.0f;
   const Summary summary = has_filters ? summarize_row<true>(weighs) : summarize_row<false>(weighs);
   const u32 own_largest = key_of(summary.largest);
-  if (!greedy && threadIdx.x < kProposals) {
+  if (!filters.is_greedy && threadIdx.x < kProposals) {
     random_bits[threadIdx.x] = philox(row_seed.seed, row_seed.offset, random_row, threadIdx.x);
   }
   u32 lowest = 0;
-  if (by_best) lowest = block_nth_largest(own_largest, (filters.top_k + kClusterBlocks - 1) / kClusterBlocks);
-  const RowSummary all = reduce_in_cluster(summary, own_largest, lowest, weighs);
+  if (filters.by_best) {
+    lowest = block_nth_largest(own_largest, (filters.top_k + kClusterBlocks - 1) / kClusterBlocks);
+  }
+  share_summary(summary, own_largest, lowest);
+  if (!filters.is_greedy && only_top_p()) count_batches();
+  const RowSummary all = combine_summaries(weighs);
   if (threadIdx.x == 0) {
     row.largest = all.largest;
     row.max = logit_of(all.largest);
@@ -160,37 +158,35 @@ extern "C" __global__ void __cluster_dims__(cukiln::sampling::kClusterBlocks, 1,
 
   u64 drawn = 0;  // key << 32 | index
   u64 total;      // weight of what the draw is from; read late, since registers are few
-  if (greedy) {
+  if (filters.is_greedy) {
     total = row_weight;
     for (u32 readers = __ballot_sync(~0u, own_largest == row.largest); readers != 0; readers &= readers - 1) {
       const u32 reader = __ffs(static_cast<int>(readers)) - 1;
       const u64 found = find_token(threadIdx.x / 32 * 32 + reader, row.largest, 0);
       drawn = drawn == 0 || (found != 0 && found < drawn) ? found : drawn;
     }
-  } else if (by_threshold) {
-    // Tokens below weigh less than 2^-41.
-    lowest = max(max(all.lowest, kLowestKey), key_at(-28.5f));
-    if (by_proposals()) draw_by_proposals(own_largest, own_weight(summary));
+  } else if (filters.by_threshold) {
     total = row_weight;
-    // The logarithm of a proposal's probability needs the weight of the kept set, and so its threshold.
-    if (!by_proposals() || log_probabilities) {
-      if (!by_best || !draw_from_best(lowest, own_largest >= lowest, &total, &drawn)) {
-        drawn = draw_by_thresholds(own_largest, !by_best, &total);
+    // Tokens below the second of these weigh less than 2^-41.
+    const u32 lowest_best = max(max(all.lowest, kLowestKey), key_at(-28.5f));
+    if (!filters.by_best || !draw_from_best(lowest_best, &total, &drawn)) {
+      if (by_proposals()) draw_by_proposals(own_largest, own_weight(summary));
+      total = row_weight;
+      // The logarithm of a proposal's probability needs the weight of the kept set, and so its threshold.
+      if (!by_proposals() || log_probabilities) {
+        drawn = draw_by_thresholds(own_largest, !filters.by_best, &total);
       }
+      if (by_proposals()) drawn = threadIdx.x == 0 && rank == 0 ? proposed : 0;
     }
-    if (by_proposals()) drawn = threadIdx.x == 0 && rank == 0 ? proposed : 0;
   } else if (filters.min_p_key > kLowestKey || infinite) {
     total = row_weight;
     drawn = draw_from_row(weigh_own(own_largest, filters.min_p_key), filters.min_p_key, &total);
   } else {
     total = row_weight;
-    const u64 target = __umul64hi(random_bits[0], total) - all.weight.before;
-    if (target < all.weight.own) drawn = draw_in_block(own_weight(summary), target, kLowestKey);
+    u64 target;
+    if (is_own_target(random_bits[0], &target)) drawn = draw_in_block(own_weight(summary), target, kLowestKey);
   }
-  if (threadIdx.x == 0 && rank == 0) {
-    advance_offset(row_seeds ? row_seeds + row_index : nullptr, state, row_seed.offset,
-                   gridDim.x / kClusterBlocks);
-  }
+  if (threadIdx.x == 0 && rank == 0 && !(filters.by_threshold && by_proposals())) advance_offset();
   if (drawn == 0) return;
   atomicMin(tokens + row_index, static_cast<int>(drawn));
   if (log_probabilities) {

@@ -2,7 +2,7 @@
 // thread by thread, after the filters' thresholds were found.
 #pragma once
 
-#include "sampler_passes.cuh"
+#include "sampler_summary.cuh"
 
 namespace cukiln {
 namespace sampling {
@@ -98,8 +98,8 @@ __device__ __forceinline__ u64 draw_from_candidates(u32 count, u64* total) {
 
 // Draws from the tokens with keys >= `lowest`, which contain the top-k set. Returns false, without a draw,
 // if they are too many.
-__device__ __forceinline__ bool draw_from_best(u32 lowest, bool holds_some, u64* total, u64* drawn) {
-  if (holds_some) scan_row(kStage, {lowest, kLargestKey}, 0);
+__device__ __forceinline__ bool draw_from_best(u32 lowest, u64* total, u64* drawn) {
+  stage_row(lowest);
   __syncthreads();
   const u32 own_count = staged_count;
   const Sum sum = cluster_sum(threadIdx.x == kThreads - 1 ? own_count : 0);
@@ -402,33 +402,123 @@ __device__ __forceinline__ void reduce_above(Above own) {
   cluster_wait();
 }
 
-// Whether no filter but top-p, and min-p, is on, and weights are finite.
-__device__ __forceinline__ bool by_proposals() {
-  return filters.by_top_p && !filters.by_top_k && !is_infinite(row.max);
+// Whether no filter but top-p, and min-p, is on.
+__device__ __forceinline__ bool only_top_p() { return filters.by_top_p && !filters.by_top_k; }
+
+__device__ __forceinline__ bool by_proposals() { return only_top_p() && !is_infinite(row.max); }
+
+// Whether the first pass kept the weight of every batch.
+__device__ __forceinline__ bool keeps_batches() {
+  return row.vocabulary <= kMaxima * kBatch * kGroup * kRowThreads;
+}
+
+// The bin of a logit that is not above `largest`. The last bin is that of all less likely ones.
+__device__ __forceinline__ u32 batch_bin(const Row& of, float largest, float logit) {
+  const float quarters = mul_rn(mul_rn(sub_rn(logit, largest), of.exponent_factor), 4.0f);
+  return quarters < kBatchBins - 1.0f ? static_cast<u32>(quarters) : kBatchBins - 1;
+}
+
+__device__ __forceinline__ void clear_batches() {
+  if (threadIdx.x < kBatchBins / 2) own_batches[threadIdx.x] = 0;
+}
+
+// Adds up the weights of this thread block's batches by their largest logit, each rounded up, after
+// share_summary and while other thread blocks are waited for.
+__device__ __noinline__ void count_batches() {
+  __syncthreads();
+  if (!keeps_batches()) return;
+  const Row local = row;
+  const Bounds own = bounds[local.rank];
+  const float largest = reference_of(own.largest);
+  const float unit = mul_rn(1073741824.0f, reciprocal(own.sum));
+  float reference = -kLargestFloat;
+  u32 place = threadIdx.x;
+#pragma unroll 1
+  for (u32 group = first_group(threadIdx.x, local.rank); group * kGroup < local.vocabulary;
+       group += kBatch * kRowThreads) {
+    const float of_batch = maxima()[place];
+    const float weight = batch_weights()[place];
+    place += kThreads;
+    reference = max_f32(reference, of_batch);
+    const u32 bin = batch_bin(local, largest, of_batch);
+    if (bin == kBatchBins - 1) continue;
+    const float factor = exp2_approx(mul_rn(sub_rn(largest, reference), local.exponent_factor));
+    atomicAdd(reinterpret_cast<u32*>(own_batches) + bin,
+              static_cast<u32>(to_u64_rz(mul_rn(mul_rn(weight, factor), unit))) + 1);
+  }
+}
+
+// Whether less than top_p of the row's weight lies above the token even if batches with a larger logit had no
+// others. Rounding cannot make it so. All warps of the cluster get the same answer.
+__device__ __forceinline__ bool is_surely_kept(u32 key) {
+  constexpr u32 kLanes = 32 / kClusterBlocks;  // for each thread block
+  constexpr u32 kPairs = kBatchBins / 2 / kLanes;
+  const Row local = row;
+  const u32 rank = threadIdx.x % 32 / kLanes;
+  const Bounds of = bounds[rank];
+  const float largest = reference_of(of.largest);
+  const float logit = logit_of(key);
+  const bool is_below = logit < largest;
+  const u32 bin = is_below ? batch_bin(local, largest, logit) : 0;
+  u32 share = 0;
+#pragma unroll 2
+  for (u32 i = 0; i < kPairs; ++i) {
+    const u32 pair = threadIdx.x % kLanes * kPairs + (i + rank) % kPairs;
+    const u64 both = batches[rank][pair];
+    if (2 * pair <= bin) share += static_cast<u32>(both);
+    if (2 * pair + 1 <= bin) share += static_cast<u32>(both >> 32);
+  }
+  float above = is_below ? mul_rn(to_f32_rn(share), rescale(of.sum, local.max, largest)) : 0.0f;
+#pragma unroll
+  for (u32 lane = 16; lane > 0; lane /= 2) above = add_rn(above, __shfl_xor_sync(~0u, above, lane));
+  const float limit = mul_rn(to_f32_rn(weight_limit(row_weight)), 1.0f / 1024);  // in units of 2^-30
+  const bool is_known = __ballot_sync(~0u, bin == kBatchBins - 1) == 0;
+  return is_known && mul_rn(above, 1.0001f) < limit && key >= filters.min_p_key;
+}
+
+// Adds 1 to the offset if this is the last of the grid's rows. Called by one thread of each row, after every
+// thread block of the row has read the state.
+__device__ __forceinline__ void advance_offset() {
+  const u64 offset = row_seed.offset + 1;
+  if (seed_of_row) {
+    seed_of_row->offset = offset;
+    return;
+  }
+  const u32 last = gridDim.x / kClusterBlocks - 1;
+  __threadfence();
+  if (atomicInc(&state_of_rows->ticket, last) == last) state_of_rows->offset = offset;
+}
+
+// Whether the random bits hit this thread block, if each weighs as much as block_sums says; `target`: where.
+__device__ __forceinline__ bool is_own_target(u64 random, u64* target) {
+  const u64* const weights = block_sums[last_round];
+  u64 total = 0;
+  u64 before = 0;
+#pragma unroll
+  for (u32 rank = 0; rank < kClusterBlocks; ++rank) {
+    before += rank < row.rank ? weights[rank] : 0;
+    total += weights[rank];
+  }
+  *target = __umul64hi(random, total) - before;
+  return *target < weights[row.rank];
 }
 
 // Draws tokens from the whole row, of which each thread block weighs as much as block_sums says, until one is
 // in the kept set of top-p and min-p: it is if the weight above it and its own key allow it. So no threshold
 // is needed: what a proposal needs is a sum over the row. Keys up to a refused proposal's are outside of the
 // kept set too, and are not drawn from again. `own` is the weight of this thread's tokens. The token becomes
-// `proposed`.
+// `proposed`. Where batches tell that the first proposal is kept, no sum is needed. Advances the offset.
 __device__ __noinline__ void draw_by_proposals(u32 own_largest, u64 own) {
   u32 lowest = kLowestKey;
+  static_assert(kThreads / 32 == kClusterBlocks && kBatchBins / 2 == 32);
+  in_rank(batches[row.rank], threadIdx.x / 32)[threadIdx.x % 32] = own_batches[threadIdx.x % 32];
 #pragma unroll 1
   for (u32 number = kProposals;; number += kProposals) {
     const Sum in_block = block_sum(own);
 #pragma unroll 1
     for (u32 k = 0; k < kProposals; ++k) {
-      const u64* const weights = block_sums[last_round];
-      u64 total = 0;
-      u64 before = 0;
-#pragma unroll
-      for (u32 rank = 0; rank < kClusterBlocks; ++rank) {
-        before += rank < row.rank ? weights[rank] : 0;
-        total += weights[rank];
-      }
-      const u64 target = __umul64hi(random_bits[k], total) - before;
-      if (target >= weights[row.rank]) continue;
+      u64 target;
+      if (!is_own_target(random_bits[k], &target)) continue;
       const u64 drawn = draw_in_warp(own, min(target, in_block.total - 1) - in_block.before, lowest);
       const u32 holders = __ballot_sync(~0u, drawn != 0);
       if (holders == 0) continue;
@@ -436,7 +526,12 @@ __device__ __noinline__ void draw_by_proposals(u32 own_largest, u64 own) {
       if (threadIdx.x % 32 < kClusterBlocks) in_rank(proposals, threadIdx.x % 32)[k] = token;
     }
     cluster_arrive();
+    if (number == kProposals && threadIdx.x == 0 && row.rank == kClusterBlocks - 1) advance_offset();
     cluster_wait();
+    if (keeps_batches() && is_surely_kept(static_cast<u32>(proposals[0] >> 32))) {
+      if (threadIdx.x == 0) proposed = proposals[0];
+      return;
+    }
     reduce_above(weigh_above());
     const u64 limit = weight_limit(row_weight);
     u32 largest = 0;

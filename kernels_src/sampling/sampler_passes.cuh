@@ -13,6 +13,11 @@ __device__ __forceinline__ void cluster_arrive() {
   asm volatile("barrier.cluster.arrive.release;" ::: "memory");
 }
 
+// Nothing that was written before is to be read by others.
+__device__ __forceinline__ void cluster_arrive_relaxed() {
+  asm volatile("barrier.cluster.arrive.relaxed;" ::: "memory");
+}
+
 __device__ __forceinline__ void cluster_wait() {
   asm volatile("barrier.cluster.wait.acquire;" ::: "memory");
 }
@@ -260,14 +265,17 @@ __device__ __noinline__ Summary summarize_row(bool weigh) {
       largest = max_f32(largest, max_f32(max_f32(each[0], each[1]), max_f32(each[2], each[3])));
     }
     summary.largest = max_f32(summary.largest, largest);
-    if (kFilters && number < kMaxima) maxima()[number++ * kThreads + threadIdx.x] = largest;
+    if (kFilters && number < kMaxima) maxima()[number * kThreads + threadIdx.x] = largest;
     if (kFilters && --until_sample == 0) {
       until_sample = batches_a_sample(local.vocabulary);
       sample[0] = batch.groups[0].each[0];  // -inf, as a token, beyond the row
       sample[kThreads] = batch.groups[0].each[2];
       sample += 2 * kThreads;
     }
-    if (!weigh) continue;
+    if (!weigh) {
+      ++number;
+      continue;
+    }
     if (largest > summary.reference) {
       const float factor = exp2_approx(mul_rn(sub_rn(largest, summary.reference), local.exponent_factor));
       summary.sum = mul_rn(summary.sum, factor);
@@ -282,7 +290,10 @@ __device__ __noinline__ Summary summarize_row(bool weigh) {
         sums[j] = add_rn(sums[j], exp2_approx(mul_rn(gap, local.exponent_factor)));
       }
     }
-    summary.sum = add_rn(summary.sum, add_rn(add_rn(sums[0], sums[1]), add_rn(sums[2], sums[3])));
+    const float weight = add_rn(add_rn(sums[0], sums[1]), add_rn(sums[2], sums[3]));
+    if (kFilters && number < kMaxima) batch_weights()[number * kThreads + threadIdx.x] = weight;
+    ++number;
+    summary.sum = add_rn(summary.sum, weight);
   }
   return summary;
 }
@@ -346,6 +357,76 @@ __device__ __noinline__ u64 scan_row(Pass pass, Interval interval, u32 shift) {
 // The weight of this thread's tokens with keys >= `lowest`.
 __device__ __forceinline__ u64 weigh_row(u32 lowest) { return scan_row(kStage, {lowest, lowest - 1}, 0); }
 
+// The batches that a thread reads again: of those of its warp whose largest logit is above `bound`, or with
+// kEqual not below it, one for each lane in turn, since few batches of many threads have any; and then its own
+// of which the first pass kept no maximum.
+struct Again {
+  const u32* listed;
+  u32 count;
+  u32 next;
+  u32 group;
+
+  // The first group of the next batch, which becomes `of`. Returns whether there is one.
+  __device__ __forceinline__ bool take(const Row& row_of, u32* of) {
+    if (next < count) {
+      *of = listed[next];
+      next += 32;
+      return true;
+    }
+    *of = group;
+    group += kBatch * kRowThreads;
+    return *of * kGroup < row_of.vocabulary;
+  }
+};
+
+template <bool kEqual>
+__device__ __forceinline__ Again list_batches(const Row& of, float bound) {
+  const u32 lane = threadIdx.x % 32;
+  u32* const listed = batches_again() + threadIdx.x / 32 * 32 * kMaxima;
+  u32 count = 0;
+  u32 group = first_group(threadIdx.x, of.rank);
+#pragma unroll 1
+  for (u32 number = 0; number < kMaxima && (group - lane) * kGroup < of.vocabulary; ++number) {
+    const float largest = maxima()[number * kThreads + threadIdx.x];
+    const bool reads = group * kGroup < of.vocabulary && (kEqual ? largest >= bound : largest > bound);
+    const u32 readers = __ballot_sync(~0u, reads);
+    if (reads) listed[count + __popc(readers & ((1u << lane) - 1))] = group;
+    count += __popc(readers);
+    group += kBatch * kRowThreads;
+  }
+  __syncwarp();
+  return {listed, count, lane, group};
+}
+
+// Puts the batch's tokens that are not below `low` into this thread block's list.
+__device__ __forceinline__ void stage_batch(const Row& of, u32 group, float low) {
+  const Batch batch = read_batch(of, group, 0, false, not_a_number());
+  u32 inside = 0;  // a bit for each token
+#pragma unroll
+  for (u32 i = 0; i < kBatch * kGroup; ++i) {
+    if (batch.groups[i / kGroup].each[i % kGroup] >= low) inside |= 1u << i;
+  }
+  if (inside == 0) return;
+  u32 place = atomicAdd(&staged_count, static_cast<u32>(__popc(inside)));
+#pragma unroll 1
+  for (; inside != 0; inside &= inside - 1) {
+    const u32 i = __ffs(static_cast<int>(inside)) - 1;
+    const u32 index = (group + i / kGroup * kRowThreads) * kGroup + i % kGroup;
+    const u32 key = key_of(float_of(read_bits(of.logits, of.vocabulary, index)));
+    if (place < kCandidates) staged[place] = u64{key} << 32 | (~index & 0xFFFFFFFFu);
+    ++place;
+  }
+}
+
+// Puts this thread block's tokens with keys >= `lowest`, which is not less than that of -inf, into its list.
+__device__ __noinline__ void stage_row(u32 lowest) {
+  const Row local = row;
+  const float low = logit_of(lowest);
+  Again again = list_batches<true>(local, low);
+#pragma unroll 1
+  for (u32 group; again.take(local, &group);) stage_batch(local, group, low);
+}
+
 // Weights of tokens above each proposal.
 struct Above {
   float each[kProposals];
@@ -363,8 +444,7 @@ __device__ __forceinline__ void add_above(const Row& of, const Batch& batch, con
   }
 }
 
-// The weight above each proposal of the tokens that this thread reads: its warp's batches in which there are
-// some, a lane each, since few batches of many threads have any.
+// The weight above each proposal of the tokens that this thread reads.
 __device__ __noinline__ Above weigh_above() {
   const Row local = row;
   Above bounds;
@@ -375,26 +455,9 @@ __device__ __noinline__ Above weigh_above() {
     lowest = min_f32(lowest, bounds.each[k]);
   }
   Above sums = {};
-  const u32 lane = threadIdx.x % 32;
-  u32* const again = batches_again() + threadIdx.x / 32 * 32 * kMaxima;
-  u32 count = 0;
-  u32 group = first_group(threadIdx.x, local.rank);
+  Again again = list_batches<false>(local, lowest);
 #pragma unroll 1
-  for (u32 number = 0; number < kMaxima && (group - lane) * kGroup < local.vocabulary; ++number) {
-    const bool reads =
-        group * kGroup < local.vocabulary && maxima()[number * kThreads + threadIdx.x] > lowest;
-    const u32 readers = __ballot_sync(~0u, reads);
-    if (reads) again[count + __popc(readers & ((1u << lane) - 1))] = group;
-    count += __popc(readers);
-    group += kBatch * kRowThreads;
-  }
-  __syncwarp();
-#pragma unroll 1
-  for (u32 i = lane; i < count; i += 32) {
-    add_above(local, read_batch(local, again[i], 0, false, not_a_number()), bounds, &sums);
-  }
-#pragma unroll 1
-  for (; group * kGroup < local.vocabulary; group += kBatch * kRowThreads) {
+  for (u32 group; again.take(local, &group);) {
     add_above(local, read_batch(local, group, 0, false, not_a_number()), bounds, &sums);
   }
   return sums;

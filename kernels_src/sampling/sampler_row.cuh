@@ -51,6 +51,7 @@ constexpr u32 kSampleBins = kThreads;
 constexpr float kSampleMargin = 0.03f;
 constexpr u32 kProposals = 2;  // tokens that are drawn at a time where top-p may refuse them
 constexpr u32 kMaxima = 8;  // batches of which a thread keeps the largest logit
+constexpr u32 kBatchBins = 64;  // of a histogram of batches, a quarter of a power of two of weight wide
 constexpr float kWeightOne = 1099511627776.0f;  // 2^40
 constexpr u32 kLowestKey = 0x007FFFFFu;         // of -inf
 constexpr u32 kLargestKey = 0xFF800000u;        // of inf
@@ -79,6 +80,10 @@ struct Filters {
   bool by_top_k;
   bool by_top_p;
   bool base_is_row;  // top-p's base set is the whole row
+  // What the row takes, so that no register keeps it.
+  bool is_greedy;
+  bool by_best;       // the top-k set may be sorted
+  bool by_threshold;  // by top-k or top-p
 };
 
 // A scan: this thread's value, the sum of all threads' before it, and of all threads'.
@@ -133,6 +138,8 @@ __shared__ Filters filters;
 __shared__ u64 row_weight;       // where top-p needs it
 __shared__ PhiloxSeed row_seed;  // of the random words
 __shared__ u32 random_row;       // their third counter word
+__shared__ PhiloxSeed* seed_of_row;  // where both are kept: this, or where it is null the state
+__shared__ PhiloxState* state_of_rows;
 __shared__ Bounds bounds[kClusterBlocks];
 __shared__ Bounds warp_bounds[kThreads / 32];
 __shared__ Share shares[kClusterBlocks];
@@ -156,6 +163,13 @@ __shared__ u32 last_round;
 __shared__ u64 staged[kCandidates + 1];  // this thread block's; later, in rank 0, the weight before each
 // Shares the memory of the staged ones until there are some.
 __device__ __forceinline__ float* samples() { return reinterpret_cast<float*>(staged); }
+// Beside the samples: the weight of each of a thread's first batches, relative to its largest logit so far.
+__device__ __forceinline__ float* batch_weights() { return samples() + kSamples * kThreads; }
+static_assert((kSamples + kMaxima) * kThreads * sizeof(float) <= kCandidates * sizeof(u64));
+// The weights of batches by their largest logit, in 2^-30 of those of their thread block: of this one, and of
+// all. Two bins in each.
+__shared__ u64 own_batches[kBatchBins / 2];
+__shared__ u64 batches[kClusterBlocks][kBatchBins / 2];
 __shared__ u32 staged_count;
 __shared__ u64 candidates[kCandidates];  // the row's, in rank 0
 // Share the memory of the candidates: a histogram of weights, by key or by thread; and the cluster's.

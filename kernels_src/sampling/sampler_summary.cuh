@@ -56,9 +56,8 @@ __device__ __forceinline__ Bounds combine(const Bounds* each, u32 count) {
   return all;
 }
 
-// Combines the threads' summaries over the cluster, their sums of weights only where asked to.
-__device__ __forceinline__ RowSummary reduce_in_cluster(const Summary& summary, u32 own_largest, u32 lowest,
-                                                       bool weighs) {
+// Combines the threads' summaries, and gives them to the thread blocks of the cluster.
+__device__ __forceinline__ void share_summary(const Summary& summary, u32 own_largest, u32 lowest) {
   const u32 largest = __reduce_max_sync(~0u, own_largest);
   float sum = rescale(summary.sum, reference_of(largest), summary.reference);
 #pragma unroll
@@ -70,6 +69,10 @@ __device__ __forceinline__ RowSummary reduce_in_cluster(const Summary& summary, 
     *in_rank(bounds + row.rank, threadIdx.x) = combine(warp_bounds, kThreads / 32);
   }
   cluster_arrive();
+}
+
+// Waits for the summaries of all thread blocks and combines them, their sums of weights only where asked to.
+__device__ __forceinline__ RowSummary combine_summaries(bool weighs) {
   cluster_wait();
   RowSummary all = {0, ~0u, {}};
 #pragma unroll
@@ -88,6 +91,12 @@ __device__ __forceinline__ RowSummary reduce_in_cluster(const Summary& summary, 
     all.weight.total += weight;
   }
   return all;
+}
+
+__device__ __forceinline__ RowSummary reduce_in_cluster(const Summary& summary, u32 own_largest, u32 lowest,
+                                                        bool weighs) {
+  share_summary(summary, own_largest, lowest);
+  return combine_summaries(weighs);
 }
 
 // The weight of all tokens of a row whose largest logit is infinite, which are weighed by their keys.

@@ -86,7 +86,11 @@ inline CUstream legacy_stream() noexcept {
 // CUlaunchAttributeID
 inline constexpr int kLaunchCooperative = 2;
 inline constexpr int kLaunchClusterDimension = 4;
+inline constexpr int kLaunchClusterScheduling = 5;
 inline constexpr int kLaunchProgrammaticSerialization = 6;
+
+// CUclusterSchedulingPolicy
+inline constexpr int kClusterLoadBalancing = 2;
 
 /// CUlaunchAttribute, with the members of its value that cukiln sets.
 struct LaunchAttribute {
@@ -95,6 +99,7 @@ struct LaunchAttribute {
   union {
     char bytes[64];
     int flag;
+    int cluster_scheduling;
     struct {
       unsigned x;
       unsigned y;

@@ -96,11 +96,15 @@ Error launch_error(const KernelState& state, const LaunchConfig& config, CUresul
 
 CUresult launch_with_attributes(const KernelState& state, Stream stream, const LaunchConfig& config,
                                 void** arguments) noexcept {
-  LaunchAttribute attributes[3] = {};
+  LaunchAttribute attributes[4] = {};
   unsigned count = 0;
   if ((config.cluster.x | config.cluster.y | config.cluster.z) != 0) {
     attributes[count].id = kLaunchClusterDimension;
     attributes[count++].value.cluster = {config.cluster.x, config.cluster.y, config.cluster.z};
+  }
+  if (config.balance_clusters) {
+    attributes[count].id = kLaunchClusterScheduling;
+    attributes[count++].value.cluster_scheduling = kClusterLoadBalancing;
   }
   if (config.programmatic_launch && state.starts_early) {
     attributes[count].id = kLaunchProgrammaticSerialization;
@@ -119,7 +123,7 @@ CUresult launch_with_attributes(const KernelState& state, Stream stream, const L
 
 bool needs_attributes(const LaunchConfig& config) noexcept {
   return (config.cluster.x | config.cluster.y | config.cluster.z) != 0 ||
-         config.programmatic_launch || config.cooperative;
+         config.programmatic_launch || config.cooperative || config.balance_clusters;
 }
 
 }  // namespace

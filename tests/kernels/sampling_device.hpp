@@ -57,6 +57,7 @@ inline void barrier_cluster_arrive_release() {
   device::arrivals[device::running] = device::cluster.round;
   device::arrive(device::cluster);
 }
+inline void barrier_cluster_arrive_relaxed() { barrier_cluster_arrive_release(); }
 inline void barrier_cluster_wait_acquire() {
   device::wait_for_end(device::cluster, device::arrivals[device::running]);
 }

@@ -58,9 +58,9 @@ def top(logits: np.ndarray, count: int, temperature=None, tokens=None) -> tuple[
 
 
 def sample(logits: np.ndarray, temperature=None, top_k=None, top_p=None, min_p=None, joint=False, state=None,
-           row_seeds=None) -> tuple[np.ndarray, np.ndarray]:  # fmt: skip
+           row_seeds=None, with_logarithms=True) -> tuple[np.ndarray, np.ndarray | None]:  # fmt: skip
     rows, vocabulary = logits.shape
-    tokens, log_probabilities = np.full(rows, -1, np.int32), np.full(rows, 9, F32)
+    tokens, log_probabilities = np.full(rows, -1, np.int32), np.full(rows, 9, F32) if with_logarithms else None
     state = np.array([11, 0, 0], np.uint64) if state is None else state
     values = [None if value is None else np.full(rows, value, kind) for value, kind in
               ((temperature, F32), (top_k, np.int32), (top_p, F32), (min_p, F32))]  # fmt: skip
@@ -98,6 +98,36 @@ def kept_log_probabilities(logits: np.ndarray, temperature=1.0, top_k=0, top_p=1
             keep &= values - descending[0] >= np.log(float(F32(min_p)))
         result[row, keep] = values[keep] - np.log(np.exp(values[keep]).sum())
     return result
+
+
+def philox(seed: int, offset: int, row: int, number: int) -> int:
+    """64 random bits of Philox4x32-10."""
+    word = 0xFFFFFFFF
+    counter, key = [offset & word, offset >> 32, row, number], [seed & word, seed >> 32]
+    for _ in range(10):
+        first, second = 0xD2511F53 * counter[0], 0xCD9E8D57 * counter[2]
+        counter = [second >> 32 ^ counter[1] ^ key[0], second & word, first >> 32 ^ counter[3] ^ key[1], first & word]
+        key = [(key[0] + 0x9E3779B9) & word, (key[1] + 0xBB67AE85) & word]
+    return counter[1] << 32 | counter[0]
+
+
+def proposed_token(logits: np.ndarray, top_p: float, seed: int, row: int) -> int:
+    """The first token in the nucleus of those that the row's random bits draw, two at a time, from the whole row,
+    and then from what is more likely than all that were refused; tokens lie in the order of the threads that read them."""
+    weights = np.exp(logits.astype(np.float64) - logits.max())
+    index = np.arange(len(logits))
+    group = index // 4
+    order = np.lexsort((index, group // 256 % 8 * 32 + group % 32, group // 32 % 8))
+    allowed = np.ones(len(logits), bool)
+    number = 0
+    while True:
+        sums = np.cumsum(np.where(allowed, weights, 0)[order])
+        tokens = [order[np.searchsorted(sums, philox(seed, 0, row, number + i) / 2**64 * sums[-1], "right")] for i in (0, 1)]
+        for token in tokens:
+            if weights[logits > logits[token]].sum() < top_p * weights.sum():
+                return int(token)
+        allowed = logits > logits[tokens].max()
+        number += 2
 
 
 def rows_of(kind: str, random: np.random.Generator) -> np.ndarray:
@@ -194,6 +224,14 @@ class Sampler(unittest.TestCase):
                     drawn = exact[range(len(exact)), tokens]
                     self.assertTrue(np.isfinite(drawn).all(), "a token outside the kept ones")
                     np.testing.assert_allclose(log_probabilities, drawn, rtol=0, atol=ERROR)
+
+    def test_top_p_draws_the_first_proposal_in_the_nucleus(self):
+        random = np.random.default_rng(8)
+        zipf = random.permutation(-np.log(np.arange(1, 7004)))
+        for name, values, top_p in (("normal", random.standard_normal(7003) * 2, 0.6), ("zipf", zipf, 0.9)):
+            values = values.astype(F32)
+            tokens, _ = sample(np.broadcast_to(values, (24, len(values))), top_p=top_p, with_logarithms=False)
+            self.assertEqual(tokens.tolist(), [proposed_token(values, top_p, 11, row) for row in range(24)], name)
 
     def test_greedy_takes_the_lowest_index_among_equals(self):
         logits = rows_of("equals", np.random.default_rng(4))

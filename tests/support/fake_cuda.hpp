@@ -41,6 +41,7 @@ struct FakeLaunch {
   std::uint32_t cluster[3];
   bool programmatic;
   bool cooperative;
+  bool balanced;               ///< clusters, by their scheduling policy
   bool extended;               ///< cuLaunchKernelEx
   std::size_t argument_bytes;  ///< of those with known sizes, contiguous
   unsigned char arguments[1024];

@@ -397,6 +397,8 @@ FAKE_API CUresult cuLaunchKernelEx(const LaunchConfiguration* c, CUfunction func
       launch.cluster[2] = cluster.z;
     } else if (attribute.id == kLaunchProgrammaticSerialization) {
       launch.programmatic = attribute.value.flag == 1;
+    } else if (attribute.id == kLaunchClusterScheduling) {
+      launch.balanced = attribute.value.cluster_scheduling == kClusterLoadBalancing;
     } else if (attribute.id == kLaunchCooperative) {
       launch.cooperative = attribute.value.flag == 1;
     } else {

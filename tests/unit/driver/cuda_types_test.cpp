@@ -122,6 +122,8 @@ static_assert(kCaptureInvalidated == CU_STREAM_CAPTURE_STATUS_INVALIDATED);
 static_assert(kCaptureModeRelaxed == CU_STREAM_CAPTURE_MODE_RELAXED);
 static_assert(kLaunchCooperative == CU_LAUNCH_ATTRIBUTE_COOPERATIVE);
 static_assert(kLaunchClusterDimension == CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION);
+static_assert(kLaunchClusterScheduling == CU_LAUNCH_ATTRIBUTE_CLUSTER_SCHEDULING_POLICY_PREFERENCE);
+static_assert(kClusterLoadBalancing == CU_CLUSTER_SCHEDULING_POLICY_LOAD_BALANCING);
 static_assert(kLaunchProgrammaticSerialization ==
               CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION);
 
@@ -156,6 +158,10 @@ TEST_CASE("Launch attributes are written where cuda.h reads them") {
   std::memcpy(&theirs, &ours, sizeof theirs);
   CHECK(theirs.value.cooperative == 1);
   CHECK(theirs.value.programmaticStreamSerializationAllowed == 1);
+  ours.value.cluster_scheduling = kClusterLoadBalancing;
+  std::memcpy(&theirs, &ours, sizeof theirs);
+  CHECK(theirs.value.clusterSchedulingPolicyPreference ==
+        CU_CLUSTER_SCHEDULING_POLICY_LOAD_BALANCING);
   CHECK(legacy_stream() == CU_STREAM_LEGACY);
 }
 

@@ -116,6 +116,7 @@ TEST_CASE_FIXTURE(Fixture,
   CHECK(launch.cluster[1] == 1);
   CHECK(!launch.programmatic);
   CHECK(!launch.cooperative);
+  CHECK(!launch.balanced);
 
   config.cluster = {0, 0, 0};
   config.programmatic_launch = true;
@@ -126,12 +127,14 @@ TEST_CASE_FIXTURE(Fixture,
 
   config.cluster = {1, 2, 1};
   config.cooperative = true;
+  config.balance_clusters = true;
   config.shared_bytes = 64;
   REQUIRE(scale->launch(nullptr, config, nullptr, 1.0f, 1));
   launch = fake.last_launch();
   CHECK(launch.cluster[1] == 2);
   CHECK(launch.programmatic);
   CHECK(launch.cooperative);
+  CHECK(launch.balanced);
   CHECK(launch.grid[0] == 4);
   CHECK(launch.shared_bytes == 64);
   CHECK(launch.argument_bytes == 16);
