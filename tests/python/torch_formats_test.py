@@ -128,6 +128,46 @@ def test_a_layer_of_compressed_tensors_loads_by_every_way(activations):
             )
 
 
+def test_block_scales_of_32_columns_count_twice():
+    tensors, _ = matrix(24, 96)
+    wide = tensors["weight_scale"].view(torch.uint8)[:, ::2].contiguous().view(torch.float8_e4m3fn)
+    twice = wide.view(torch.uint8).repeat_interleave(2, 1).view(torch.float8_e4m3fn)
+    x = torch.randn(4, 96, dtype=torch.bfloat16)
+    expected = NVFP4Linear.from_checkpoint(**{**tensors, "weight_scale": twice})(x)
+    given = {**tensors, "weight_scale": wide}
+    assert torch.equal(NVFP4Linear.from_checkpoint(**given)(x), expected)
+    for theirs in (given, compressed(given)):
+        loaded = NVFP4Linear(96, 24)
+        loaded.load_state_dict(theirs)
+        assert torch.equal(loaded(x), expected)
+    assert given["weight_scale"] is wide and wide.shape == (24, 3)
+
+    tensors, _ = experts_of()
+    expected, x = None, routed()
+    for columns in (slice(None, None, 2), slice(None)):
+        given = dict(tensors)
+        for name in [name for name in tensors if name.endswith("weight_scale")]:
+            wide = tensors[name].view(torch.uint8)[:, ::2]
+            scales = wide if columns.step else wide.repeat_interleave(2, 1)
+            given[name] = scales.contiguous().view(torch.float8_e4m3fn)
+        y = NVFP4MoE.from_checkpoint(given, ["0.", "1.", "2."])(*x)
+        assert expected is None or torch.equal(y, expected)
+        expected = y
+
+
+def test_a_layer_that_keeps_bf16_has_no_scale_of_inputs_in_its_state():
+    tensors, _ = matrix(24, 96)
+    layer = NVFP4Linear.from_checkpoint(**tensors, activations="bf16")
+    state = layer.state_dict()
+    assert set(state) == set(KINDS)
+    x = torch.randn(4, 96, dtype=torch.bfloat16)
+    again = NVFP4Linear(96, 24, activations="bf16")
+    again.load_state_dict(state)
+    assert torch.equal(again(x), layer(x))
+    scaled = NVFP4Linear.from_checkpoint(**tensors, input_scale=0.5, activations="bf16")
+    assert scaled.state_dict()["input_scale"] == 0.5
+
+
 def test_an_inverse_scale_is_refused():
     tensors, _ = matrix(24, 96)
     wrong = 1 / tensors["weight_scale_2"]

@@ -136,6 +136,38 @@ def test_routers_stay_as_they_are(tmp_path):
     assert type(model.model.layers[0].mlp.shared_expert.up_proj) is NVFP4Linear
 
 
+def test_activations_are_kept_as_the_configuration_says(tmp_path):
+    made("mixtral").save_pretrained(tmp_path / "bf16")
+    ids = tokens()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # no scale lacks: none is used
+        config = CukilnConfig(activations="bf16")
+        model = load(tmp_path / "bf16", quantization_config=config)
+        model.save_pretrained(tmp_path / "nvfp4")
+        again = load(tmp_path / "nvfp4")
+    layers = [m for m in again.modules() if isinstance(m, ct._layer.Layer)]
+    assert {layer.activations for layer in layers} == {"bf16"}
+    assert torch.equal(again(ids).logits, model(ids).logits)
+    other = load(tmp_path / "bf16", quantization_config=CukilnConfig())
+    assert not torch.equal(other(ids).logits, model(ids).logits)
+    with pytest.raises(ValueError, match="activations is 'fp8'; 'bf16', 'nvfp4' or None"):
+        CukilnConfig(activations="fp8")
+
+
+def test_tensors_of_other_shapes_under_the_names_of_buffers(tmp_path):
+    """transformers compares shapes, and a global scale may be [1]."""
+    model = made("llama")
+    given = quantised_files(model, tmp_path, False, MODELOPT)
+    ids = tokens()
+    expected = load(tmp_path)(ids).logits
+    tensors = {
+        name: tensor.reshape(1) if name.endswith(("scale_2", "input_scale")) else tensor
+        for name, tensor in given.items()
+    }
+    save_file(tensors, tmp_path / "model.safetensors", {"format": "pt"})
+    assert torch.equal(load(tmp_path)(ids).logits, expected)
+
+
 def test_what_is_named_stays_as_it_is(tmp_path):
     made("qwen3_moe").save_pretrained(tmp_path / "bf16")
     kept = ["lm_head", "model.layers.[0-9]+.self_attn"]
@@ -205,10 +237,13 @@ def test_a_checkpoint_of_another_tool(name, tool, tmp_path):
     packed = given[head + ("weight_packed" if theirs else "weight")]
     assert torch.equal(projection.state_dict()["weight"], packed)
     assert bool(projection.input_scale > 0) == (tool != "nvfp4a16")
+    assert projection.activations == ("bf16" if tool == "nvfp4a16" else None)
     if name in PLACES:
         place, names = PLACES[name]
         prefixes = [f"model.layers.1.{place}.experts.{index}." for index in range(4)]
-        alone = NVFP4Experts.from_checkpoint(given, prefixes, names=names)
+        alone = NVFP4Experts.from_checkpoint(
+            given, prefixes, names=names, activations=projection.activations
+        )
         x = torch.randn(5, 64, dtype=torch.bfloat16)
         ids = torch.stack([torch.randperm(4)[:2] for _ in range(5)])
         weights = torch.rand(5, 2)

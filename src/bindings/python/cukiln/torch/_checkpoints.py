@@ -85,6 +85,14 @@ def rename(state: MutableMapping[str, Tensor], prefix: str) -> None:
             state[f"{prefix}{name}"] = tensor if name == "weight" else tensor.reshape(())
 
 
+def blocks_of_16(codes: Tensor, scales: Tensor) -> Tensor:
+    """Block scales of 16 columns each, of ones that may be of 32, as some of ModelOpt's recipes for
+    weights alone have them."""
+    if scales.dim() and 16 * scales.shape[-1] == codes.shape[-1]:
+        return scales.view(torch.uint8).repeat_interleave(2, -1).view(scales.dtype)
+    return scales
+
+
 def refuse_smoothing(tensors: Mapping[str, Tensor], path: str) -> None:
     if f"{path}.pre_quant_scale" in tensors:
         raise ValueError(

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
-from ._checkpoints import rename
+from ._checkpoints import blocks_of_16, rename
 from ._runners import Runner
 from ._weights import (
     BLOCK,
@@ -43,10 +43,7 @@ class Layer(nn.Module):
 
     def __init__(self, activations: str | None = None) -> None:
         super().__init__()
-        if activations not in ACTIVATIONS:
-            raise ValueError(
-                f"activations is {activations!r}; 'bf16', 'nvfp4' or None is expected"
-            )
+        check_activations(activations)
         self.activations = activations
         self._ready = False
         self._max_tokens = 0
@@ -84,6 +81,7 @@ class Layer(nn.Module):
             )
         for codes, scales in self.matrices:
             rows, columns = self.shape(codes)
+            setattr(self, scales, blocks_of_16(getattr(self, codes), getattr(self, scales)))
             check(codes, getattr(self, codes), torch.uint8, rows, columns // 2)
             check(scales, getattr(self, scales), E4M3, rows, columns // BLOCK)
             if (getattr(self, scales).view(torch.uint8) >= 0x7F).any():
@@ -228,11 +226,18 @@ class Layer(nn.Module):
         for codes, scales in self.matrices if self._ready else ():
             form = self._checkpoint_form(codes, scales)
             destination[prefix + codes], destination[prefix + scales] = form
+        for name in self.optional if self.activations == "bf16" else ():
+            if prefix + name in destination and not destination[prefix + name]:
+                del destination[prefix + name]  # as in checkpoints of weights alone
 
     def _load_from_state_dict(
         self, state_dict: dict[str, Any], prefix: str, *arguments: Any
     ) -> None:
         rename(state_dict, prefix)
+        for codes, scales in self.matrices:
+            if prefix + codes in state_dict and prefix + scales in state_dict:
+                pair = state_dict[prefix + codes], state_dict[prefix + scales]
+                state_dict[prefix + scales] = blocks_of_16(*pair)
         errors = [
             f"{prefix}{name} is {given.dtype}; {dtype} is expected"
             for names in self.matrices
@@ -310,6 +315,11 @@ class _NoGradient(torch.autograd.Function):
         raise RuntimeError(
             f"{ctx.layer} has no gradient: use it under torch.no_grad(), or NVFP4TrainableLinear"
         )
+
+
+def check_activations(activations: str | None) -> None:
+    if activations not in ACTIVATIONS:
+        raise ValueError(f"activations is {activations!r}; 'bf16', 'nvfp4' or None is expected")
 
 
 def check(name: str, tensor: Tensor, dtype: torch.dtype, rows: int, columns: int) -> None:

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import pad
 
-from ._checkpoints import AsModelOpt, one_decode, refuse_smoothing
+from ._checkpoints import AsModelOpt, blocks_of_16, one_decode, refuse_smoothing
 from ._layer import E4M3, Layer, as_rows, check, check_weight, largest, like, one_scale
 from ._runners import LinearRunner, MoeRunner, Runner
 from ._weights import BLOCK, K_MULTIPLE, gsa_of, quantize
@@ -184,6 +184,7 @@ class NVFP4MoE(Layer):
                     raise KeyError(f"the checkpoint has no {path}.{kind}")
             refuse_smoothing(tensors, path)
             codes, scales, decode = (tensors[f"{path}.{kind}"] for kind in kinds[:3])
+            scales = blocks_of_16(codes, scales)
             check(f"{path}.weight", codes, torch.uint8, rows, columns // 2)
             check(f"{path}.weight_scale", scales, E4M3, rows, columns // BLOCK)
             if decode.numel() != 1:

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from typing import Any
 
@@ -33,11 +33,14 @@ from transformers.quantizers.quantizers_utils import should_convert_module
 from transformers.utils.quantization_config import QuantizationConfigMixin
 
 from ._checkpoints import AsModelOpt, refuse_smoothing
+from ._layer import check_activations
 from .experts import NVFP4MoE
 from .layers import NVFP4Linear, quantize_
 from .stacked import NVFP4Experts, is_stacked, unsupported_reason
 
 _KINDS = {"weight", "weight_scale", "weight_scale_2", "input_scale", "bias"}
+_INPUT_SCALES = ("input_scale", "input_global_scale")
+_HIDDEN = "_of_cukiln"  # at the end of names, no checkpoint has it
 _SKIPPED = {"k_scale", "v_scale", "q_scale"}  # of a cache in FP8, which transformers does not have
 _ROUTERS = {"gate", "router", "shared_expert_gate"}
 _NAMES = (("gate_proj", "up_proj", "down_proj"), ("w1", "w3", "w2"))
@@ -47,25 +50,36 @@ _NAMES = (("gate_proj", "up_proj", "down_proj"), ("w1", "w3", "w2"))
 class CukilnConfig(QuantizationConfigMixin):
     """`modules_to_not_convert`: what stays as it is, in the patterns of transformers: beginnings of
     names, as regular expressions, or ends; without it, the output layer, what is tied to it, and
-    routers."""
+    routers. `activations`: NVFP4Linear's, of every layer. Without it a layer without scales of its
+    inputs in a checkpoint, which has quantised weights alone, keeps activations in bf16."""
 
-    def __init__(self, modules_to_not_convert: list[str] | None = None, **_: Any) -> None:
+    def __init__(
+        self,
+        modules_to_not_convert: list[str] | None = None,
+        activations: str | None = None,
+        **_: Any,
+    ) -> None:
+        check_activations(activations)
         self.quant_method = "cukiln"
         self.modules_to_not_convert = modules_to_not_convert
+        self.activations = activations
 
 
 if "modelopt" not in AUTO_QUANTIZATION_CONFIG_MAPPING:
     register_quantization_config("modelopt")(CukilnConfig)
 
 
-def checkpoint_config(path: str, **options: Any) -> PreTrainedConfig:
+def checkpoint_config(
+    path: str, *, activations: str | None = None, **options: Any
+) -> PreTrainedConfig:
     """The configuration of an NVFP4 or MXFP4 checkpoint, whichever tool wrote it, for
-    `from_pretrained(path, config=…)`. `options` are those of AutoConfig.from_pretrained."""
+    `from_pretrained(path, config=…)`. `activations` is CukilnConfig's, `options` are those of
+    AutoConfig.from_pretrained."""
     config = AutoConfig.from_pretrained(path, **options)
     for each in (config, config.get_text_config(decoder=True)):
         if hasattr(each, "quantization_config"):
             del each.quantization_config
-    config.quantization_config = CukilnConfig().to_dict()
+    config.quantization_config = CukilnConfig(activations=activations).to_dict()
     return config
 
 
@@ -98,9 +112,10 @@ class CukilnQuantizer(HfQuantizer):
         patterns = set()
         for path, tensors in self._found.items():
             module = model.get_submodule(path)
-            made = _empty_layer(path, module, tensors)
+            made = _empty_layer(path, module, tensors, self.quantization_config.activations)
             if made is None:
                 continue
+            _rename_buffers(made, lambda name: name + _HIDDEN)
             model.set_submodule(path, made)
             self._layers[path] = made
             bare = path.removeprefix(f"{model.base_model_prefix}.")
@@ -116,12 +131,14 @@ class CukilnQuantizer(HfQuantizer):
 
     def _process_model_after_weight_loading(self, model: PreTrainedModel, **_: Any) -> None:
         if not self.pre_quantized:
-            quantize_(model, self._wanted(model))
+            wanted = self._wanted(model)
+            quantize_(model, wanted, activations=self.quantization_config.activations)
             return
         with ExitStack() as files:
             for path, layer in self._layers.items():
                 if any(buffer.is_meta for buffer in layer.buffers()):
                     raise ValueError(f"{path} is on no device; NVFP4 layers are not offloaded")
+                _rename_buffers(layer, lambda name: name.removesuffix(_HIDDEN))
                 tensors = _Read(self._found[path], files)
                 try:
                     _fill(layer, tensors)
@@ -205,10 +222,21 @@ def _owner(key: str, modules: set[str]) -> str | None:
     return path or None
 
 
+def _rename_buffers(layer: NVFP4Linear | NVFP4Experts, new: Callable[[str], str]) -> None:
+    """So that transformers allocates a layer's buffers, and reads nothing into them: a checkpoint's
+    tensors may have other shapes under the same names."""
+    layer._buffers = {new(name): buffer for name, buffer in layer._buffers.items()}
+
+
 def _empty_layer(
-    path: str, module: nn.Module, tensors: dict[str, tuple[str, str]]
+    path: str,
+    module: nn.Module,
+    tensors: dict[str, tuple[str, str]],
+    activations: str | None,
 ) -> NVFP4Linear | NVFP4Experts | None:
     """None for a module that is as it was before quantisation."""
+    if not any(name.endswith(_INPUT_SCALES) for name in tensors):
+        activations = activations or "bf16"
     if type(module) is nn.Linear:
         if "weight_packed" not in tensors and "weight_scale_2" not in tensors:
             if any(name.startswith("weight_") for name in tensors):
@@ -224,7 +252,9 @@ def _empty_layer(
                 f"{path} has {', '.join(sorted(unknown))}, which NVFP4 layers have not"
             )
         bias = module.bias is not None
-        return NVFP4Linear(module.in_features, module.out_features, bias, device="meta")
+        return NVFP4Linear(
+            module.in_features, module.out_features, bias, device="meta", activations=activations
+        )
     if not is_stacked(module) or not (
         any(name.endswith(("_blocks", "w13_weight")) for name in tensors)
         or any(name.endswith((".weight_packed", ".weight_scale_2")) for name in tensors)
@@ -233,7 +263,7 @@ def _empty_layer(
     reason = unsupported_reason(module)
     if reason is not None:
         raise ValueError(f"{path} is quantised, and a {type(module).__name__}, {reason}")
-    return NVFP4Experts.from_module(module.to("meta"))
+    return NVFP4Experts.from_module(module.to("meta"), activations=activations)
 
 
 def _fill(layer: NVFP4Linear | NVFP4Experts, tensors: Mapping[str, Tensor]) -> None:
@@ -252,7 +282,9 @@ def _fill(layer: NVFP4Linear | NVFP4Experts, tensors: Mapping[str, Tensor]) -> N
 
 def _experts(layer: NVFP4Experts, tensors: Mapping[str, Tensor]) -> NVFP4MoE:
     """The experts of another tool's checkpoint, with rows in the layer's order."""
-    settings: dict[str, Any] = {"limit": layer.limit, "alpha": layer.alpha, "beta": layer.beta}
+    settings: dict[str, Any] = {
+        name: getattr(layer, name) for name in ("limit", "alpha", "beta", "activations")
+    }
     if any(name.endswith("_blocks") for name in tensors):
         return NVFP4Experts.from_mxfp4(tensors, interleaved=layer.interleaved, **settings)
     names = next((n for n in _NAMES if f"0.{n[0]}.weight" in AsModelOpt(tensors)), None)
