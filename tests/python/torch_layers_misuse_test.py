@@ -172,6 +172,34 @@ def test_to_empty_makes_a_layer_empty(whole):
         assert torch.equal(change(layer)(x), expected)
 
 
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("activations", "bf16"), ("limit", 7.0), ("alpha", 2.0), ("beta", 1.0), ("interleaved", True)],
+)
+def test_a_setting_that_the_runner_does_not_know_of_is_refused(name, value):
+    layers = [
+        NVFP4MoE.from_linear([Mlp()], activation_scale=0.01),
+        NVFP4SharedExpert.from_linear([Mlp()]),
+        NVFP4Linear.from_linear(nn.Linear(64, 16)),
+    ]
+    for layer in layers if name == "activations" else layers[:2]:
+        before = getattr(layer, name)
+        with pytest.raises(RuntimeError, match=f"{name} of this NVFP4.* is set to .*runner comp"):
+            setattr(layer, name, value)
+        assert getattr(layer, name) == before
+        setattr(layer, name, before)
+        layer.to_empty(device="cpu")
+        setattr(layer, name, value)
+        assert getattr(layer, name) == value
+
+
+def test_weights_of_topk_are_real():
+    layer = NVFP4MoE.from_linear([Mlp()], activation_scale=0.01)
+    ids = torch.zeros(2, 1, dtype=torch.int32)
+    with pytest.raises(ValueError, match="topk_weights is torch.complex64; real numbers are exp"):
+        layer(torch.randn(2, 64), torch.ones(2, 1, dtype=torch.complex64), ids)
+
+
 # ---- Weights and inputs of other dtypes
 
 

@@ -81,3 +81,45 @@ def test_a_layer_in_two_places_counts_once():
     assert report.replaced == ("0", "1")
     assert report.replaced_parameters == report.parameters == 64 * 64
     assert isinstance(model[0], NVFP4Linear)
+
+
+def test_hooks_of_a_forward_stay_and_their_handles_remove_them():
+    model = nn.Sequential(nn.Linear(64, 32), nn.Linear(32, 16))
+    seen = []
+    handles = [
+        model[0].register_forward_pre_hook(lambda _, args: (args[0] * 0,)),
+        model[0].register_forward_hook(lambda *_: seen.append("after"), always_call=True),
+        model[1].register_forward_pre_hook(
+            lambda _, args, kwargs: seen.append(sorted(kwargs)), with_kwargs=True
+        ),
+    ]
+    bias = model[0].bias.detach().bfloat16().float()
+    quantize_(model)
+    x = torch.randn(3, 64)
+    assert torch.equal(model[0](x), bias.expand(3, 32)) and seen == ["after"]
+    model(x)
+    assert seen == ["after", "after", []]
+    for handle in handles:
+        handle.remove()
+    assert not torch.equal(model[0](x), bias.expand(3, 32))
+    model(x)
+    assert seen == ["after", "after", []]
+
+
+def test_a_module_that_computes_something_else_is_left():
+    model = nn.Sequential(*(nn.Linear(64, 64) for _ in range(4)))
+    model[0].forward = lambda x: 2 * x
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)  # deprecated, and in models
+        torch.nn.utils.weight_norm(model[1])
+    torch.nn.utils.spectral_norm(model[2])
+    report = quantize_(model)
+    assert report.replaced == ("3",)
+    computed = "its weight is computed from others"
+    assert report.left == {
+        "0.weight": "its forward was replaced",
+        "1.weight_g": computed,
+        "1.weight_v": computed,
+        "2.weight_orig": computed,
+    }
+    assert model(torch.randn(2, 64)).shape == (2, 64)

@@ -258,6 +258,28 @@ def test_what_a_registered_runner_gives_is_checked(result, message):
         )
 
 
+@pytest.mark.parametrize(
+    "run", [lambda x: x, lambda x: x.view(-1).view(5, 64), lambda x: x.T.contiguous().T]
+)
+def test_a_registered_runners_result_is_in_memory_of_its_own(run):
+    class Own:
+        def _run_impl(self, x, topk_weights=None, topk_ids=None):
+            return run(x)
+
+    number = ct.register_runner(Own())
+    x, topk = matrix(5, 64), (torch.rand(5, 1), torch.zeros(5, 1, dtype=torch.int32))
+    before = x.clone()
+
+    def both(x):
+        results = ops.linear_gemm(x, number, 64), ops.moe_gemm(x, *topk, number, 64)
+        return [y.mul_(2) for y in results]
+
+    for function in (both, torch.compile(both, backend="aot_eager", fullgraph=True)):
+        for y in function(x):
+            assert y.stride() == (64, 1) and torch.equal(y, 2 * before)
+        assert torch.equal(x, before)
+
+
 # ---- The library and the process
 
 

@@ -40,6 +40,7 @@ class Layer(nn.Module):
     decodes: tuple[str, ...]  # names of the decode scales of weights
     optional: tuple[str, ...]  # and of inputs; a checkpoint may lack these: 0 stands for them
     copied: tuple[str, ...] = ()  # other buffers that a runner shares no memory with
+    settings: tuple[str, ...] = ("activations",)  # what a runner has from its layer besides
 
     def __init__(self, activations: str | None = None) -> None:
         super().__init__()
@@ -170,6 +171,11 @@ class Layer(nn.Module):
         ready = self.__dict__.get("_ready")
         if ready and name in self._buffers and value is not self._buffers[name]:
             raise RuntimeError(_replaced(type(self).__name__, name))
+        if ready and name in self.settings and value != self.__dict__[name]:
+            raise RuntimeError(
+                f"{name} of this {type(self).__name__} is set to {value!r}, and its runner computes "
+                f"with {self.__dict__[name]!r}: make a layer with {name}={value!r}"
+            )
         super().__setattr__(name, value)
 
     def _state(self) -> list[int]:

@@ -62,16 +62,25 @@ def shortened(names: list[str]) -> str:
     return ", ".join(names[:_MOST]) + more
 
 
+def reason_changed(module: nn.Module) -> str | None:
+    """Why a module does not compute what its class does; None if it does."""
+    if "forward" in module.__dict__:
+        return "its forward was replaced"
+    if type(module) is nn.Linear and not module._parameters.keys() <= {"weight", "bias"}:
+        return "its weight is computed from others"  # weight_norm, spectral_norm
+    return None
+
+
 def reason_left(module: nn.Module, parent: nn.Module | None, dimensions: int) -> str:
     """Why a parameter of a module stays, where the filter was not asked or said no."""
     if type(module) is nn.Linear:
         if isinstance(parent, nn.TransformerEncoderLayer):
             return "its parent computes with the weight itself"
-        return "by the filter"
+        return reason_changed(module) or "by the filter"
     if isinstance(module, nn.Linear):
         return "a subclass of nn.Linear"
     if is_stacked(module) and unsupported_reason(module) is None:
-        return "by the filter"
+        return reason_changed(module) or "by the filter"
     if dimensions == 3 and not isinstance(module, nn.modules.conv._ConvNd):
         return STACKED
     return f"in a {type(module).__name__}"

@@ -275,9 +275,9 @@ def register_runner(runner: Any) -> int:
 
     `nvfp4.linear_gemm(x, id, out_features)` then returns what `runner._run_impl(x)` returns, and
     `nvfp4.moe_gemm(hidden_states, topk_weights, topk_ids, id, hidden_size)` what
-    `runner._run_impl(hidden_states, topk_weights, topk_ids)` does: a new bfloat16 tensor
-    [rows of the input, out_features or hidden_size] on the input's device. Compiled graphs call it
-    as they call a LinearRunner. An op with a fingerprint is an error unless the object's attribute
+    `runner._run_impl(hidden_states, topk_weights, topk_ids)` does: a bfloat16 tensor
+    [rows of the input, out_features or hidden_size] on the input's device, which is copied if it is
+    a view of an argument or not contiguous. Compiled graphs call it as they call a LinearRunner. An op with a fingerprint is an error unless the object's attribute
     `fingerprint` is that number. It is kept alive until unregister_runner.
     """
     if not callable(getattr(runner, "_run_impl", None)):
@@ -329,6 +329,11 @@ def _run(runner_id: int, columns: int, fingerprint: int, *arguments: Tensor) -> 
             f"runner {runner_id}, a {type(runner).__name__}, returned {given}; {expected} is "
             "expected"
         )
+    # As graphs take an op's result to be: laid out row by row, in memory that no argument has.
+    result = result.contiguous()
+    storage = result.untyped_storage().data_ptr()
+    if any(each.untyped_storage().data_ptr() == storage for each in arguments):
+        result = result.clone()
     return result
 
 

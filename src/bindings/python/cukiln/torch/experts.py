@@ -69,6 +69,7 @@ class NVFP4MoE(Layer):
     decodes = ("w13_weight_scale_2", "w2_weight_scale_2")
     optional = ("w13_input_scale", "w2_input_scale")
     copied: tuple[str, ...] = ("expert_map",)
+    settings = ("activations", "limit", "alpha", "beta", "interleaved")
 
     w13_weight: Tensor
     w13_weight_scale: Tensor
@@ -436,6 +437,8 @@ class NVFP4MoE(Layer):
                 f"topk_weights is {tuple(topk_weights.shape)}; the shape of topk_ids, "
                 f"{tuple(topk_ids.shape)}, is expected"
             )
+        if topk_weights.is_complex():
+            raise ValueError(f"topk_weights is {topk_weights.dtype}; real numbers are expected")
         if not x.device == topk_weights.device == topk_ids.device:
             raise ValueError(
                 f"x is on {x.device}, topk_weights on {topk_weights.device} and topk_ids on "

@@ -12,8 +12,8 @@ keep the layer, on its device, as long as the graph. A program in another proces
 same order; where others have the numbers, it is an error.
 
 Weights may be written in place. Replaced buffers (`layer.weight = …`, `.data = …`, functional_call)
-and global scales that were written are an error of the next call outside of graphs. `to_empty` makes
-a layer empty again. The result has the dtype that nn.Linear's would have, in regions of autocast
+and global scales that were written are an error of the next call outside of graphs, and a setting
+that is changed, such as a limit, is one at once. `to_empty` makes a layer empty again. The result has the dtype that nn.Linear's would have, in regions of autocast
 too. Nothing here has a gradient: a backward through it is an error, of which PyTorch in a compiled
 graph only warns. `torch.vmap` has no rule for the ops: it calls them once for each element, and
 warns. Training is `cukiln.torch.training`.
@@ -33,11 +33,20 @@ from torch import Tensor, nn
 from torch.nn.functional import pad
 
 from ._layer import E4M3, Layer, as_rows, check_weight, largest, like, one_scale
-from ._report import QuantizeReport, reason_left
+from ._report import QuantizeReport, reason_changed, reason_left
 from ._runners import LinearRunner, Runner
 from ._weights import BLOCK, K_MULTIPLE, N_MULTIPLE, gsa_of, quantize, up
 from .experts import NVFP4MoE
 from .stacked import NVFP4Experts, is_stacked, unsupported_reason
+
+
+_HOOKS = (
+    "_forward_hooks",
+    "_forward_hooks_with_kwargs",
+    "_forward_hooks_always_called",
+    "_forward_pre_hooks",
+    "_forward_pre_hooks_with_kwargs",
+)
 
 
 class NVFP4Linear(Layer):
@@ -214,7 +223,8 @@ def quantize_(
     """Puts an NVFP4Linear where the model has an nn.Linear, and NVFP4Experts where it has stacked
     experts of transformers, for which `filter(name, module)` holds; without a filter, everywhere.
     Left alone are experts with another activation than SwiGLU; subclasses of nn.Linear, and what is
-    in an nn.TransformerEncoderLayer, because their parents compute with the weights themselves. A
+    in an nn.TransformerEncoderLayer, because their parents compute with the weights themselves; and
+    modules with a forward of their own, or a weight that is computed. Hooks of a forward stay. A
     model on meta becomes one of empty layers, for load_state_dict(…, assign=True). `activations`:
     NVFP4Linear's, of every layer.
 
@@ -234,6 +244,8 @@ def quantize_(
             linear = type(child) is nn.Linear
             if not (linear or stacked) or isinstance(parent, nn.TransformerEncoderLayer):
                 continue
+            if reason_changed(child) is not None:
+                continue
             path = f"{name}.{child_name}" if name else child_name
             if filter is None or filter(path, child):
                 if id(child) not in made:
@@ -242,6 +254,8 @@ def quantize_(
                         made[id(child)] = make(child, activations=activations)
                     except ValueError as error:
                         raise ValueError(f"{path}: {error}") from error
+                    for hooks in _HOOKS:  # the same, so that their handles remove them
+                        made[id(child)].__dict__[hooks] = child.__dict__[hooks]
                     numbers += sum(parameter.numel() for parameter in child.parameters())
                 setattr(parent, child_name, made[id(child)])
                 replaced.append(path)

@@ -134,7 +134,7 @@ class NVFP4Experts(NVFP4MoE):
             if name in state:
                 halves = state[name].unflatten(1, (2, self.width))
                 state[name] = halves.transpose(1, 2).flatten(1, 2)
-        self.interleaved = True
+        self.__dict__["interleaved"] = True  # the runner that follows knows
         self.load_state_dict(state)
 
     def forward(  # type: ignore[override]  # in the order of transformers
