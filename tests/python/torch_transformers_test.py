@@ -154,6 +154,32 @@ def test_activations_are_kept_as_the_configuration_says(tmp_path):
         CukilnConfig(activations="fp8")
 
 
+def group(bits):
+    both = {"input_activations": bits and {"num_bits": bits}, "weights": {"num_bits": 4}}
+    return {"config_groups": {"group_0": both}}
+
+
+@pytest.mark.parametrize(
+    ("quantization", "expected"),
+    [
+        (group(4), None),
+        (group(None), None),
+        (group(8), "bf16"),
+        ({"quant_algo": "W4A8_NVFP4_FP8"}, "bf16"),
+        ({"quant_algo": "MIXED_PRECISION", "quantized_layers": {
+            "model.layers.0.mlp.up_proj": {"quant_algo": "W4A8_NVFP4_FP8"}}}, "bf16"),
+    ],
+)  # fmt: skip
+def test_inputs_of_8_bits_are_not_taken_for_nvfp4(quantization, expected, tmp_path):
+    """ModelOpt's W4A8_NVFP4_FP8 has scales of inputs too, of FP8."""
+    quantised_files(made("llama"), tmp_path, False, {**MODELOPT, **quantization})
+    for config in ({}, {"config": checkpoint_config(tmp_path)}):
+        layer = load(tmp_path, **config).model.layers[0].mlp.up_proj
+        assert layer.activations == expected and layer.input_scale > 0
+    asked = load(tmp_path, config=checkpoint_config(tmp_path, activations="nvfp4"))
+    assert asked.model.layers[0].mlp.up_proj.activations == "nvfp4"
+
+
 def test_tensors_of_other_shapes_under_the_names_of_buffers(tmp_path):
     """transformers compares shapes, and a global scale may be [1]."""
     model = made("llama")

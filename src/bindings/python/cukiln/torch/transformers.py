@@ -46,20 +46,36 @@ _ROUTERS = {"gate", "router", "shared_expert_gate"}
 _NAMES = (("gate_proj", "up_proj", "down_proj"), ("w1", "w3", "w2"))
 
 
+def _has_larger_inputs(config: Mapping[str, Any]) -> bool:
+    """Whether a tool's configuration has inputs of more than 4 bits for any layer: by groups of
+    layers, or by the name of an algorithm, of ModelOpt's the one such as W4A8_NVFP4_FP8."""
+    groups = (config.get("config_groups") or {}).values()
+    inputs = [group.get("input_activations") or {} for group in groups]
+    by_layer = (config.get("quantized_layers") or {}).values()
+    algorithms = [each.get("quant_algo") for each in (config, *by_layer)]
+    return any(each.get("num_bits", 4) > 4 for each in inputs) or any(
+        str(algorithm).upper().startswith("W4A8") for algorithm in algorithms
+    )
+
+
 @register_quantization_config("cukiln")
 class CukilnConfig(QuantizationConfigMixin):
     """`modules_to_not_convert`: what stays as it is, in the patterns of transformers: beginnings of
     names, as regular expressions, or ends; without it, the output layer, what is tied to it, and
     routers. `activations`: NVFP4Linear's, of every layer. Without it a layer without scales of its
-    inputs in a checkpoint, which has quantised weights alone, keeps activations in bf16."""
+    inputs in a checkpoint, which has quantised weights alone, keeps activations in bf16, and so do
+    all where a checkpoint's configuration, whose words this takes, has inputs of more than 4 bits.
+    """
 
     def __init__(
         self,
         modules_to_not_convert: list[str] | None = None,
         activations: str | None = None,
-        **_: Any,
+        **others: Any,
     ) -> None:
         check_activations(activations)
+        if activations is None and _has_larger_inputs(others):
+            activations = "bf16"
         self.quant_method = "cukiln"
         self.modules_to_not_convert = modules_to_not_convert
         self.activations = activations
@@ -76,9 +92,13 @@ def checkpoint_config(
     `from_pretrained(path, config=…)`. `activations` is CukilnConfig's, `options` are those of
     AutoConfig.from_pretrained."""
     config = AutoConfig.from_pretrained(path, **options)
+    given: Any = None
     for each in (config, config.get_text_config(decoder=True)):
         if hasattr(each, "quantization_config"):
+            given = each.quantization_config
             del each.quantization_config
+    if activations is None and isinstance(given, Mapping) and _has_larger_inputs(given):
+        activations = "bf16"
     config.quantization_config = CukilnConfig(activations=activations).to_dict()
     return config
 
