@@ -11,7 +11,8 @@ inline namespace v0 {
 struct TensorBox {
   enum class Element : std::uint8_t { u8, u16, f16, bf16 };
   Element element = Element::u8;
-  bool swizzled = false;         ///< 128-byte swizzle: the box is then at most 128 bytes wide
+  /// 64-byte swizzle for a box 64 bytes wide, else 128-byte swizzle: at most 128 bytes wide.
+  bool swizzled = false;
   std::uint32_t rank = 2;        ///< 2 or 3
   const void* data = nullptr;    ///< 16-byte aligned
   std::uint64_t size[3] = {};    ///< in elements

@@ -24,6 +24,12 @@ __device__ __forceinline__ u32 load_shared_word(u32 address) {
   return value;
 }
 
+__device__ __forceinline__ u32 load_shared_byte(u32 address) {
+  u32 value;
+  asm volatile("ld.shared.u8 %0, [%1];" : "=r"(value) : "r"(address) : "memory");
+  return value;
+}
+
 // Loads of what the preceding kernel may have written. `volatile` and the memory clobber keep them behind
 // griddepcontrol_wait, which the compiler could move a plain or an __ldg load across.
 __device__ __forceinline__ uint4 load_after_wait(const uint4* from) {
@@ -51,6 +57,12 @@ __device__ __forceinline__ float load_after_wait(const float* from) {
 template <u32 kThreads>
 __device__ __forceinline__ void named_barrier_sync(u32 id) {
   asm volatile("bar.sync %0, %1;" ::"r"(id), "n"(kThreads) : "memory");
+}
+
+// Arrives at a named barrier, for those that named_barrier_sync.
+template <u32 kThreads>
+__device__ __forceinline__ void named_barrier_arrive(u32 id) {
+  asm volatile("bar.arrive %0, %1;" ::"r"(id), "n"(kThreads) : "memory");
 }
 
 // Arrives at a barrier of this CTA.

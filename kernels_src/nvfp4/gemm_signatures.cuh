@@ -78,7 +78,8 @@ using Nvfp4GemmPrefill = void(
     const bf16* bias,             // [n], or null
     u32 m,
     u32 n,                        // multiple of 8
-    u32 k);                       // multiple of 32
+    u32 k,                        // multiple of 32
+    u32 output_stride);           // elements
 
 // w4a16_gemm_decode_*
 using W4a16GemmDecode = void(
@@ -94,26 +95,18 @@ using W4a16GemmDecode = void(
     u32 k,                        // multiple of 32
     u32 constant_b);              // 0 or 1
 
-// w4a16_gemm_arrange
-using W4a16GemmArrange = void(
-    bf16* output,   // out, [m, ceil(k / 128) * 128]
-    const bf16* a,  // [m, k]
-    u64 a_stride,   // elements from one row to the next
-    u32 m,
-    u32 k);         // multiple of 32
-
 // w4a16_gemm_prefill_*
 using W4a16GemmPrefill = void(
     bf16* output,                 // out, [m, n]
-    TensorMap tokens,             // arrange's output: bf16 {ceil(k / 128) * 128, m}, box {64, tokens},
-                                  // 128-byte swizzle
-    TensorMap b_data,             // uint8 {k / 2, n}, box {64, rows}, no swizzle
+    TensorMap tokens,             // A: bf16 {k, m}, box {64, tokens}, 128-byte swizzle
+    TensorMap b_data,             // uint8 {k / 2, n}, box {64, rows}, 64-byte swizzle
     const u8* b_scales,
     const float* b_global_scale,  // {encode, decode}
     const bf16* bias,             // [n], or null
     u32 m,
     u32 n,                        // multiple of 8
-    u32 k);                       // multiple of 32
+    u32 k,                        // multiple of 32
+    u32 output_stride);           // elements
 
 }  // namespace signatures
 }  // namespace cukiln

@@ -77,10 +77,11 @@ __device__ __forceinline__ void e2m1x8_to_f16x2(u32 data, u32 (&pairs)[4]) {
   pairs[3] = odd & kHigh;
 }
 
+constexpr u32 kSignAndMagnitude = 0x81C081C0u;  // of E2M1 in bf16
+
 // As e2m1x8_to_f16x2, to bf16, times 2^-126. A nibble times 2^12 + 2^6 has its sign at bit 15 and its
 // magnitude at bits 6 to 8 of a half; the other copies of its bits do not overlap them and are masked away.
 __device__ __forceinline__ void e2m1x8_to_bf16x2(u32 data, u32 (&pairs)[4]) {
-  constexpr u32 kSignAndMagnitude = 0x81C081C0u;
   const u32 high = data >> 8;
   pairs[0] = ((data & 0x000F000Fu) * 0x1040u) & kSignAndMagnitude;
   pairs[1] = ((high & 0x000F000Fu) * 0x1040u) & kSignAndMagnitude;
@@ -206,6 +207,13 @@ struct Bf16 {
         "{%8, %9}, {%0, %1, %2, %3};"
         : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+  }
+
+  // Dequantises a byte of packed data: its low and its high nibble times one of two block scales.
+  static __device__ __forceinline__ u32 dequantize_byte(u32 byte, u32 scales, u32 which) {
+    const u32 nibbles = (byte * 0x1001u) & 0x000F000Fu;
+    return mul_bf16x2((nibbles * 0x1040u) & kSignAndMagnitude,
+                      which == 0 ? broadcast_low(scales) : broadcast_high(scales));
   }
 
   // Eight bf16 tokens, adjacent along K, as pairs in the order of e2m1x8_to_bf16x2.

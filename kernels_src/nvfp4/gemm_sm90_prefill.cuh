@@ -1,12 +1,13 @@
 // The prefill GEMM, for many tokens: wgmma with the weights dequantised in registers.
 //
-// First a kernel puts the tokens into the lanes' order of K, once: `nvfp4_gemm_expand` dequantises NVFP4 to
-// fp16, `w4a16_gemm_arrange` copies bf16. Then a persistent, warp-specialised kernel multiplies. A producer
-// thread fills a ring of stages of 128 of K by TMA: a tile of tokens, swizzled, and a tile of NVFP4 weights
-// as they are. Two consumer warpgroups
-// dequantise weights into wgmma's register operand (M, 64 rows of B) and multiply by the tokens in shared
-// memory (N), one batch of dequantised weights ahead of the tensor cores. Results are transposed through
-// shared memory, so that whole rows of the output are stored.
+// A persistent, warp-specialised kernel. A producer thread fills a ring of stages of 128 of K by TMA: a tile of
+// tokens, swizzled, and a tile of NVFP4 weights. Two consumer warpgroups dequantise weights into wgmma's
+// register operand (M, 64 rows of B) and multiply by the tokens in shared memory (N). Results are transposed
+// through shared memory, so that whole rows of the output are stored.
+//
+// W4A4: `nvfp4_gemm_expand` dequantises the tokens to fp16 before, once, in the lanes' order of K, in which a
+// lane's weights of a stage are adjacent. W4A16: tokens are the caller's bf16, so K has its natural order, in
+// which a lane has every fourth byte of the weights.
 #pragma once
 
 #include "alpha.cuh"
@@ -73,42 +74,66 @@ __device__ __forceinline__ void expand_tokens(u32* output, const u8* data, const
   }
 }
 
-// Copies bf16 tokens [rows, columns], `stride` elements from one to the next, each group of 128 columns into
-// the lanes' order, zero-padded to whole groups. A thread takes one word of each of a row's four lanes.
-//
-// The next kernel starts only after the preceding one has completed, so that the weights, which it loads
-// before it waits for this one, are complete.
-__device__ __forceinline__ void arrange_tokens(uint4* output, const u16* tokens, u64 stride, u32 rows,
-                                               u32 columns) {
-  griddepcontrol_wait();
-  griddepcontrol_launch_dependents();
-  const u32 groups = (columns + kGroupK - 1) / kGroupK;
-  const u64 items = static_cast<u64>(rows) * groups * 4;
-  for (u64 item = static_cast<u64>(blockIdx.x) * blockDim.x + threadIdx.x; item < items;
-       item += static_cast<u64>(gridDim.x) * blockDim.x) {
-    const u32 word = item & 3;
-    const u32 group = item / 4 % groups;
-    const u64 row = item / 4 / groups;
-    const u16* const from = tokens + row * stride + group * kGroupK + word * 8;
-    u32 pairs[4][4];  // of lane t
+// Rows of weights that a lane dequantises of a stage: kCount of them, 32 rows apart. `dequantize` converts
+// columns 32 * w to 32 * w + 31 of row j: in `pairs` those of two MMAs with k < 8, k >= 8.
+template <class Operand, u32 kCount>
+struct LaneWeights;
+
+// In the lanes' order of K. `data`, `scales`: shared addresses of the first row's data in the stage and of its
+// scales in an atom; scales of the rest are adjacent. `inside`: the lane's columns exist; padding may be NaN.
+template <u32 kCount>
+struct LaneWeights<F16, kCount> {
+  uint4 data[kCount];
+  F16::LaneScales scales[kCount];
+
+  __device__ __forceinline__ LaneWeights(u32 data_at, u32 scales_at, u32 t, bool inside) {
+    const u32 selector = F16::selector(t);
 #pragma unroll
-    for (u32 t = 0; t < 4; ++t) {
-      uint4 eight = {0, 0, 0, 0};
-      if (group * kGroupK + t * kLaneK < columns) {
-        eight = load_after_wait(reinterpret_cast<const uint4*>(from + t * kLaneK));
-      }
-      Bf16::arrange(eight, pairs[t]);
-    }
-#pragma unroll
-    for (u32 j = 0; j < 4; ++j) {
-      output[item * 4 + j] = {pairs[0][j], pairs[1][j], pairs[2][j], pairs[3][j]};
+    for (u32 j = 0; j < kCount; ++j) {
+      data[j] = load_shared(data_at + j * 32 * 64 + t * kLaneBytes);
+      const u32 word = load_shared_word(scales_at + j * 4);
+      scales[j] = F16::lane_scales(inside ? word : 0, selector);
     }
   }
-}
+
+  __device__ __forceinline__ void dequantize(u32 j, u32 w, u32 (&pairs)[4]) const {
+    F16::dequantize(word_of(data[j], w), scales[j], w, pairs);
+  }
+};
+
+// In K's natural order, with a 64-byte swizzle: of each four bytes, eight columns, lane t has byte t. It
+// converts the scales of columns 32 * t to 32 * t + 31 and has those of others from their lanes.
+template <u32 kCount>
+struct LaneWeights<Bf16, kCount> {
+  u32 bytes_at[4];  // for each w, of the first row
+  Bf16::LaneScales scales[kCount];
+  u32 first_lane;  // of the row's four
+
+  __device__ __forceinline__ LaneWeights(u32 data_at, u32 scales_at, u32 t, bool inside)
+      : first_lane(threadIdx.x & 28) {
+    const u32 selector = Bf16::selector(t);
+#pragma unroll
+    for (u32 j = 0; j < kCount; ++j) {
+      const u32 word = load_shared_word(scales_at + j * 4);
+      scales[j] = Bf16::lane_scales(inside ? word : 0, selector);
+    }
+    const u32 swizzle = data_at >> 3 & 0x30;  // bits 7 and 8, at 4 and 5
+#pragma unroll
+    for (u32 w = 0; w < 4; ++w) bytes_at[w] = (data_at + t) ^ swizzle ^ (w * 16);
+  }
+
+  __device__ __forceinline__ void dequantize(u32 j, u32 w, u32 (&pairs)[4]) const {
+    const u32 of_two = __shfl_sync(0xFFFFFFFFu, scales[j], first_lane + w);
+#pragma unroll
+    for (u32 i = 0; i < 4; ++i) {
+      pairs[i] = Bf16::dequantize_byte(load_shared_byte(bytes_at[w] + j * 32 * 64 + i * 4), of_two, i / 2);
+    }
+  }
+};
 
 // What the GEMM computes: output = tokens * weights^T, scaled.
 struct PrefillProblem {
-  u16* output;  // [tokens, rows]
+  u16* output;  // [tokens, rows], each output_stride elements apart
   const TensorMap* token_map;
   const TensorMap* weight_map;
   const u8* row_scales;  // block scales of the weights
@@ -118,22 +143,23 @@ struct PrefillProblem {
   u32 tokens;
   u32 rows;
   u32 columns;
+  u32 output_stride;  // elements from a token's results to the next one's
 };
 
 // An output tile is kTokens by kRows rows of B; kRows is 128 or 256. kBlocksPerSm: occupancy.
 template <u32 kTokens, u32 kRows, u32 kStages, u32 kBlocksPerSm = 1, class Operand = F16>
 struct PrefillGemm {
   static constexpr bool kQuantizedTokens = kIsSame<Operand, F16>;
-  // arrange_tokens lets this kernel start only when the weights are complete; nvfp4_gemm_expand does not.
-  static constexpr bool kEarlyWeights = !kQuantizedTokens;
-  static constexpr u32 kPrefetchedStages = 8;  // to L2, beyond those that fit in shared memory
-  // Words of a lane's four that are dequantised while the MMAs of as many others run. Dequantisation to bf16
-  // takes longer, so that more MMAs are needed to cover it.
-  static constexpr u32 kBatchWords = kQuantizedTokens ? 1 : 2;
-  static constexpr u32 kWarpgroups = 2;  // consumers
+  static constexpr u32 kPrefetchedStages = 8;  // of weights, to L2, while the preceding kernel ends
+  static constexpr u32 kWarpgroups = 2;        // consumers
   static constexpr u32 kConsumerThreads = 128 * kWarpgroups;
   static constexpr u32 kThreads = 128 + kConsumerThreads;
   static constexpr u32 kTiles = kRows / 64 / kWarpgroups;  // of 64 rows, computed by a warpgroup
+  // Dequantisation to bf16 takes longer: the warpgroups take turns, one dequantises all of a stage while the
+  // other multiplies. With fp16 each is one batch of dequantised weights ahead of its MMAs.
+  static constexpr bool kTakesTurns = !kQuantizedTokens;
+  static constexpr u32 kBatchWords = kTakesTurns ? 4 : 1;  // of a lane's four
+  static constexpr u32 kBatches = kTakesTurns ? 1 : 2;     // in registers
   // A stage: two boxes of tokens, 64 of K each, then the weights' data, then their block scales.
   static constexpr u32 kTokenBoxBytes = kTokens * 128;
   static constexpr u32 kDataBytes = kRows * 64;
@@ -144,7 +170,8 @@ struct PrefillGemm {
   static constexpr u32 kStageBytes = kScalesOffset + kScaleAtoms * kScaleBytes;
   static constexpr u32 kOutRows = 64 * kTiles;         // that a warpgroup stores
   static constexpr u32 kOutPitch = kOutRows * 2 + 16;  // bytes of a token in the staging buffer
-  static constexpr u32 kOutBytes = 32 * kOutPitch;
+  static constexpr u32 kOutTokens = kTokens > 128 ? 16 : 32;  // staged at a time
+  static constexpr u32 kOutBytes = kOutTokens * kOutPitch;
   static constexpr u32 kSharedBytes =
       1024 + kStages * kStageBytes + kWarpgroups * kOutBytes + 2 * 8 * kStages;
   static constexpr u32 kPartialPitch = kRows + 4;  // floats of a token's partial sums
@@ -160,7 +187,7 @@ struct PrefillGemm {
     const u32 full = staging + kWarpgroups * kOutBytes;
     const Shared shared{base, staging, full, full + 8 * kStages};
     init_ring<kStages>(shared.full, shared.empty, kConsumerThreads);
-    if constexpr (!kEarlyWeights) griddepcontrol_wait();  // nvfp4_gemm_expand
+    if constexpr (kQuantizedTokens) griddepcontrol_wait();  // nvfp4_gemm_expand
 
     const TileScheduler tiles(problem);
     if (threadIdx.x < 128) {
@@ -168,7 +195,7 @@ struct PrefillGemm {
       if (threadIdx.x == 0) run_producer(shared, problem, tiles);
     } else {
       warpgroup_reg_alloc<kConsumerRegisters<kBlocksPerSm>>();
-      if constexpr (kEarlyWeights) {
+      if constexpr (!kQuantizedTokens) {
         griddepcontrol_wait();
         griddepcontrol_launch_dependents();
       }
@@ -266,9 +293,8 @@ struct PrefillGemm {
     const u32 row_atoms = scale_atom_rows(problem.rows);
     prefetch_tensormap(problem.token_map);
     prefetch_tensormap(problem.weight_map);
-    u32 early = 0;  // stages whose weights are being loaded
-    if constexpr (kEarlyWeights) {
-      early = load_early_weights(shared, problem, tiles, k_atoms, row_atoms);
+    if constexpr (!kQuantizedTokens) {
+      prefetch_weights(problem, tiles);
       griddepcontrol_wait();
       griddepcontrol_launch_dependents();
     }
@@ -277,41 +303,24 @@ struct PrefillGemm {
       const Origin origin = tiles.origin(tile);
       for (u32 group = tiles.begin; group < tiles.end; ++group, pipe.advance()) {
         const Loads loads(shared, pipe.index, group, k_atoms);
-        if (early == 0) {
-          mbarrier_wait(shared.empty + 8 * pipe.index, pipe.phase);
-          loads.expect();
-        }
+        mbarrier_wait(shared.empty + 8 * pipe.index, pipe.phase);
+        loads.expect();
         loads.tokens(problem, origin);
-        if (early == 0) {
-          loads.weights(problem, origin, k_atoms, row_atoms);
-        } else {
-          --early;
-        }
+        loads.weights(problem, origin, k_atoms, row_atoms);
       }
     }
   }
 
-  // Loads weights of the first tile before the tokens are complete: as many stages as the ring has, whose
-  // number it returns. The next ones are prefetched into L2.
-  static __device__ __forceinline__ u32 load_early_weights(const Shared& shared,
-                                                           const PrefillProblem& problem,
-                                                           const TileScheduler& tiles, u32 k_atoms,
-                                                           u32 row_atoms) {
-    if (tiles.first >= tiles.count()) return 0;
+  // Prefetches weights of the first tile into L2, while the preceding kernel ends and may write them.
+  static __device__ __forceinline__ void prefetch_weights(const PrefillProblem& problem,
+                                                          const TileScheduler& tiles) {
+    if (tiles.first >= tiles.count()) return;
     const Origin origin = tiles.origin(tiles.first);
-    const u32 early = min(kStages, tiles.end - tiles.begin);
+    const u32 end = min(tiles.end, tiles.begin + kPrefetchedStages);
 #pragma unroll 1
-    for (u32 i = 0; i < early; ++i) {
-      const Loads loads(shared, i, tiles.begin + i, k_atoms);
-      loads.expect();
-      loads.weights(problem, origin, k_atoms, row_atoms);
-    }
-    const u32 prefetched = min(tiles.end, tiles.begin + early + kPrefetchedStages);
-#pragma unroll 1
-    for (u32 group = tiles.begin + early; group < prefetched; ++group) {
+    for (u32 group = tiles.begin; group < end; ++group) {
       tma_prefetch(problem.weight_map, group * 64, origin.row);
     }
-    return early;
   }
 
   // A consumer thread's place in the block's tile. Tile i of its warpgroup is tile first_tile + i of the
@@ -324,6 +333,7 @@ struct PrefillGemm {
     u32 t;           // lane % 4
     u32 first_tile;
     u32 row;         // the lane's first row in the block's tile
+    u32 scales;      // in a stage: its block scales
 
     __device__ __forceinline__ Lane()
         : warpgroup(threadIdx.x / 128 - 1),
@@ -331,11 +341,14 @@ struct PrefillGemm {
           lane(threadIdx.x & 31),
           t(lane & 3),
           first_tile(warpgroup * kTiles),
-          row(first_tile / 2 * 128 + first_tile % 2 * 64 + warp * 8 + (lane >> 2)) {}
+          row(first_tile / 2 * 128 + first_tile % 2 * 64 + warp * 8 + (lane >> 2)),
+          scales(kScalesOffset + first_tile / 2 * kScaleBytes + t / 2 * kAtomBytes +
+                 (warp * 8 + (lane >> 2)) * 16 + first_tile % 2 * 8) {}
   };
 
   using Alpha = GemmAlpha<Operand>;
   using Sums = float[kTiles][kTokens / 2];
+  using Turns = WarpgroupTurns<4>;
 
   // Two warpgroups: multiply tile after tile and store the results.
   static __device__ __forceinline__ void run_consumer(const Shared& shared, const PrefillProblem& problem,
@@ -343,80 +356,58 @@ struct PrefillGemm {
     const Lane lane;
     const Alpha alpha{kQuantizedTokens ? problem.a_global_scale[kDecode] * kTwoTo14 : 1.0f,
                       problem.b_global_scale[kDecode] * Operand::kWeightFactor};
+    const Turns turns(lane.warpgroup);
+    if constexpr (kTakesTurns) turns.begin();
     PipelineState<kStages> pipe;
     for (u32 tile = tiles.first; tile < tiles.count(); tile += tiles.step) {
       const Origin origin = tiles.origin(tile);
       Sums sum;
-      run_mma(sum, pipe, shared, problem.columns, tiles, lane);
+      run_mma(sum, pipe, shared, problem.columns, tiles, lane, turns);
       if (tiles.splits > 1) {  // a cluster has one tile
         store_split_tile(sum, shared, problem, tiles, origin, lane, alpha);
-        return;
+        break;
       }
       store_tile(sum, shared, problem, origin, lane, alpha);
     }
+    if constexpr (kTakesTurns) turns.end();
   }
 
-  // Multiplies the stages of one tile: dequantises the weights of two MMAs while the previous two run.
+  // Multiplies the stages of one tile.
   static __device__ __forceinline__ void run_mma(Sums& sum, PipelineState<kStages>& pipe,
                                                  const Shared& shared, u32 columns,
-                                                 const TileScheduler& tiles, const Lane& lane) {
-    const u32 selector = Operand::selector(lane.t);
-    const u32 lane_data = kDataOffset + lane.row * 64 + lane.t * kLaneBytes;
-    const u32 lane_scale_words = kScalesOffset + lane.first_tile / 2 * kScaleBytes +
-                                 lane.t / 2 * kAtomBytes + (lane.warp * 8 + (lane.lane >> 2)) * 16 +
-                                 lane.first_tile % 2 * 8;
+                                                 const TileScheduler& tiles, const Lane& lane,
+                                                 const Turns& turns) {
 #pragma unroll
     for (u32 i = 0; i < kTiles; ++i) {
 #pragma unroll
       for (u32 j = 0; j < kTokens / 2; ++j) sum[i][j] = 0.0f;
     }
-    u32 operand[2][kTiles][2 * kBatchWords][4];  // dequantised weights of a batch of MMAs, double-buffered
+    Batch batches[kBatches];
     u32 last_stage = 0;
     for (u32 group = tiles.begin; group < tiles.end; ++group) {
       const u32 from = shared.ring + pipe.index * kStageBytes;
       mbarrier_wait(shared.full + 8 * pipe.index, pipe.phase);
-      uint4 data[kTiles][2];
-      typename Operand::LaneScales scales[kTiles][2];
-      const bool inside = group * kGroupK + lane.t * kLaneK < columns;  // padding scales may be NaN
-#pragma unroll
-      for (u32 i = 0; i < kTiles; ++i) {
-#pragma unroll
-        for (u32 r = 0; r < 2; ++r) {
-          data[i][r] = load_shared(from + lane_data + (2 * i + r) * 32 * 64);
-          const u32 word = load_shared_word(from + lane_scale_words + (2 * i + r) * 4);
-          scales[i][r] = Operand::lane_scales(inside ? word : 0, selector);
-        }
-      }
+      const LaneWeights<Operand, 2 * kTiles> weights(from + kDataOffset + lane.row * 64,
+                                                     from + lane.scales, lane.t,
+                                                     group * kGroupK + lane.t * kLaneK < columns);
+      const u64 tokens = wgmma_descriptor(from);  // addresses are in units of 16 bytes
 #pragma unroll
       for (u32 first = 0; first < 4; first += kBatchWords) {
-        u32(&batch)[kTiles][2 * kBatchWords][4] = operand[first / kBatchWords & 1];
-#pragma unroll
-        for (u32 w = first; w < first + kBatchWords; ++w) {
-#pragma unroll
-          for (u32 i = 0; i < kTiles; ++i) {
-#pragma unroll
-            for (u32 r = 0; r < 2; ++r) {
-              u32 pairs[4];
-              Operand::dequantize(word_of(data[i][r], w), scales[i][r], w, pairs);
-#pragma unroll
-              for (u32 j = 0; j < 4; ++j) batch[i][2 * (w - first) + j / 2][j % 2 * 2 + r] = pairs[j];
-            }
-          }
+        Batch& batch = batches[first / kBatchWords % kBatches];
+        const bool releases = first == 0 && group != tiles.begin;  // the stage before
+        if constexpr (kTakesTurns) {
+          wgmma_wait<0>();  // the registers may be overwritten
+          if (releases) mbarrier_arrive_cta(shared.empty + 8 * last_stage);
         }
-        wgmma_fence();
-#pragma unroll
-        for (u32 mma = 0; mma < 2 * kBatchWords; ++mma) {
-          const u32 w = first + mma / 2;
-          const u64 token_descriptor =
-              wgmma_descriptor(from + w / 2 * kTokenBoxBytes + (w % 2 * 2 + mma % 2) * 32);
-#pragma unroll
-          for (u32 i = 0; i < kTiles; ++i) {
-            Wgmma<kTokens, Operand>::run(sum[i], batch[i][mma], token_descriptor);
-          }
+        dequantize(batch, weights, first);
+        if constexpr (kTakesTurns) turns.take();
+        multiply(sum, batch, tokens, first);
+        if constexpr (kTakesTurns) {
+          turns.pass();
+        } else {
+          wgmma_wait<1>();  // the previous batch is complete, its registers may be overwritten
+          if (releases) mbarrier_arrive_cta(shared.empty + 8 * last_stage);
         }
-        wgmma_commit();
-        wgmma_wait<1>();  // the previous batch is complete, its registers may be overwritten
-        if (first == 0 && group != tiles.begin) mbarrier_arrive_cta(shared.empty + 8 * last_stage);
       }
       last_stage = pipe.index;
       pipe.advance();
@@ -425,8 +416,41 @@ struct PrefillGemm {
     mbarrier_arrive_cta(shared.empty + 8 * last_stage);
   }
 
+  // Dequantised weights of kBatchWords of a lane's words, two MMAs each.
+  using Batch = u32[kTiles][2 * kBatchWords][4];
+
+  static __device__ __forceinline__ void dequantize(Batch& batch,
+                                                    const LaneWeights<Operand, 2 * kTiles>& weights,
+                                                    u32 first) {
+#pragma unroll
+    for (u32 w = 0; w < kBatchWords; ++w) {
+#pragma unroll
+      for (u32 row = 0; row < 2 * kTiles; ++row) {
+        u32 pairs[4];
+        weights.dequantize(row, first + w, pairs);
+#pragma unroll
+        for (u32 j = 0; j < 4; ++j) batch[row / 2][2 * w + j / 2][j % 2 * 2 + row % 2] = pairs[j];
+      }
+    }
+  }
+
+  // `tokens`: descriptor of the stage's.
+  static __device__ __forceinline__ void multiply(Sums& sum, const Batch& batch, u64 tokens, u32 first) {
+    wgmma_fence();
+#pragma unroll
+    for (u32 mma = 0; mma < 2 * kBatchWords; ++mma) {
+      const u32 w = first + mma / 2;
+#pragma unroll
+      for (u32 i = 0; i < kTiles; ++i) {
+        Wgmma<kTokens, Operand>::run(sum[i], batch[i][mma],
+                                     tokens + (w / 2 * kTokenBoxBytes + (w % 2 * 2 + mma % 2) * 32) / 16);
+      }
+    }
+    wgmma_commit();
+  }
+
   // Epilogue of a tile whose sums are complete: scales, adds the bias, rounds, and stores whole rows, staged
-  // 32 tokens at a time with each token's 64 * kTiles results adjacent, in the output's order.
+  // kOutTokens at a time with each token's 64 * kTiles results adjacent, in the output's order.
   static __device__ __forceinline__ void store_tile(const Sums& sum, const Shared& shared,
                                                     const PrefillProblem& problem, const Origin& origin,
                                                     const Lane& lane, const Alpha& alpha) {
@@ -444,15 +468,15 @@ struct PrefillGemm {
     const u32 staging = shared.staging + lane.warpgroup * kOutBytes;
     const u32 matrix = lane.lane / 8;
 #pragma unroll
-    for (u32 pass = 0; pass < kTokens / 32; ++pass) {
-      u32 packed[kTiles][4][2];
+    for (u32 pass = 0; pass < kTokens / kOutTokens; ++pass) {
+      u32 packed[kTiles][kOutTokens / 8][2];
 #pragma unroll
       for (u32 i = 0; i < kTiles; ++i) {
 #pragma unroll
-        for (u32 j = 0; j < 4; ++j) {
+        for (u32 j = 0; j < kOutTokens / 8; ++j) {
 #pragma unroll
           for (u32 r = 0; r < 2; ++r) {
-            const float* const two = &sum[i][(pass * 4 + j) * 4 + r * 2];
+            const float* const two = &sum[i][(pass * (kOutTokens / 8) + j) * 4 + r * 2];
             packed[i][j][r] =
                 pack_bf16x2(alpha(two[0]) + row_bias[i][r], alpha(two[1]) + row_bias[i][r]);
           }
@@ -462,7 +486,7 @@ struct PrefillGemm {
 #pragma unroll
       for (u32 i = 0; i < kTiles; ++i) {
 #pragma unroll
-        for (u32 j = 0; j < 4; j += 2) {
+        for (u32 j = 0; j < kOutTokens / 8; j += 2) {
           // matrices: tokens j, rows +0 and +32; tokens j + 1, the same
           stmatrix_x4_trans(staging + ((j + matrix / 2) * 8 + lane.lane % 8) * kOutPitch +
                                 ((2 * i + matrix % 2) * 32 + lane.warp * 8) * 2,
@@ -473,12 +497,12 @@ struct PrefillGemm {
       named_barrier_sync<128>(1 + lane.warpgroup);
       const u32 first_row = origin.row + lane.first_tile / 2 * 128 + lane.first_tile % 2 * 64;
 #pragma unroll
-      for (u32 i = threadIdx.x % 128; i < 32 * 8 * kTiles; i += 128) {
-        const u32 token = origin.token + pass * 32 + i / (8 * kTiles);
+      for (u32 i = threadIdx.x % 128; i < kOutTokens * 8 * kTiles; i += 128) {
+        const u32 token = origin.token + pass * kOutTokens + i / (8 * kTiles);
         const u32 row = first_row + i % (8 * kTiles) * 8;
         const uint4 eight = load_shared(staging + i / (8 * kTiles) * kOutPitch + i % (8 * kTiles) * 16);
         if (token < problem.tokens && row < problem.rows) {
-          *reinterpret_cast<uint4*>(problem.output + static_cast<u64>(token) * problem.rows + row) = eight;
+          *reinterpret_cast<uint4*>(problem.output + static_cast<u64>(token) * problem.output_stride + row) = eight;
         }
       }
     }
@@ -525,7 +549,7 @@ struct PrefillGemm {
                              alpha(total.y) + __uint_as_float(bias.x & 0xFFFF0000u));
       packed.y = pack_bf16x2(alpha(total.z) + __uint_as_float(bias.y << 16),
                              alpha(total.w) + __uint_as_float(bias.y & 0xFFFF0000u));
-      *reinterpret_cast<uint2*>(problem.output + static_cast<u64>(token) * problem.rows + row) = packed;
+      *reinterpret_cast<uint2*>(problem.output + static_cast<u64>(token) * problem.output_stride + row) = packed;
     }
     cluster_sync();  // no CTA exits while others read its shared memory
   }

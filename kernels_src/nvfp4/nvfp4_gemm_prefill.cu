@@ -33,11 +33,11 @@ static_assert(cukiln::kIsSame<decltype(nvfp4_gemm_expand), cukiln::signatures::N
           cukiln::bf16* output, const __grid_constant__ cukiln::TensorMap tokens,                 \
           const __grid_constant__ cukiln::TensorMap b_data, const cukiln::u8* b_scales,           \
           const float* a_global_scale, const float* b_global_scale, const cukiln::bf16* bias,     \
-          cukiln::u32 m, cukiln::u32 n, cukiln::u32 k) {                                          \
+          cukiln::u32 m, cukiln::u32 n, cukiln::u32 k, cukiln::u32 output_stride) {               \
     using Gemm = cukiln::nvfp4::PrefillGemm<kTokens, kRows, kStages, kBlocksPerSm>;               \
     static_assert(Gemm::kSharedBytes == kShared, "the launcher's table has another number");      \
     Gemm::run({output, &tokens, &b_data, b_scales, a_global_scale, b_global_scale, bias, m, n,    \
-               k});                                                                               \
+               k, output_stride});                                                                \
   }                                                                                               \
   static_assert(cukiln::kIsSame<decltype(nvfp4_gemm_prefill_##kTokens##x##kRows),                 \
                                 cukiln::signatures::Nvfp4GemmPrefill>);
@@ -46,5 +46,6 @@ CUKILN_GEMM_PREFILL(32, 128, 5, 2, 97360)
 CUKILN_GEMM_PREFILL(64, 128, 4, 2, 112704)
 CUKILN_GEMM_PREFILL(128, 128, 4, 1, 178240)
 CUKILN_GEMM_PREFILL(128, 256, 4, 1, 223296)
+CUKILN_GEMM_PREFILL(256, 128, 3, 1, 229936)
 
 #endif

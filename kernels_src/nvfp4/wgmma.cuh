@@ -3,6 +3,7 @@
 // Source: NVIDIA PTX ISA, wgmma.
 #pragma once
 
+#include "async_copy.cuh"
 #include "gemm_sm90_dequantize.cuh"
 
 namespace cukiln {
@@ -23,6 +24,28 @@ __device__ __forceinline__ void wgmma_wait() {
 __device__ __forceinline__ u64 wgmma_descriptor(u32 address) {
   return static_cast<u64>((address >> 4) & 0x3FFF) | (1ull << 16) | (64ull << 32) | (1ull << 62);
 }
+
+// Turns of two warpgroups at the tensor cores: while one multiplies, the other prepares its operands. Named
+// barriers kFirst and kFirst + 1: the turns of each.
+template <u32 kFirst>
+struct WarpgroupTurns {
+  u32 own;
+  u32 other;
+
+  __device__ __forceinline__ explicit WarpgroupTurns(u32 warpgroup)
+      : own(kFirst + warpgroup), other(kFirst + 1 - warpgroup) {}
+
+  // Called once by each, first: the turn is warpgroup 0's.
+  __device__ __forceinline__ void begin() const {
+    if (own != kFirst) pass();
+  }
+  __device__ __forceinline__ void take() const { named_barrier_sync<256>(own); }
+  __device__ __forceinline__ void pass() const { named_barrier_arrive<256>(other); }
+  // Called once by each, last, after as many turns: no arrival is left at a barrier.
+  __device__ __forceinline__ void end() const {
+    if (own == kFirst) take();
+  }
+};
 
 struct F16;
 struct Bf16;

@@ -131,6 +131,7 @@ inline constexpr int kTensorBf16 = 9;
 // CUtensorMapInterleave, CUtensorMapSwizzle, CUtensorMapL2promotion, CUtensorMapFloatOOBfill
 inline constexpr int kTensorInterleaveNone = 0;
 inline constexpr int kTensorSwizzleNone = 0;
+inline constexpr int kTensorSwizzle64 = 2;
 inline constexpr int kTensorSwizzle128 = 3;
 inline constexpr int kTensorPromotion128 = 2;
 inline constexpr int kTensorFillZero = 0;

@@ -17,6 +17,14 @@ int type_of(TensorBox::Element element) noexcept {
   return kTensorU8;
 }
 
+int swizzle_of(const TensorBox& tensor) noexcept {
+  if (!tensor.swizzled) {
+    return kTensorSwizzleNone;
+  }
+  const bool is_bytes = tensor.element == TensorBox::Element::u8;
+  return tensor.box[0] * (is_bytes ? 1 : 2) == 64 ? kTensorSwizzle64 : kTensorSwizzle128;
+}
+
 }  // namespace
 
 Result<TensorMap> v0::tensor_map(const Kernel& kernel, const TensorBox& tensor) noexcept {
@@ -31,9 +39,8 @@ Result<TensorMap> v0::tensor_map(const Kernel& kernel, const TensorBox& tensor) 
   const std::uint32_t step[3] = {1, 1, 1};
   const CUresult result = state->api->call.cuTensorMapEncodeTiled(
       &map, type_of(tensor.element), tensor.rank, const_cast<void*>(tensor.data), tensor.size,
-      tensor.stride, tensor.box, step, kTensorInterleaveNone,
-      tensor.swizzled ? kTensorSwizzle128 : kTensorSwizzleNone, kTensorPromotion128,
-      kTensorFillZero);
+      tensor.stride, tensor.box, step, kTensorInterleaveNone, swizzle_of(tensor),
+      kTensorPromotion128, kTensorFillZero);
   if (result != kCudaSuccess) [[unlikely]] {
     return guarded([&]() -> Result<TensorMap> {
       return state->api->error(

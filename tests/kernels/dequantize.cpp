@@ -87,6 +87,10 @@ void run_lane(u32 data, u32 word, u32 t, u32 w, u32* pairs) {
   std::copy_n(made, 4, pairs);
 }
 
+u32 run_byte(u32 byte, u32 bytes, u32 which) {
+  return nvfp4::Bf16::dequantize_byte(byte, nvfp4::Bf16::scales(bytes), which);
+}
+
 void run_arrange(const u32* eight, u32* pairs) {
   u32 made[4];
   nvfp4::Bf16::arrange(uint4{eight[0], eight[1], eight[2], eight[3]}, made);

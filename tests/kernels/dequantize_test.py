@@ -68,6 +68,18 @@ class Dequantize(unittest.TestCase):
                         np.testing.assert_array_equal(made, exact)
                         np.testing.assert_array_equal(np.signbit(made), np.signbit(exact))
 
+    def test_every_byte_with_every_scale(self):
+        run = self.library.run_byte
+        run.restype = ctypes.c_uint32
+        for codes in range(256):
+            for byte in range(NAN):
+                which = (codes + byte) % 2
+                scales = byte << 8 * which | NAN << 8 * (1 - which)
+                made = np.array([run(codes, scales, which)], np.uint32).view(ml_dtypes.bfloat16).astype(np.float64)
+                exact = e2m1(np.array([codes & 15, codes >> 4])) * e4m3(byte) / 128
+                np.testing.assert_array_equal(made, exact)
+                np.testing.assert_array_equal(np.signbit(made), np.signbit(exact))
+
     def test_a_nan_scale_makes_every_element_nan(self):
         for word in (0x76543210, 0xFEDCBA98):
             self.assertTrue(np.isnan(self.values("run_dequantize", word, NAN | 0x38 << 8, 0)).all())

@@ -2,6 +2,7 @@
 // What W4A4 and W4A16 launch on sm_90a, and on devices without kernels of their own.
 #include <algorithm>
 #include <cstdint>
+#include <cstring>
 #include <string>
 
 #include "kernels/nvfp4/w4a16_plan.hpp"
@@ -20,18 +21,12 @@ struct W4a4 : GemmFixture {
   using GemmFixture::GemmFixture;
   static constexpr const Tiles& kTiles = nvfp4::sm90::kTiles;
   static constexpr const char* kPrefix = "nvfp4_gemm_";
-  static constexpr const char* kPrepare = "nvfp4_gemm_expand";
-  static constexpr bool kPreparesEarly = false;
-  static constexpr std::uint32_t kPrefillBytes = 0;  // where no SM has two thread blocks
 };
 
 struct W4a16 : W4a16Fixture {
   using W4a16Fixture::W4a16Fixture;
   static constexpr const Tiles& kTiles = nvfp4::w4a16::kTiles;
   static constexpr const char* kPrefix = "w4a16_gemm_";
-  static constexpr const char* kPrepare = "w4a16_gemm_arrange";
-  static constexpr bool kPreparesEarly = true;
-  static constexpr std::uint32_t kPrefillBytes = 117 * 1024;
 };
 
 template <class Family>
@@ -47,28 +42,50 @@ std::string name_of(const PrefillTile& tile) {
 }
 
 template <class Family>
+void check_decode(const FakeLaunch& last, const DecodeTile& tile, int m, std::uint64_t rows) {
+  CHECK(last.kernel == name_of<Family>(tile));
+  CHECK(last.grid[0] == ceil_div(rows, tile.rows));
+  CHECK(last.grid[1] == 1);
+  CHECK(last.block[0] == (m <= 16 ? 288 : 384));
+  CHECK(last.shared_bytes >= tile.shared_bytes);
+  CHECK(last.programmatic);
+}
+
+template <class Family>
+void check_prefill(const FakeLaunch& last, const PrefillTile& tile, std::uint32_t splits) {
+  CHECK(last.kernel == name_of<Family>(tile));
+  CHECK(last.programmatic);
+  CHECK(last.block[0] == 384);
+  CHECK(last.grid[0] % splits == 0);
+  CHECK(last.cluster[0] == (splits == 1 ? 0 : splits));
+  // Else clusters of four would not all run at once.
+  const bool alone = last.grid[0] <= (splits == 4 ? 129u : 148u);
+  CHECK(last.shared_bytes == std::max(tile.shared_bytes, alone ? 117 * 1024u : 0u));
+}
+
+template <class Family>
 void check_few_tokens(Family& device, int m) {
   constexpr std::int64_t kRows = 7176;
-  const auto [first, tiles] = Family::kTiles.decode_for(static_cast<std::uint64_t>(m));
-  REQUIRE(tiles >= 3);
-  REQUIRE(device.gemm.tactics(m, kRows, 2048) == static_cast<int>(tiles));
-  for (std::uint32_t i = 0; i < tiles; ++i) {
+  const Tiles& tiles = Family::kTiles;
+  const auto tactics = tactics_of(tiles, {static_cast<std::uint64_t>(m), kRows, 2048, 148});
+  REQUIRE(tactics.count >= 3);
+  REQUIRE(device.gemm.tactics(m, kRows, 2048) == static_cast<int>(tactics.count));
+  for (std::size_t i = 0; i < tactics.count; ++i) {
     CAPTURE(i);
-    const DecodeTile& tile = Family::kTiles.decode[first + i];
+    const nvfp4::GemmTactic& tactic = tactics.all[i];
     nvfp4::GemmOptions options = with_tactic(static_cast<int>(i));
     options.constant_b = true;
     const std::size_t before = device.fake.launches();
     REQUIRE(device.launch(m, kRows, 2048, options));
     CHECK(device.fake.launches() == before + 1);
     const FakeLaunch last = device.fake.last_launch();
-    CHECK(last.kernel == name_of<Family>(tile));
-    CHECK(last.grid[0] == ceil_div(kRows, tile.rows));
-    CHECK(last.grid[1] == 1);
-    CHECK(last.block[0] == (m <= 16 ? 288 : 384));
-    CHECK(last.shared_bytes >= tile.shared_bytes);
-    CHECK(last.programmatic);
+    if (tactic.tile < tiles.decode_count) {
+      check_decode<Family>(last, tiles.decode[tactic.tile], m, kRows);
+    } else {
+      check_prefill<Family>(last, tiles.prefill[tactic.tile - tiles.decode_count], tactic.splits);
+    }
   }
-  CHECK(!device.launch(m, kRows, 2048, with_tactic(static_cast<int>(tiles))));
+  CHECK(!device.launch(m, kRows, 2048, with_tactic(static_cast<int>(tactics.count))));
   CHECK(device.gemm.workspace_bytes(m, kRows, 2048) == 0);
 }
 
@@ -83,42 +100,118 @@ void check_many_tokens(Family& device, int m) {
     const PrefillTile& tile = Family::kTiles.prefill[tactic.tile - Family::kTiles.decode_count];
     const std::size_t before = device.fake.launches();
     REQUIRE(device.launch(m, 4096, 2080, with_tactic(static_cast<int>(i))));
-    CHECK(device.fake.launches() == before + 2);
-    FakeLaunch launched{};
-    REQUIRE(device.fake.launch(1, &launched));
-    CHECK(launched.kernel == std::string(Family::kPrepare));
-    CHECK(launched.programmatic == Family::kPreparesEarly);
-    REQUIRE(device.fake.launch(0, &launched));
-    CHECK(launched.kernel == name_of<Family>(tile));
-    CHECK(launched.programmatic);
-    CHECK(launched.block[0] == 384);
-    CHECK(launched.grid[0] % tactic.splits == 0);
-    CHECK(launched.cluster[0] == (tactic.splits == 1 ? 0 : tactic.splits));
-    const bool alone = launched.grid[0] <= 148;
-    CHECK(launched.shared_bytes == std::max(tile.shared_bytes, alone ? Family::kPrefillBytes : 0));
+    CHECK(device.fake.launches() == before + (Family::kTiles.prepares ? 2 : 1));
+    check_prefill<Family>(device.fake.last_launch(), tile, tactic.splits);
+    if (Family::kTiles.prepares) {
+      FakeLaunch launched{};
+      REQUIRE(device.fake.launch(1, &launched));
+      CHECK(launched.kernel == std::string("nvfp4_gemm_expand"));
+      CHECK(!launched.programmatic);
+    }
   }
 }
 
 }  // namespace
 
+/// 148 tiles of 128 by 128 are a whole wave, the 12 that are left split K.
+template <class Family>
+void check_last_wave(Family& device) {
+  constexpr std::int64_t kRows = 160 * 128;
+  const Tiles& tiles = Family::kTiles;
+  const auto tactics = tactics_of(tiles, {128, kRows, 4096, 148});
+  for (std::size_t i = 0; i < tactics.count; ++i) {
+    const PrefillTile& tile = tiles.prefill[tactics.all[i].tile - tiles.decode_count];
+    if (tile.tokens != 128 || tile.rows != 128 || tactics.all[i].splits != 1) continue;
+    const std::size_t before = device.fake.launches();
+    REQUIRE(device.launch(128, kRows, 4096, with_tactic(static_cast<int>(i))));
+    REQUIRE(device.fake.launches() == before + (tiles.prepares ? 3 : 2));
+    FakeLaunch whole{};
+    REQUIRE(device.fake.launch(1, &whole));
+    check_prefill<Family>(whole, tile, 1);
+    CHECK(whole.grid[0] == 148);
+    const FakeLaunch last = device.fake.last_launch();
+    CHECK(last.kernel == Family::kPrefix + std::string("prefill_64x128"));
+    CHECK(last.grid[0] == 2 * 12 * 4);
+    CHECK(last.cluster[0] == 4);
+    return;
+  }
+  FAIL("there is no such tile");
+}
+
 // Compiling takes most of the time: one device serves all shapes.
-TEST_CASE_TEMPLATE("few tokens on sm_90a are one launch, many are two, with every tactic", Family,
-                   W4a4, W4a16) {
+TEST_CASE_TEMPLATE("on sm_90a many tokens of W4A4 are two launches, all else is one", Family, W4a4,
+                   W4a16) {
   Family device(90);
   for (const int m : {1, 8, 9, 16, 17, 32}) {
     CAPTURE(m);
     check_few_tokens(device, m);
   }
-  constexpr std::size_t kWorkspace = 300 * 2176 * 2;  // whole groups of 128
-  CHECK(device.gemm.workspace_bytes(300, 4096, 2080) == kWorkspace);
-  device.workspace = {address<void>(0x1000000), kWorkspace - 1};
-  CHECK(device.launch(300, 4096, 2080).error().message() ==
-        "workspace has 1305599 bytes; 1305600 are expected, see workspace_bytes()");
-  device.workspace.bytes = kWorkspace;
+  if (Family::kTiles.prepares) {
+    constexpr std::size_t kWorkspace = 300 * 2176 * 2;  // whole groups of 128
+    CHECK(device.gemm.workspace_bytes(300, 4096, 2080) == kWorkspace);
+    device.workspace = {address<void>(0x1000000), kWorkspace - 1};
+    CHECK(device.launch(300, 4096, 2080).error().message() ==
+          "workspace has 1305599 bytes; 1305600 are expected, see workspace_bytes()");
+    device.workspace.bytes = kWorkspace;
+  } else {
+    CHECK(device.gemm.workspace_bytes(300, 4096, 2080) == 0);
+  }
   for (const int m : {33, 40, 300}) {
     CAPTURE(m);
     check_many_tokens(device, m);
   }
+  device.workspace.bytes = 128 * 4096 * 2;
+  check_last_wave(device);
+}
+
+TEST_CASE("the launch of the last rows has their weights, scales, bias and results") {
+  W4a16 device(90);
+  constexpr std::int64_t kRows = 160 * 128;
+  constexpr std::int64_t kFirst = 148 * 128;
+  constexpr std::int64_t kK = 4096;
+  const auto tactics = tactics_of(W4a16::kTiles, {128, kRows, kK, 148});
+  const auto* const whole = std::find_if(tactics.begin(), tactics.end(), [](const auto& tactic) {
+    return W4a16::kTiles.prefill[tactic.tile - W4a16::kTiles.decode_count].name ==
+           std::string("w4a16_gemm_prefill_128x128");
+  });
+  nvfp4::GemmOptions options = with_tactic(static_cast<int>(whole - tactics.begin()));
+  options.bias = {DataType::bf16, address<std::uint16_t>(0x80000), kRows};
+  REQUIRE(device.launch(128, kRows, kK, options));
+
+  const FakeLaunch last = device.fake.last_launch();
+  std::size_t at = 0;
+  const auto next = [&](auto value) {
+    REQUIRE(at + sizeof value <= last.argument_bytes);
+    std::memcpy(&value, last.arguments + at, sizeof value);
+    at += sizeof value;
+    return value;
+  };
+  constexpr std::uint64_t kBf16 = 9 | 2 << 8;
+  constexpr std::uint64_t kU8 = 0 | 2 << 8;
+  CHECK(next(device.output) == device.output + kFirst);
+  const TensorMap tokens = next(TensorMap{});
+  CHECK(tokens.opaque[0] == reinterpret_cast<std::uintptr_t>(device.tokens));
+  CHECK(tokens.opaque[1] == (kBf16 | 3 << 16));  // 128-byte swizzle
+  CHECK(tokens.opaque[2] == kK);
+  CHECK(tokens.opaque[3] == 128);
+  CHECK(tokens.opaque[5] == 64);
+  CHECK(tokens.opaque[6] == 64);
+  CHECK(tokens.opaque[8] == (kK + 8) * 2);
+  const TensorMap weights = next(TensorMap{});
+  CHECK(weights.opaque[0] == reinterpret_cast<std::uintptr_t>(device.b.data) + kFirst * kK / 2);
+  CHECK(weights.opaque[1] == (kU8 | 2 << 16));  // 64-byte swizzle
+  CHECK(weights.opaque[2] == kK / 2);
+  CHECK(weights.opaque[3] == kRows - kFirst);
+  CHECK(weights.opaque[5] == 64);
+  CHECK(weights.opaque[6] == 128);
+  CHECK(next(device.b.scales) == device.b.scales + nvfp4::scales_bytes(kFirst, kK));
+  CHECK(next(device.b.global_scale) == device.b.global_scale);
+  CHECK(next(address<std::uint16_t>(0)) == address<std::uint16_t>(0x80000) + kFirst);
+  CHECK(next(std::uint32_t{}) == 128);
+  CHECK(next(std::uint32_t{}) == kRows - kFirst);
+  CHECK(next(std::uint32_t{}) == kK);
+  CHECK(next(std::uint32_t{}) == kRows);
+  CHECK(at == last.argument_bytes);
 }
 
 TEST_CASE_TEMPLATE("a device without kernels of its own uses those for few tokens", Family, W4a4,

@@ -16,7 +16,6 @@ struct W4a4 {
   static constexpr const char* kPrepareKernel = "nvfp4_gemm_expand";
   static constexpr std::uint64_t kPrepareColumns = 8;
   static constexpr TensorBox::Element kElement = TensorBox::Element::f16;
-  static constexpr std::uint32_t kPrefillBytes = 0;
 
   using Decode = kernels::KernelSignature<signatures::Nvfp4GemmDecode>;
   using Prepare = kernels::KernelSignature<signatures::Nvfp4GemmExpand>;
@@ -36,10 +35,10 @@ struct W4a4 {
   }
   static Result<void> prefill(const Kernel& kernel, const LaunchConfig& config,
                               const TensorMap& tokens, const TensorMap& weights,
-                              const GemmCall& call) noexcept {
+                              const GemmCall& call, std::uint32_t output_stride) noexcept {
     return Prefill::launch(kernel, call.stream, config, call.output, tokens, weights, call.b.scales,
                            &call.a.global_scale->encode, &call.b.global_scale->encode, call.bias,
-                           call.m, call.n, call.k);
+                           call.m, call.n, call.k, output_stride);
   }
 };
 

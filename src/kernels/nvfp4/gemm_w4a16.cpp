@@ -15,13 +15,9 @@ struct W4a16 {
   static constexpr const char* kDecodeModules[] = {"nvfp4_w4a16_gemm", "nvfp4_w4a16_gemm_16",
                                                    "nvfp4_w4a16_gemm_32"};
   static constexpr const char* kPrefillModule = "nvfp4_w4a16_gemm_prefill";
-  static constexpr const char* kPrepareKernel = "w4a16_gemm_arrange";
-  static constexpr std::uint64_t kPrepareColumns = 32;
   static constexpr TensorBox::Element kElement = TensorBox::Element::bf16;
-  static constexpr std::uint32_t kPrefillBytes = sm90::kOccupancy1Bytes;
 
   using Decode = kernels::KernelSignature<signatures::W4a16GemmDecode>;
-  using Prepare = kernels::KernelSignature<signatures::W4a16GemmArrange>;
   using Prefill = kernels::KernelSignature<signatures::W4a16GemmPrefill>;
 
   static const std::uint16_t* a(const GemmCall& call) noexcept {
@@ -37,17 +33,12 @@ struct W4a16 {
                           weights, call.b.scales, &call.b.global_scale->encode, call.bias, call.m,
                           call.n, call.k, std::uint32_t{call.constant_b});
   }
-  static Result<void> prepare(const Kernel& kernel, LaunchConfig config,
-                              const GemmCall& call) noexcept {
-    config.programmatic_launch = true;  // the kernel itself waits
-    return Prepare::launch(kernel, call.stream, config, static_cast<std::uint16_t*>(call.workspace),
-                           a(call), a_stride(call), call.m, call.k);
-  }
   static Result<void> prefill(const Kernel& kernel, const LaunchConfig& config,
                               const TensorMap& tokens, const TensorMap& weights,
-                              const GemmCall& call) noexcept {
+                              const GemmCall& call, std::uint32_t output_stride) noexcept {
     return Prefill::launch(kernel, call.stream, config, call.output, tokens, weights, call.b.scales,
-                           &call.b.global_scale->encode, call.bias, call.m, call.n, call.k);
+                           &call.b.global_scale->encode, call.bias, call.m, call.n, call.k,
+                           output_stride);
   }
 };
 

@@ -19,12 +19,15 @@
 ///
 ///     kTiles, kTable                    of sm90_plan.hpp; the table that is built in
 ///     kDecodeModules[3]                 with the tiles of 8, 16 and 32 tokens
-///     kPrefillModule, kPrepareKernel    this kernel writes A as those of prefill read it
+///     kPrefillModule
+///     kElement                          of the tokens that prefill multiplies
+///     Decode, Prefill                   KernelSignature
+///     decode, prefill                   launch them, see launch_decode and launch_prefill
+///
+/// and where kTiles.prepares, else prefill reads A itself:
+///
+///     kPrepareKernel, Prepare, prepare  likewise: writes A as prefill reads it
 ///     kPrepareColumns                   of A, that a thread of it takes
-///     kElement                          of what it writes
-///     kPrefillBytes                     shared memory at least, where no SM has two thread blocks
-///     Decode, Prepare, Prefill          KernelSignature
-///     decode, prepare, prefill          launch them, see launch_decode and launch_prefill
 namespace cukiln::nvfp4::sm90 {
 
 inline constexpr std::uint32_t kPrepareThreads = 256;
@@ -79,16 +82,22 @@ inline std::uint64_t whole_groups(std::uint64_t k) noexcept {
   return ceil_div(k, kGroupK) * kGroupK;
 }
 
-/// Tokens in the lanes' order of K, m by whole_groups(k).
-inline TensorBox token_box(TensorBox::Element element, const void* tokens, const PrefillTile& tile,
-                           const Shape& shape) noexcept {
+/// Prepared tokens, m by whole_groups(k); else A.
+template <class Family>
+TensorBox token_box(const GemmCall& call, const PrefillTile& tile) noexcept {
   TensorBox box;
-  box.element = element;
+  box.element = Family::kElement;
   box.swizzled = true;
-  box.data = tokens;
-  box.size[0] = whole_groups(shape.k);
-  box.size[1] = shape.m;
-  box.stride[0] = box.size[0] * 2;
+  if constexpr (Family::kTiles.prepares) {
+    box.data = call.workspace;
+    box.size[0] = whole_groups(call.k);
+    box.stride[0] = box.size[0] * 2;
+  } else {
+    box.data = call.bf16_a.data;
+    box.size[0] = call.k;
+    box.stride[0] = static_cast<std::uint64_t>(call.bf16_a.row_stride) * 2;
+  }
+  box.size[1] = call.m;
   box.box[0] = 64;
   box.box[1] = tile.tokens;
   return box;
@@ -131,9 +140,10 @@ constexpr detail::GemmKernel decode_kernel(const DecodeTile& tile,
 /// A kernel for each tile, then the one that prepares A for prefill.
 template <class Family>
 constexpr auto sm90_kernels() noexcept {
-  static_assert(Family::kTiles.count() + 1 <= detail::GemmKernels::kMax);
+  constexpr std::size_t kCount = Family::kTiles.count() + (Family::kTiles.prepares ? 1 : 0);
+  static_assert(kCount <= detail::GemmKernels::kMax);
   const Tiles& tiles = Family::kTiles;
-  std::array<detail::GemmKernel, Family::kTiles.count() + 1> all{};
+  std::array<detail::GemmKernel, kCount> all{};
   for (std::size_t i = 0; i < tiles.decode_count; ++i) {
     const DecodeTile& tile = tiles.decode[i];
     all[i] = decode_kernel<Family>(tile, std::max(tile.shared_bytes, kOccupancy1Bytes));
@@ -141,10 +151,13 @@ constexpr auto sm90_kernels() noexcept {
   for (std::size_t i = 0; i < tiles.prefill_count; ++i) {
     const PrefillTile& tile = tiles.prefill[i];
     all[tiles.decode_count + i] = {Family::kPrefillModule, tile.name,
-                                   std::max(tile.shared_bytes, Family::kPrefillBytes),
+                                   std::max(tile.shared_bytes, kOccupancy1Bytes),
                                    Family::Prefill::check};
   }
-  all[tiles.count()] = {Family::kPrefillModule, Family::kPrepareKernel, 0, Family::Prepare::check};
+  if constexpr (Family::kTiles.prepares) {
+    all[tiles.count()] = {Family::kPrefillModule, Family::kPrepareKernel, 0,
+                          Family::Prepare::check};
+  }
   return all;
 }
 template <class Family>
@@ -178,31 +191,64 @@ Result<void> launch_decode(const Kernel& kernel, const GemmCall& call, const Dec
   return Family::decode(kernel, config, weight_map, call);
 }
 
+/// The part of a GEMM with rows of B from a multiple of a tile's rows on.
+inline GemmCall with_rows(GemmCall call, std::uint64_t first_row, std::uint64_t rows,
+                          std::uint32_t splits) noexcept {
+  const auto first = static_cast<std::int64_t>(first_row);
+  call.output += first_row;
+  call.b.data += data_bytes(first, call.b.columns);
+  call.b.scales += scales_bytes(first, call.b.columns);
+  call.b.rows = static_cast<std::int64_t>(rows);
+  if (call.bias != nullptr) {
+    call.bias += first_row;
+  }
+  call.n = static_cast<std::uint32_t>(rows);
+  call.tactic.splits = splits;
+  return call;
+}
+
+/// `output_stride`: elements from one row of the output to the next.
+template <class Family>
+Result<void> launch_rows(const Kernel* kernels, std::uint32_t tile_index, const GemmCall& call,
+                         std::uint32_t output_stride, std::uint32_t num_sms) noexcept {
+  const PrefillTile& tile = Family::kTiles.prefill[tile_index];
+  const Kernel& kernel = kernels[Family::kTiles.decode_count + tile_index];
+  CUKILN_TRY(const TensorMap token_map, tensor_map(kernel, token_box<Family>(call, tile)));
+  TensorBox weights = data_box(call.b, tile.rows, kGroupK / 2);
+  weights.swizzled = !Family::kTiles.prepares;  // where K has its natural order
+  CUKILN_TRY(const TensorMap weight_map, tensor_map(kernel, weights));
+  LaunchConfig config = prefill_config(tile, call.tactic.splits, {call.m, call.n, call.k, num_sms});
+  // Not two on one SM, while others have none.
+  if (config.grid.x <= places_for_clusters(num_sms, call.tactic.splits)) {
+    config.shared_bytes = std::max(config.shared_bytes, kOccupancy1Bytes);
+  }
+  return Family::prefill(kernel, config, token_map, weight_map, call, output_stride);
+}
+
 template <class Family>
 Result<void> launch_prefill(const Kernel* kernels, const GemmCall& call,
                             const Shape& shape) noexcept {
   const Tiles& tiles = Family::kTiles;
-  CUKILN_CHECK(Family::prepare(kernels[tiles.count()],
-                               prepare_config(Family::kPrepareColumns, shape), call));
-
-  const Kernel& kernel = kernels[call.tactic.tile];
-  const PrefillTile& tile = tiles.prefill[call.tactic.tile - tiles.decode_count];
-  CUKILN_TRY(const TensorMap token_map,
-             tensor_map(kernel, token_box(Family::kElement, call.workspace, tile, shape)));
-  CUKILN_TRY(const TensorMap weight_map,
-             tensor_map(kernel, data_box(call.b, tile.rows, kGroupK / 2)));
-  LaunchConfig config = prefill_config(tile, call.tactic.splits, shape);
-  if (config.grid.x <= shape.num_sms) {  // not two on one SM, while others have none
-    config.shared_bytes = std::max(config.shared_bytes, Family::kPrefillBytes);
+  if constexpr (Family::kTiles.prepares) {
+    CUKILN_CHECK(Family::prepare(kernels[tiles.count()],
+                                 prepare_config(Family::kPrepareColumns, shape), call));
   }
-  return Family::prefill(kernel, config, token_map, weight_map, call);
+  const std::uint32_t tile = call.tactic.tile - tiles.decode_count;
+  const LastRows last = last_rows(tiles, tile, call.tactic.splits, shape);
+  const GemmCall whole = with_rows(call, 0, last.first_row, call.tactic.splits);
+  CUKILN_CHECK(launch_rows<Family>(kernels, tile, whole, call.n, shape.num_sms));
+  if (last.first_row == shape.n) {
+    return {};
+  }
+  const GemmCall rest = with_rows(call, last.first_row, shape.n - last.first_row, last.splits);
+  return launch_rows<Family>(kernels, last.tile, rest, call.n, shape.num_sms);
 }
 
 template <class Family>
 Result<void> launch_sm90(const Kernel* kernels, std::uint32_t num_sms,
                          const GemmCall& call) noexcept {
   const Shape shape = {call.m, call.n, call.k, num_sms};
-  if (!shape.is_decode()) {
+  if (call.tactic.tile >= Family::kTiles.decode_count) {
     return launch_prefill<Family>(kernels, call, shape);
   }
   const DecodeTile& tile = Family::kTiles.decode[call.tactic.tile];
@@ -219,9 +265,12 @@ Result<void> launch_any(const Kernel* kernels, std::uint32_t /*num_sms*/,
   return launch_decode<Family>(kernels[call.tactic.tile], call, tile, tile.shared_bytes);
 }
 
-inline std::size_t workspace_bytes(std::int64_t m, std::int64_t /*n*/, std::int64_t k) {
+template <class Family>
+std::size_t workspace_bytes(std::int64_t m, std::int64_t /*n*/, std::int64_t k) {
   const auto tokens = static_cast<std::uint64_t>(m);
-  return tokens <= kMaxDecodeTokens ? 0 : tokens * whole_groups(static_cast<std::uint64_t>(k)) * 2;
+  return !Family::kTiles.prepares || tokens <= kMaxDecodeTokens
+             ? 0
+             : tokens * whole_groups(static_cast<std::uint64_t>(k)) * 2;
 }
 
 template <class Family>
@@ -229,7 +278,7 @@ constexpr detail::GemmArchitecture sm90_architecture() noexcept {
   return {[](int capability) noexcept { return capability == 90; },
           kSm90Kernels<Family>.data(),
           kSm90Kernels<Family>.size(),
-          workspace_bytes,
+          workspace_bytes<Family>,
           [](std::uint32_t m, std::uint32_t n, std::uint32_t k, std::uint32_t num_sms) noexcept {
             return tactics_of(Family::kTiles, {m, n, k, num_sms});
           },

@@ -71,6 +71,7 @@ inline constexpr PrefillTile kPrefillTiles[] = {
     {"nvfp4_gemm_prefill_64x128", 64, 128, 112704, 2, 1.05},
     {"nvfp4_gemm_prefill_128x128", 128, 128, 178240, 1, 0.66},
     {"nvfp4_gemm_prefill_128x256", 128, 256, 223296, 1, 1.31},
+    {"nvfp4_gemm_prefill_256x128", 256, 128, 229936, 1, 1.29},
 };
 
 /// The tiles of a family of kernels. A tactic counts them in this order: those for decode, in
@@ -81,6 +82,7 @@ struct Tiles {
   const PrefillTile* prefill;
   std::uint32_t prefill_count;
   DecodeTiles for_8, for_16, for_32;  ///< tokens
+  bool prepares;                      ///< prefill needs a kernel before it, and a workspace
 
   constexpr std::uint32_t count() const noexcept { return decode_count + prefill_count; }
   /// The smallest tiles that hold m tokens; the largest for more than kMaxDecodeTokens.
@@ -95,7 +97,7 @@ struct Tiles {
 
 template <std::size_t decode_count, std::size_t prefill_count>
 constexpr Tiles make_tiles(const DecodeTile (&decode)[decode_count],
-                           const PrefillTile (&prefill)[prefill_count]) noexcept {
+                           const PrefillTile (&prefill)[prefill_count], bool prepares) noexcept {
   constexpr std::size_t kSplits = 3;  // 1, 2 and 4
   static_assert(decode_count <= GemmTactics::kMax && prefill_count * kSplits <= GemmTactics::kMax);
   const auto with_tokens = [&](std::uint64_t tokens) {
@@ -112,11 +114,12 @@ constexpr Tiles make_tiles(const DecodeTile (&decode)[decode_count],
           prefill_count,
           with_tokens(8),
           with_tokens(16),
-          with_tokens(kMaxDecodeTokens)};
+          with_tokens(kMaxDecodeTokens),
+          prepares};
 }
 
 /// Those of W4A4.
-inline constexpr Tiles kTiles = make_tiles(kDecodeTiles, kPrefillTiles);
+inline constexpr Tiles kTiles = make_tiles(kDecodeTiles, kPrefillTiles, true);
 
 struct Shape {
   std::uint64_t m, n, k;
@@ -133,13 +136,57 @@ inline std::uint64_t tile_count(const PrefillTile& tile, const Shape& shape) noe
   return ceil_div(shape.m, tile.tokens) * ceil_div(shape.n, tile.rows);
 }
 
-/// Whether K may be split: all clusters must run in one wave. Clusters of four do not fit on the
-/// last SMs of the device, so that a wave of them is smaller.
+/// Of `places` for thread blocks those that clusters can take: clusters of four do not fit on the
+/// last SMs of the device.
+inline std::uint64_t places_for_clusters(std::uint64_t places, std::uint32_t splits) noexcept {
+  return splits == 4 ? places * 7 / 8 : places;
+}
+
+/// Whether K may be split: all clusters must run in one wave.
 inline bool may_split(const PrefillTile& tile, std::uint32_t splits, const Shape& shape) noexcept {
-  const std::uint64_t wave_blocks = std::uint64_t{shape.num_sms} * tile.blocks_per_sm;
-  return splits == 1 ||
-         (splits <= ceil_div(shape.k, kGroupK) &&
-          tile_count(tile, shape) * splits <= (splits == 4 ? wave_blocks * 7 / 8 : wave_blocks));
+  const std::uint64_t places = std::uint64_t{shape.num_sms} * tile.blocks_per_sm;
+  return splits == 1 || (splits <= ceil_div(shape.k, kGroupK) &&
+                         tile_count(tile, shape) * splits <= places_for_clusters(places, splits));
+}
+
+/// The rows of B behind those of the last whole wave of thread blocks, whose tiles would leave most
+/// SMs without one: a launch of their own splits their K, with tiles of half as many tokens if
+/// there are such.
+struct LastRows {
+  std::uint64_t first_row;  // n: there are none
+  std::uint32_t tile;       // of `prefill`
+  std::uint32_t splits;
+};
+inline LastRows last_rows(const Tiles& tiles, std::uint32_t tile_index, std::uint32_t splits,
+                          const Shape& shape) noexcept {
+  constexpr std::uint64_t kFewWaves = 4;
+  constexpr std::uint64_t kLongK = 32 * kGroupK;  // else another launch takes longer
+  const PrefillTile& tile = tiles.prefill[tile_index];
+  const std::uint64_t waves = tile_count(tile, shape) / shape.num_sms;
+  const std::uint64_t first_row =
+      waves * shape.num_sms / ceil_div(shape.m, tile.tokens) * tile.rows;
+  if (splits == 1 && first_row > 0 && waves <= kFewWaves && shape.k >= kLongK &&
+      first_row < shape.n) {
+    const Shape rest = {shape.m, shape.n - first_row, shape.k, shape.num_sms};
+    for (const std::uint32_t tokens : {tile.tokens / 2, tile.tokens}) {
+      for (std::uint32_t i = 0; i < tiles.prefill_count; ++i) {
+        const PrefillTile& other = tiles.prefill[i];
+        if (other.tokens == tokens && other.rows == tile.rows &&
+            tile_count(other, rest) * kMaxSplits <=
+                places_for_clusters(shape.num_sms, kMaxSplits)) {
+          return {first_row, i, kMaxSplits};
+        }
+      }
+    }
+  }
+  return {shape.n, tile_index, splits};
+}
+
+/// Whether a tile for prefill fits. Of few tokens only one that needs no workspace and that they
+/// fill by more than half.
+inline bool may_take(const Tiles& tiles, const PrefillTile& tile, const Shape& shape) noexcept {
+  return !shape.is_decode() ||
+         (!tiles.prepares && tile.tokens <= kMaxDecodeTokens && shape.m > tile.tokens / 2);
 }
 
 inline GemmTactics tactics_of(const Tiles& tiles, const Shape& shape) noexcept {
@@ -149,9 +196,11 @@ inline GemmTactics tactics_of(const Tiles& tiles, const Shape& shape) noexcept {
     for (std::uint32_t i = 0; i < fit.count; ++i) {
       found.add({fit.first + i, 1});
     }
-    return found;
   }
   for (std::uint32_t i = 0; i < tiles.prefill_count; ++i) {
+    if (!may_take(tiles, tiles.prefill[i], shape)) {
+      continue;
+    }
     for (std::uint32_t splits = 1; splits <= kMaxSplits; splits *= 2) {
       if (may_split(tiles.prefill[i], splits, shape)) {
         found.add({tiles.decode_count + i, splits});
@@ -183,9 +232,18 @@ inline double estimated_us(const PrefillTile& tile, std::uint32_t splits,
 
 inline double estimated_us(const Tiles& tiles, const GemmTactic& tactic,
                            const Shape& shape) noexcept {
-  return tactic.tile < tiles.decode_count
-             ? estimated_us(tiles.decode[tactic.tile], shape)
-             : estimated_us(tiles.prefill[tactic.tile - tiles.decode_count], tactic.splits, shape);
+  if (tactic.tile < tiles.decode_count) {
+    constexpr double kMeasuredK = 7168;
+    return estimated_us(tiles.decode[tactic.tile], shape) * static_cast<double>(shape.k) /
+           kMeasuredK;
+  }
+  constexpr double kLaunchUs = 2.0;
+  const std::uint32_t tile = tactic.tile - tiles.decode_count;
+  const LastRows last = last_rows(tiles, tile, tactic.splits, shape);
+  const Shape whole = {shape.m, last.first_row, shape.k, shape.num_sms};
+  const Shape rest = {shape.m, shape.n - last.first_row, shape.k, shape.num_sms};
+  return estimated_us(tiles.prefill[tile], tactic.splits, whole) +
+         (rest.n == 0 ? 0 : kLaunchUs + estimated_us(tiles.prefill[last.tile], last.splits, rest));
 }
 
 /// Selects the tactic of a table that is built in, which counts tiles from the first that fits the

@@ -26,12 +26,13 @@ inline constexpr sm90::DecodeTile kDecodeTiles[] = {
 };
 
 inline constexpr sm90::PrefillTile kPrefillTiles[] = {
-    {"w4a16_gemm_prefill_64x128", 64, 128, 112704, 2, 1.15},
-    {"w4a16_gemm_prefill_64x256", 64, 256, 227424, 1, 1.0},
-    {"w4a16_gemm_prefill_128x128", 128, 128, 178240, 1, 0.75},
-    {"w4a16_gemm_prefill_128x256", 128, 256, 223296, 1, 1.65},
+    {"w4a16_gemm_prefill_32x128", 32, 128, 97360, 2, 1.3},
+    {"w4a16_gemm_prefill_64x128", 64, 128, 112704, 2, 1.05},
+    {"w4a16_gemm_prefill_64x256", 64, 256, 227424, 1, 1.05},
+    {"w4a16_gemm_prefill_128x128", 128, 128, 178240, 1, 0.76},
+    {"w4a16_gemm_prefill_256x128", 256, 128, 229936, 1, 1.3},
 };
 
-inline constexpr sm90::Tiles kTiles = sm90::make_tiles(kDecodeTiles, kPrefillTiles);
+inline constexpr sm90::Tiles kTiles = sm90::make_tiles(kDecodeTiles, kPrefillTiles, false);
 
 }  // namespace cukiln::nvfp4::w4a16

@@ -74,11 +74,11 @@ struct W4a16Fixture {
   std::mt19937_64 random{20261126};
 };
 
-/// Compares every result with a sum in double.
+/// Compares the results of every row of B, or of one in `step`, with sums in double.
 void check_w4a16(const std::vector<std::uint16_t>& given, const Tokens& a, const HostOperand& b,
-                 const std::vector<std::uint16_t>& bias) {
+                 const std::vector<std::uint16_t>& bias, std::size_t step = 1) {
   std::size_t wrong = 0;
-  for (std::size_t j = 0; j < b.rows; ++j) {
+  for (std::size_t j = 0; j < b.rows; j += step) {
     std::vector<double> row(b.columns);
     for (std::size_t k = 0; k < b.columns; ++k) row[k] = b.at(j, k);
     for (std::size_t i = 0; i < a.rows; ++i) {
@@ -131,6 +131,23 @@ TEST_CASE_FIXTURE(W4a16Fixture, "every W4A16 tactic equals the reference for eve
       const auto given = multiply(a, b, bias, {.tactic = tactic});
       check_w4a16(given, a, b, bias);
       CHECK(multiply(a, b, bias, {.constant_b = true, .tactic = tactic}) == given);
+    }
+  }
+}
+
+TEST_CASE_FIXTURE(W4a16Fixture, "rows of B behind the last whole wave are computed too") {
+  constexpr std::size_t kN = 17416;  // 132 SMs: 132 tiles of 128 rows and 5
+  const HostOperand b = random_operand(kN, 4128, 1.3e-3f, random);
+  const auto bias = random_bf16(Kind::normal, kN, random);
+  for (const std::size_t m : {32, 60, 130}) {
+    const Tokens a(m, b.columns, random);
+    const auto rows = static_cast<std::int64_t>(m);
+    for (int tactic = -1; tactic < gemm.tactics(rows, kN, 4128); ++tactic) {
+      CAPTURE(m);
+      CAPTURE(tactic);
+      const auto given = multiply(a, b, bias, {.tactic = tactic});
+      check_w4a16(given, a, b, bias, 41);
+      CHECK(multiply(a, b, bias, {.tactic = tactic}) == given);
     }
   }
 }

@@ -66,8 +66,8 @@ TEST_CASE("many tokens take the tile and the split of K that should be fastest")
   CHECK(prefill(64, 7168, 7168) == Chosen{64, 128, 4});
   CHECK(prefill(128, 7168, 7168) == Chosen{128, 128, 2});
   CHECK(prefill(256, 7168, 7168) == Chosen{128, 128, 1});
-  CHECK(prefill(1024, 7168, 7168) == Chosen{128, 256, 1});
-  CHECK(prefill(4096, 7168, 7168) == Chosen{128, 256, 1});
+  CHECK(prefill(1024, 7168, 7168) == Chosen{256, 128, 1});
+  CHECK(prefill(4096, 7168, 7168) == Chosen{256, 128, 1});
 }
 
 TEST_CASE("K is split only where all clusters run at once") {
@@ -84,6 +84,47 @@ TEST_CASE("K is split only where all clusters run at once") {
       }
     }
     CHECK(tactics_of(tiles, shape(33, 128, 32)).count == tiles.prefill_count);  // cannot be split
+  }
+}
+
+TEST_CASE("a small last wave of tiles is split in a launch of its own") {
+  REQUIRE(kPrefillTiles[2].tokens == 128);
+  REQUIRE(kPrefillTiles[2].rows == 128);
+  const auto last = [](std::uint64_t m, std::uint64_t n, std::uint64_t k,
+                       std::uint32_t splits = 1) {
+    const LastRows found = last_rows(kTiles, 2, splits, shape(m, n, k));
+    return found.first_row == n ? 0 : found.first_row;
+  };
+  CHECK(last(128, 18432, 7168) == 132 * 128);  // 144 tiles
+  CHECK(last(256, 18432, 7168) == 132 * 128);  // 288, two waves are 264
+  CHECK(last(128, 18432, 7168, 2) == 0);       // K is split already
+  CHECK(last(128, 132 * 128, 7168) == 0);      // whole waves
+  CHECK(last(128, 7168, 7168) == 0);           // less than one
+  CHECK(last(128, 161 * 128, 7168) == 0);      // 29 tiles: four parts of each are too many
+  CHECK(last(128, 160 * 128, 7168) == 132 * 128);
+  CHECK(last(128, 18432, 4064) == 0);            // short K
+  CHECK(last(1024, 167 * 128, 7168) == 0);       // many waves
+  CHECK(last(300, 89 * 128, 7168) == 88 * 128);  // three tiles of tokens: 264 are two waves
+  const LastRows halves = last_rows(kTiles, 2, 1, shape(128, 18432, 7168));
+  CHECK(halves.splits == 4);
+  CHECK(kPrefillTiles[halves.tile].tokens == 64);
+  CHECK(last_rows(kTiles, 2, 1, shape(128, 152 * 128, 7168)).tile == 2);  // 40 halves are too many
+  CHECK(last_rows(kTiles, 0, 1, shape(32, 18432, 7168)).tile == 0);       // no halves
+}
+
+TEST_CASE("few tokens take tiles for prefill only if these need no workspace and are half full") {
+  const auto prefill_tactics = [](const Tiles& tiles, std::uint64_t m) {
+    const GemmTactics all = tactics_of(tiles, shape(m, 7168, 7168));
+    return std::count_if(all.begin(), all.end(), [&](const GemmTactic& tactic) {
+      const bool is_prefill = tactic.tile >= tiles.decode_count;
+      CHECK((!is_prefill || m > tiles.prefill[tactic.tile - tiles.decode_count].tokens / 2));
+      return is_prefill;
+    });
+  };
+  for (const std::uint64_t m : {1, 8, 16, 17, 32}) {
+    CAPTURE(m);
+    CHECK(prefill_tactics(kTiles, m) == 0);
+    CHECK((prefill_tactics(w4a16::kTiles, m) > 0) == (m > 16));
   }
 }
 

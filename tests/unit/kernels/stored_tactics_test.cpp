@@ -136,8 +136,11 @@ TEST_CASE("rows of W4A16 name its kernels, and no others") {
   CHECK(refusal({rows[0]}, kW4a16Any).empty());
   CHECK(refusal({rows[2]}, kW4a16Any).find("no such kernel") != std::string::npos);
   CHECK(refusal({rows[3]}, kW4a16Sm90).find("no tactic of 1 tokens") != std::string::npos);
-  CHECK(refusal({measured(4096, 7168, 8, "w4a16_gemm_arrange")}, kW4a16Sm90).find("no tactic") !=
-        std::string::npos);
+  CHECK(refusal({rows[0], rows[1], measured(4096, 7168, 32, "w4a16_gemm_prefill_32x128", 4)},
+                kW4a16Sm90)
+            .empty());
+  CHECK(refusal({rows[0], measured(4096, 7168, 32, "w4a16_gemm_prefill_32x128", 4)}, kW4a16Sm90)
+            .find("no tactic of 9 tokens") != std::string::npos);
   CHECK(refusal({measured(4096, 7168, 8, "nvfp4_gemm_decode_8x4")}, kW4a16Sm90)
             .find("no such kernel") != std::string::npos);
 }
