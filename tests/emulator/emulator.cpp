@@ -191,11 +191,11 @@ Cta::Cta() = default;
 Cta::~Cta() = default;
 
 std::vector<const AsyncUnit*> Cluster::units() const {
-  std::vector<const AsyncUnit*> all{tma.get()};
+  std::vector<const AsyncUnit*> found{tma.get()};
   for (const auto& cta : ctas) {
-    all.push_back(cta->tensor_core.get());
+    found.push_back(cta->tensor_core.get());
   }
-  return all;
+  return found;
 }
 
 namespace {
@@ -253,8 +253,8 @@ void launch_emulated(const Grid& grid, const std::function<void()>& body) { laun
 
 u32 launch(const Grid& grid, const std::function<void()>& body) {
   u32 early_loads = 0;
-  for (u32 i = 0; i < grid.ctas; i += grid.cluster) {
-    const u32 first = grid.seed % 2 == 0 ? i : grid.ctas - grid.cluster - i;
+  for (u32 started = 0; started < grid.ctas; started += grid.cluster) {
+    const u32 first = grid.seed % 2 == 0 ? started : grid.ctas - grid.cluster - started;
     Cluster cluster;
     cluster.all.expected = grid.cluster * grid.threads;
     for (u32 rank = 0; rank < grid.cluster; ++rank) {
