@@ -11,7 +11,9 @@ __device__ __forceinline__ u32& model_at(u32 lane, u32 column) {
   return model_tmem[blockIdx.x][lane * kTmemColumns + column];
 }
 
+// A descriptor's address is one of this CTA, without the bits that have its rank in a cluster.
 __device__ __forceinline__ u32 model_byte(u32 address) {
+  address |= shared_address(dynamic_shared_memory()) & 0xFF000000;
   u32 byte;
   asm volatile("ld.shared.u8 %0, [%1];" : "=r"(byte) : "r"(address) : "memory");
   return byte;
