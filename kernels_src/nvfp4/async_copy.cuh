@@ -53,18 +53,6 @@ __device__ __forceinline__ float load_after_wait(const float* from) {
   return value;
 }
 
-// Named barrier `id` of kThreads threads, whole warps. 0 is __syncthreads's.
-template <u32 kThreads>
-__device__ __forceinline__ void named_barrier_sync(u32 id) {
-  asm volatile("bar.sync %0, %1;" ::"r"(id), "n"(kThreads) : "memory");
-}
-
-// Arrives at a named barrier, for those that named_barrier_sync.
-template <u32 kThreads>
-__device__ __forceinline__ void named_barrier_arrive(u32 id) {
-  asm volatile("bar.arrive %0, %1;" ::"r"(id), "n"(kThreads) : "memory");
-}
-
 // Arrives at a barrier of this CTA.
 __device__ __forceinline__ void mbarrier_arrive_cta(u32 barrier) {
   asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");

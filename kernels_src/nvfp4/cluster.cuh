@@ -1,7 +1,7 @@
-// Clusters beside machine.cuh: their size, and loads from distributed shared memory (DSMEM). A header that
-// CUKILN_MACHINE names has these functions too.
+// Clusters beside machine.cuh: their size, the halves of cluster_sync, and loads from distributed shared
+// memory (DSMEM). A header that CUKILN_MACHINE names has these functions too.
 //
-// Source: NVIDIA PTX ISA, mapa.
+// Source: NVIDIA PTX ISA, mapa and barrier.cluster.
 #pragma once
 
 #include "machine.cuh"
@@ -14,6 +14,18 @@ __device__ __forceinline__ u32 cluster_size() {
   u32 size;
   asm("mov.u32 %0, %%cluster_nctarank;" : "=r"(size));
   return size;
+}
+
+// The halves of cluster_sync. A thread waits between two arrivals. Relaxed, an arrival orders no writes for
+// others, and spares the fence of the device, some hundred clocks, that a release is.
+__device__ __forceinline__ void cluster_arrive() {
+  asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
+}
+__device__ __forceinline__ void cluster_arrive_relaxed() {
+  asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
+}
+__device__ __forceinline__ void cluster_wait() {
+  asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
 }
 
 // Loads four floats at this CTA's address `address` from the shared memory of CTA `rank`.

@@ -31,7 +31,7 @@
   }                                                                                          \
   static_assert(cukiln::kIsSame<decltype(name), cukiln::signatures::Nvfp4GemmGrouped>);
 
-//                  name                columns, CTAs, swapped, grouped, tiles that share rows
+//                  name                columns, CTAs, swapped, grouped, tiles that share rows, rows
 #if CUKILN_GEMM_TOKENS == 8 || defined(CUKILN_MACHINE)
 CUKILN_SM100_KERNEL(nvfp4_gemm_128x128, , 128, 1, false, false)
 CUKILN_SM100_KERNEL(nvfp4_gemm_128x256, , 256, 1, false, false)
@@ -49,6 +49,7 @@ CUKILN_SM100_KERNEL(nvfp4_gemm_swapped_32, , 32, 1, true, false)
 CUKILN_SM100_KERNEL(nvfp4_gemm_swapped_64, , 64, 1, true, false)
 CUKILN_SM100_KERNEL(nvfp4_gemm_swapped_128, , 128, 1, true, false)
 CUKILN_SM100_KERNEL(nvfp4_gemm_swapped_256, , 256, 1, true, false)
+CUKILN_SM100_KERNEL(nvfp4_gemm_swapped_64_half, , 64, 1, true, false, 1, 64)
 #endif
 
 #undef CUKILN_SM100_GROUPED_KERNEL

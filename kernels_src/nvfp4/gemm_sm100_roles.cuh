@@ -107,8 +107,8 @@ struct TileScheduler {
   __device__ __forceinline__ TileScheduler(const Sm100Problem& of, u32 rank_in_cluster)
       : problem(of),
         rank(rank_in_cluster),
-        row_tiles(((Tile::kSwapped ? of.n : of.m) + Tile::kCtas * kTileRows - 1) /
-                  (Tile::kCtas * kTileRows)),
+        row_tiles(((Tile::kSwapped ? of.n : of.m) + Tile::kCtas * Tile::kRows - 1) /
+                  (Tile::kCtas * Tile::kRows)),
         column_tiles(((Tile::kSwapped ? of.m : of.n) + Tile::kRowsShared * Tile::kColumns - 1) /
                      (Tile::kRowsShared * Tile::kColumns)),
         splits(splits_of_tile<Tile>()),
@@ -125,13 +125,26 @@ struct TileScheduler {
 
   // Sets row and column to those of `tile`, and returns its row tile.
   __device__ __forceinline__ u32 locate() {
+    if (Tile::kSwapped && column_tiles == 1) {  // few tokens: no divisions before the first load
+      row = tile * Tile::kRows;
+      return tile;
+    }
     const u32 first = tile / (kRasterRows * column_tiles) * kRasterRows;
     const u32 group_rows = min(kRasterRows, row_tiles - first);
     const u32 within = tile - first * column_tiles;
     const u32 row_tile = first + within % group_rows;
-    row = (row_tile * Tile::kCtas + rank % Tile::kCtas) * kTileRows;
+    row = (row_tile * Tile::kCtas + rank % Tile::kCtas) * Tile::kRows;
     column = (within / group_rows * Tile::kRowsShared + rank / Tile::kCtas) * Tile::kColumns;
     return row_tile;
+  }
+
+  // The row of an MMA that the tile's first one is.
+  __device__ __forceinline__ u32 row_in_mma() const {
+    return Tile::kRows == kTileRows ? 0 : row % kTileRows;
+  }
+  // Whether this row of an MMA is the tile's.
+  __device__ __forceinline__ bool has_row(u32 of_mma) const {
+    return Tile::kRows == kTileRows || of_mma / Tile::kRows == row_in_mma() / Tile::kRows;
   }
 
   __device__ __forceinline__ bool next() {
@@ -151,7 +164,8 @@ struct TileScheduler {
 // Loads the rows of a stage, or this CTA's part of them for all that share them. `barrier`: that of its pair.
 template <class Tile>
 __device__ __forceinline__ void load_rows(typename Tile::Stage& stage, const Sm100Problem& problem,
-                                          u32 rank, u32 row, u32 s, u32 barrier) {
+                                          const TileScheduler<Tile>& tiles, u32 s, u32 barrier) {
+  const u32 row = tiles.row;
   if constexpr (Tile::kRowsShared == 1) {
     tma_load<Tile::kCtas>(shared_address(stage.rows), &problem.rows, s * kStageBytes, row, barrier);
     tma_load<Tile::kCtas>(shared_address(stage.row_scales), &problem.row_scales, 0, s * kSteps,
@@ -159,10 +173,10 @@ __device__ __forceinline__ void load_rows(typename Tile::Stage& stage, const Sm1
   } else {
     constexpr u32 kRows = kTileRows / Tile::kRowsShared;
     constexpr u32 kAtoms = kSteps / Tile::kRowsShared;
-    const u32 part = rank / Tile::kCtas;
+    const u32 part = tiles.rank / Tile::kCtas;
     u32 sharing = 0;  // the CTA of each pair that has these rows
 #pragma unroll
-    for (u32 i = rank % Tile::kCtas; i < Tile::kClusterCtas; i += Tile::kCtas) sharing |= 1u << i;
+    for (u32 i = tiles.rank % Tile::kCtas; i < Tile::kClusterCtas; i += Tile::kCtas) sharing |= 1u << i;
     tma_load_multicast(shared_address(stage.rows + part * kRows * kStageBytes), &problem.rows,
                        s * kStageBytes, row + part * kRows, barrier, sharing);
     tma_load_multicast(shared_address(stage.row_scales + part * kAtoms * kAtomBytes),
@@ -194,7 +208,7 @@ __device__ __forceinline__ void run_producer(typename Tile::Shared& shared,
     const u32 loaded = kCtas == 1 ? full : address_in_rank(full, rank / kCtas * kCtas);
     const u32 column = tiles.expert * problem.n + tiles.column;
     if (b && rank % kCtas == 0) mbarrier_arrive_expect(full, kCtas * sizeof(stage));
-    if (Tile::kSwapped ? b : a) load_rows<Tile>(stage, problem, rank, tiles.row, s, loaded);
+    if (Tile::kSwapped ? b : a) load_rows<Tile>(stage, problem, tiles, s, loaded);
     if (Tile::kSwapped ? a : b) {
       tma_load<kCtas>(shared_address(stage.columns), &problem.columns, s * kStageBytes,
                       column + rank % kCtas * Tile::kColumnsLoaded, loaded);
@@ -265,13 +279,14 @@ __device__ __forceinline__ u32 first_scale_of(const Sm100Problem&, u32 column) {
 }
 
 // Waits for a stage, issues its copies of scales and the MMAs of its first `steps` steps, of K = 64 each, and
-// commits it. kWhole: it has all kSteps. `first`: the sum begins anew.
+// commits it. kWhole: it has all kSteps. `first_row`: the MMA's that is the tile's first. `first`: the sum
+// begins anew.
 template <class Tile, bool kWhole>
 __device__ __forceinline__ void issue_stage(typename Tile::Shared& shared,
                                             const StageDescriptors<Tile>& of,
                                             const PipelineState<Tile::kStages>& smem_pipe,
                                             u32 steps, u32 tmem, u32 accumulator,
-                                            u32 first_scale, bool first) {
+                                            u32 first_scale, u32 first_row, bool first) {
   constexpr u32 kCtas = Tile::kCtas;
   constexpr u32 kInstruction = instruction_descriptor(kCtas * kTileRows, Tile::kMmaColumns);
   const u32 stage = smem_pipe.index;
@@ -291,13 +306,13 @@ __device__ __forceinline__ void issue_stage(typename Tile::Shared& shared,
   for (u32 j = 0; j < kSteps; ++j) {
     if (!kWhole && j >= steps) break;
     for (u32 i = 0; i < Tile::kMmas; ++i) {
-      tcgen05_mma<kCtas>(
+      tcgen05_mma<kCtas, Tile::kRows>(
           accumulator + i * Tile::kMmaColumns, of.at(of.rows, stage, j * kStepBytes),
           of.at(of.columns, stage, i * Tile::kMmaColumns * kStageBytes + j * kStepBytes),
           kInstruction, tmem + Tile::kRowScales + j * kAtomTmemColumns,
           tmem + Tile::kColumnScales + (i + 1 == Tile::kMmas ? first_scale : 0) +
               (j * Tile::kColumnAtoms + i) * kAtomTmemColumns,
-          !first || j != 0);
+          !first || j != 0, first_row);
     }
   }
   tcgen05_commit<kCtas>(shared_address(&shared.empty[smem_pipe.index]), (1u << Tile::kClusterCtas) - 1);
@@ -330,10 +345,10 @@ __device__ __forceinline__ void run_mma(typename Tile::Shared& shared, const Pro
 #pragma unroll 1
     for (u32 s = stages.begin; s < last; ++s, smem_pipe.advance()) {
       issue_stage<Tile, true>(shared, descriptors, smem_pipe, kSteps, tmem, accumulator,
-                              first_scale, s == stages.begin);
+                              first_scale, tiles.row_in_mma(), s == stages.begin);
     }
     issue_stage<Tile, false>(shared, descriptors, smem_pipe, last_steps, tmem, accumulator,
-                             first_scale, last == stages.begin);
+                             first_scale, tiles.row_in_mma(), last == stages.begin);
     smem_pipe.advance();
     tcgen05_commit<Tile::kCtas>(shared_address(&shared.control.tmem_full[tmem_pipe.index]),
                                 ((1u << Tile::kCtas) - 1) << rank);
@@ -394,7 +409,7 @@ __device__ __forceinline__ void run_epilogue(typename Tile::Shared& shared,
   u32 buffer = 0;
   PipelineState<2> tmem_pipe;
   for (TileScheduler<Tile> tiles(problem, rank); tiles.next(); tmem_pipe.advance()) {
-    const u32 row = tiles.row + quarter * 32;
+    const u32 row = tiles.row - tiles.row_in_mma() + quarter * 32;
     const u16* bias = problem.bias;
     u32 of_a = kDecode;
     if constexpr (Tile::kGrouped) {
@@ -414,12 +429,17 @@ __device__ __forceinline__ void run_epilogue(typename Tile::Shared& shared,
 
     mbarrier_wait(shared_address(&shared.control.tmem_full[tmem_pipe.index]), tmem_pipe.phase);
     tcgen05_fence_after_sync();
+    if (!tiles.has_row(quarter * 32)) {
+      tcgen05_fence_before_sync();
+      mbarrier_arrive(tmem_empty_of_issuer);
+      continue;
+    }
 #pragma unroll 1
-    for (u32 i = 0; i < kChunks; ++i, buffer ^= 1) {
+    for (u32 i = 0; i < kChunks; ++i, buffer ^= Tile::kStoreBuffers - 1) {
       const u32 chunk = (tmem_pipe.index == 0 ? kChunks - 1 - i : i) * Tile::kChunk;
       const u32 column = tiles.column + chunk;
       u8* const staged = shared.store[quarter][buffer];
-      if (lane == 0) tma_store_wait_read<1>();
+      if (lane == 0) tma_store_wait_read<Tile::kStoreBuffers - 1>();
       __syncwarp();
 #pragma unroll
       for (u32 half = 0; half < Tile::kChunk / kLoaded; ++half) {
@@ -467,6 +487,7 @@ __device__ __forceinline__ void store_partial_sums(typename Tile::Shared& shared
     mbarrier_wait(shared_address(&shared.control.tmem_full[0]), 0);
     __syncwarp();
     tcgen05_fence_after_sync();
+    if (!tiles.has_row(lanes)) continue;
     const u32 columns = min(Tile::kColumns, problem.m - tiles.column);
 #pragma unroll 1
     for (u32 first = 0; first < columns; first += kLoaded) {
@@ -482,9 +503,9 @@ __device__ __forceinline__ void store_partial_sums(typename Tile::Shared& shared
 // all threads, after a barrier of the cluster.
 template <class Tile>
 __device__ __forceinline__ void add_partial_sums(typename Tile::Shared& shared,
-                                                 const Sm100Problem& problem) {
+                                                 const Sm100Problem& problem, float alpha) {
   constexpr u32 kLanes = 4;  // of one thread at a time
-  constexpr u32 kColumnBytes = kTileRows * sizeof(u16);
+  constexpr u32 kColumnBytes = Tile::kRows * sizeof(u16);
   TileScheduler<Tile> tiles(problem, 0);
   tiles.locate();
   const u32 share = (Tile::kColumns + tiles.splits - 1) / tiles.splits;
@@ -493,16 +514,16 @@ __device__ __forceinline__ void add_partial_sums(typename Tile::Shared& shared,
   const u32 left = problem.m - min(problem.m, tiles.column + first);
   const u32 columns = min(min(share, Tile::kColumns - first), left);
   const u32 parts = min(tiles.splits, problem.stages());
-  const float alpha = fma_rn(problem.a_global_scale[kDecode], problem.b_global_scale[kDecode], 0.0f);
   u8* const staged = shared.store[0][0];  // [column][lane]
-  for (u32 i = threadIdx.x; i < columns * (kTileRows / kLanes); i += kSm100Threads) {
-    const u32 column = i / (kTileRows / kLanes);
-    const u32 lane = i % (kTileRows / kLanes) * kLanes;
+  for (u32 i = threadIdx.x; i < columns * (Tile::kRows / kLanes); i += kSm100Threads) {
+    const u32 column = i / (Tile::kRows / kLanes);
+    const u32 lane = i % (Tile::kRows / kLanes) * kLanes;
     uint2 bias{0, 0};
     if (problem.bias != nullptr && tiles.row + lane < problem.n) {
       bias = *reinterpret_cast<const uint2*>(problem.bias + tiles.row + lane);
     }
-    const u32 from = shared_address(partial_sums<Tile>(shared) + (first + column) * kTileRows + lane);
+    const u32 from = shared_address(partial_sums<Tile>(shared) + (first + column) * kTileRows +
+                                    tiles.row_in_mma() + lane);
     float4 part[kMaxSplits];  // all loads are issued before the first sum
 #pragma unroll
     for (u32 p = 0; p < kMaxSplits; ++p) {
@@ -524,7 +545,8 @@ __device__ __forceinline__ void add_partial_sums(typename Tile::Shared& shared,
   }
   __syncwarp();
   tma_store_fence();
-  cluster_sync();  // all is staged, and no CTA exits while others read its shared memory
+  cluster_arrive_relaxed();
+  named_barrier_sync<kSm100Threads>(kStaged);
   if (threadIdx.x == 0) {
     for (u32 c = 0; c < columns; c += box) {
       tma_store(&problem.output, tiles.row, tiles.column + first + c,
@@ -533,6 +555,8 @@ __device__ __forceinline__ void add_partial_sums(typename Tile::Shared& shared,
     tma_store_commit();
     tma_store_wait_read<0>();
   }
+  __syncwarp();
+  cluster_wait();  // no CTA exits while others read its shared memory
 }
 
 // A Problem derived from Sm100Problem may have its own run_producer, run_epilogue and first_scale_of.
@@ -544,13 +568,15 @@ __device__ __forceinline__ void gemm_sm100(const Problem& problem) {
   const u32 rank = kCtas == 1 ? 0 : block_rank_in_cluster();
   const bool is_split = splits_of_tile<Tile>() != 1;
 
-  if (warp == 0 && elect_one_sync()) {
+  if (warp == 2 && elect_one_sync()) {
     prefetch_tensormap(&problem.rows);
-    prefetch_tensormap(&problem.columns);
     prefetch_tensormap(&problem.row_scales);
+    prefetch_tensormap(&problem.columns);
     prefetch_tensormap(&problem.column_scales);
     prefetch_tensormap(&problem.output);
-#pragma unroll 1
+  }
+  if (warp == 0 && elect_one_sync()) {
+#pragma unroll  // a loop would have a fence for each iteration
     for (u32 i = 0; i < Tile::kStages; ++i) {
       mbarrier_init(shared_address(&shared.full[i]), 1);
       mbarrier_init(shared_address(&shared.empty[i]), Tile::kRowsShared);
@@ -562,34 +588,53 @@ __device__ __forceinline__ void gemm_sm100(const Problem& problem) {
     mbarrier_init_fence();
   }
   __syncwarp();
-  if constexpr (kCtas != 1) cluster_sync();  // a pair allocates together: both CTAs must be running
+  if constexpr (kCtas != 1) {  // a pair allocates together: both CTAs must be running
+    cluster_arrive_relaxed();  // mbarrier_init_fence was a release
+    cluster_wait();
+  }
   if (warp == 1) tmem_alloc<kCtas>(shared_address(&shared.control.tmem));
-  tcgen05_fence_before_sync();
-  if constexpr (kCtas == 1) __syncthreads(); else cluster_sync();
-  tcgen05_fence_after_sync();
-  const u32 tmem = static_cast<u32>(shared.control.tmem);
 
-  if (warp == 0) {
+  const auto alpha_of_all = [&] {
+    return fma_rn(problem.a_global_scale[kDecode], problem.b_global_scale[kDecode], 0.0f);
+  };
+  float alpha = 0.0f;  // of a split tile: loaded before the barrier, whose wait hides it
+  if (warp == 0) {  // needs no tensor memory
+    if constexpr (kCtas == 1) named_barrier_arrive<kSm100Threads>(kSetUp); else cluster_arrive();
     if (elect_one_sync()) run_producer<Tile>(shared, problem, rank);
+    __syncwarp();
+    if constexpr (kCtas != 1) cluster_wait();
   } else {
+    tcgen05_fence_before_sync();
+    if constexpr (kCtas == 1) named_barrier_sync<kSm100Threads>(kSetUp); else cluster_sync();
+    tcgen05_fence_after_sync();
+    const u32 tmem = static_cast<u32>(shared.control.tmem);
     griddepcontrol_wait();
     griddepcontrol_launch_dependents();
     if (warp == 1) {
       if (rank % kCtas == 0 && elect_one_sync()) run_mma<Tile>(shared, problem, rank, tmem);
     } else if (is_split) {
-      if constexpr (Tile::kSwapped) store_partial_sums<Tile>(shared, problem, tmem);
+      if constexpr (Tile::kSwapped) {
+        alpha = alpha_of_all();
+        store_partial_sums<Tile>(shared, problem, tmem);
+      }
     } else {
       run_epilogue<Tile>(shared, problem, rank, tmem);
     }
   }
 
   __syncwarp();
+  if constexpr (Tile::kSwapped) {
+    if (is_split && warp < 2) {
+      griddepcontrol_wait();
+      alpha = alpha_of_all();
+    }
+  }
   tcgen05_fence_before_sync();
   if (kCtas == 1 && !is_split) __syncthreads(); else cluster_sync();
   tcgen05_fence_after_sync();
-  if (warp == 1) tmem_dealloc<kCtas>(tmem);
+  if (warp == 1) tmem_dealloc<kCtas>(static_cast<u32>(shared.control.tmem));
   if constexpr (Tile::kSwapped) {
-    if (is_split) add_partial_sums<Tile>(shared, problem);
+    if (is_split) add_partial_sums<Tile>(shared, problem, alpha);
   }
 }
 

@@ -13,6 +13,9 @@ namespace cukiln {
 namespace nvfp4 {
 
 constexpr u32 kSm100Threads = 192;
+// Named barriers.
+constexpr u32 kSetUp = 1;   // mbarriers and tensor memory can be used
+constexpr u32 kStaged = 2;  // a split tile's columns are in the store buffers
 constexpr u32 kTileRows = 128;        // of one CTA: one for each lane of tensor memory
 constexpr u32 kStageBytes = 128;      // of one row: 256 of K, one row of the 128-byte swizzle
 constexpr u32 kStepBytes = 32;        // of one row: 64 of K, one MMA
@@ -24,7 +27,8 @@ constexpr u32 kSharedLimit = 232448;  // dynamic shared memory of a thread block
 constexpr u32 kMaxSplits = 8;         // CTAs of a cluster, of whatever device
 constexpr u32 kRasterRows = 16;        // row tiles of a raster group, whose CTAs share B's tiles in L2
 
-template <u32 kColumns_, u32 kCtas_, bool kSwapped_, bool kGrouped_, u32 kRowsShared_ = 1>
+template <u32 kColumns_, u32 kCtas_, bool kSwapped_, bool kGrouped_, u32 kRowsShared_ = 1,
+          u32 kRows_ = kTileRows>
 struct Sm100Tile {
   static constexpr u32 kColumns = kColumns_;
   static constexpr u32 kCtas = kCtas_;
@@ -32,6 +36,9 @@ struct Sm100Tile {
   static constexpr bool kGrouped = kGrouped_;
   // Tiles side by side that a cluster computes, each by kCtas CTAs, which share the loads of rows.
   static constexpr u32 kRowsShared = kRowsShared_;
+  // Rows of a CTA. If they are fewer than an MMA's, they are the rows of the MMA that they are of an atom of
+  // scales; the MMA multiplies others with them, of which nothing was loaded, and whose sums nobody reads.
+  static constexpr u32 kRows = kRows_;
   static constexpr u32 kClusterCtas = kCtas * kRowsShared;
   static constexpr u32 kColumnsLoaded = kColumns / kCtas;  // by each CTA of a pair
   static constexpr u32 kColumnAtoms = (kColumns + 127) / 128;
@@ -41,7 +48,7 @@ struct Sm100Tile {
   static constexpr u32 kMmaColumns = kColumns / kMmas;
 
   struct alignas(1024) Stage {
-    u8 rows[kTileRows * kStageBytes];
+    u8 rows[kRows * kStageBytes];
     u8 columns[kColumnsLoaded * kStageBytes];
     u8 row_scales[kSteps * kAtomBytes];
     u8 column_scales[kColumnAtoms * kSteps * kAtomBytes];
@@ -51,12 +58,13 @@ struct Sm100Tile {
     u64 tmem_empty[2];
     u64 tmem;
   };
-  static constexpr u32 kStoreBytes = 4 * 2 * kStoreBuffer;
+  static constexpr u32 kStoreBuffers = kColumns > kChunk ? 2 : 1;  // of a warp
+  static constexpr u32 kStoreBytes = 4 * kStoreBuffers * kStoreBuffer;
   static constexpr u32 kStages =
       (kSharedLimit - kStoreBytes - sizeof(Control)) / (sizeof(Stage) + 2 * sizeof(u64));
   struct Shared {
+    u8 store[4][kStoreBuffers][kStoreBuffer];  // first: an MMA may read rows before those of a stage
     Stage stage[kStages];
-    u8 store[4][2][kStoreBuffer];
     u64 full[kStages];
     u64 empty[kStages];
     Control control;
@@ -75,12 +83,15 @@ struct Sm100Tile {
   // one, so that its scales begin with an atom, too.
   static_assert(kColumns == 128 || kColumns == 192 || kColumns == 256 ||
                 (kSwapped && (kColumns == 16 || kColumns == 32 || kColumns == 64)));
+  static_assert(kTileRows % kRows == 0 && (kRows == kTileRows || (kSwapped && kCtas == 1)));
+  static_assert(kStoreBytes % alignof(Stage) == 0 && kStoreBytes >= (kTileRows - kRows) * kStageBytes);
+  static_assert(sizeof(Stage) >= kTileRows * kStageBytes);
   // Each 128 rows of A have their own expert.
   static_assert(!kGrouped || (kCtas == 1 && !kSwapped));
   // Multicast is for pairs, and a part of a load a whole number of swizzle groups and of atoms.
   static_assert(kRowsShared == 1 || (kCtas == 2 && kSteps % kRowsShared == 0));
   // A CTA of a split tile stages its columns in the store buffers.
-  static_assert(!kSwapped || kStoreBytes >= kColumns / 2 * kTileRows * sizeof(u16));
+  static_assert(!kSwapped || kStoreBytes >= kColumns / 2 * kRows * sizeof(u16));
   static_assert(kSecondAccumulator + kAccumulator <= kRowScales && sizeof(Shared) <= kSharedLimit);
 };
 
@@ -92,6 +103,7 @@ struct GateUpTile {
   static constexpr bool kSwapped = false;
   static constexpr bool kGrouped = true;
   static constexpr u32 kRowsShared = 1;
+  static constexpr u32 kRows = kTileRows;
   static constexpr u32 kClusterCtas = kCtas * kRowsShared;
   static constexpr u32 kMmas = 2;
   static constexpr u32 kMmaColumns = kColumns / kMmas;

@@ -70,6 +70,18 @@ __device__ __forceinline__ void cluster_sync() {
           : "memory");
 }
 
+// Named barrier `id` of kThreads threads, whole warps. 0 is __syncthreads's.
+template <u32 kThreads>
+__device__ __forceinline__ void named_barrier_sync(u32 id) {
+  asm volatile("bar.sync %0, %1;" ::"r"(id), "n"(kThreads) : "memory");
+}
+
+// Likewise, without waiting for the others.
+template <u32 kThreads>
+__device__ __forceinline__ void named_barrier_arrive(u32 id) {
+  asm volatile("bar.arrive %0, %1;" ::"r"(id), "n"(kThreads) : "memory");
+}
+
 __device__ __forceinline__ void mbarrier_init(u32 barrier, u32 arrivals) {
   asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals) : "memory");
 }

@@ -32,6 +32,11 @@ __host__ __device__ constexpr u32 instruction_descriptor(u32 rows, u32 columns) 
   return kE2m1 << 7 | kE2m1 << 10 | columns >> 3 << 17 | rows >> 4 << 24;
 }
 
+// The same descriptor from `rows` rows of 128 bytes before.
+__host__ __device__ constexpr u64 descriptor_before(u64 descriptor, u32 rows) {
+  return (descriptor & ~u64{0xFFFFFFFF}) | (static_cast<u32>(descriptor) - rows * (128 >> 4));
+}
+
 }  // namespace cukiln
 
 #ifdef CUKILN_TCGEN05
@@ -93,9 +98,13 @@ __device__ __forceinline__ void tcgen05_cp_scales(u32 tmem, u64 atom) {
 
 // Issues one block-scaled MMA over K = 64: D = A * B^T, or D += A * B^T if `accumulate`. `accumulator` is
 // D's address in tensor memory; `rows` and `columns` are the shared memory descriptors of A and B.
-template <u32 kCtas>
+// A may have fewer rows than the MMA: kRows of them from the MMA's `first_row` on. It then reads as many
+// more before and behind them in shared memory, whatever they hold; only A's rows of D are meant.
+template <u32 kCtas, u32 kRows = 128>
 __device__ __forceinline__ void tcgen05_mma(u32 accumulator, u64 rows, u64 columns, u32 instruction,
-                                            u32 row_scales, u32 column_scales, bool accumulate) {
+                                            u32 row_scales, u32 column_scales, bool accumulate,
+                                            u32 first_row = 0) {
+  if constexpr (kRows != 128) rows = descriptor_before(rows, first_row);
   if constexpr (kCtas == 2) {
     asm volatile(
         "{\n\t"

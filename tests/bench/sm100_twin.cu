@@ -52,10 +52,9 @@ __device__ __forceinline__ void twin(const Problem& problem, u32 mma_clocks) {
   }
   const u32 rank = Tile::kCtas == 1 ? 0 : block_rank_in_cluster();
   const bool is_split = splits_of_tile<Tile>() != 1;
-  if (threadIdx.x % 32 == 0) timing_init();
-  __syncwarp();
   if constexpr (Tile::kCtas != 1) cluster_sync();
-  if constexpr (Tile::kCtas == 1) __syncthreads(); else cluster_sync();
+  timing_ready();
+  if constexpr (Tile::kCtas != 1) cluster_sync();
   if (threadIdx.x % 32 == 0) {
     if (rank % Tile::kCtas == 0) {
       run_tensor_core<Tile>(problem, rank, mma_clocks);
@@ -97,6 +96,7 @@ TWIN(twin_swapped_32, , 32, 1, true, false)
 TWIN(twin_swapped_64, , 64, 1, true, false)
 TWIN(twin_swapped_128, , 128, 1, true, false)
 TWIN(twin_swapped_256, , 256, 1, true, false)
+TWIN(twin_swapped_64_half, , 64, 1, true, false, 1, 64)
 
 // moe_grouped_up, whose epilogue converts to E2M1 by arithmetic on sm_90a.
 extern "C" __global__ void __launch_bounds__(cukiln::nvfp4::kSm100Threads + 32, 1)

@@ -40,6 +40,7 @@ class Tile:
     ctas: int = 1
     rows_shared: int = 1
     swapped: bool = False
+    rows: int = 128  # for each CTA
 
     @property
     def cluster(self) -> int:
@@ -54,11 +55,12 @@ TILES = {
     "256x256_x2": Tile(256, 228352, 2, 2),
     "256x192_x2": Tile(192, 207872, 2, 2),
     "256x128_x2": Tile(128, 205824, 2, 2),
-    "swapped_16": Tile(16, 211968, swapped=True),
-    "swapped_32": Tile(32, 214016, swapped=True),
-    "swapped_64": Tile(64, 205824, swapped=True),
+    "swapped_16": Tile(16, 230400, swapped=True),
+    "swapped_32": Tile(32, 230400, swapped=True),
+    "swapped_64": Tile(64, 218112, swapped=True),
     "swapped_128": Tile(128, 218112, swapped=True),
     "swapped_256": Tile(256, 199680, swapped=True),
+    "swapped_64_half": Tile(64, 222208, swapped=True, rows=64),
 }
 
 
@@ -219,10 +221,10 @@ def time_twin(gpu: Gpu, run: Run, launches: int = 20, promotion: int = 2) -> flo
     scale = torch.ones(2, device="cuda")
     box = (32, min(64, tile.columns)) if tile.swapped else (64, 32)
     if run.splits > 1:
-        box = (128, tile.columns // run.splits if tile.columns % run.splits == 0 else 1)
+        box = (tile.rows, tile.columns // run.splits if tile.columns % run.splits == 0 else 1)
     d = gpu.map(BF16, not tile.swapped, output, (n, m), (n * 2,), box)
     rows, columns = (n, m) if tile.swapped else (m, n)
-    clusters = ceil_div(rows, TILE_ROWS * tile.ctas) * ceil_div(columns, tile.columns * tile.rows_shared)
+    clusters = ceil_div(rows, tile.rows * tile.ctas) * ceil_div(columns, tile.columns * tile.rows_shared)
     ctas = tile.cluster * run.splits
     grid = ctas * (clusters if run.splits > 1 else min(clusters, gpu.clusters(tile.cluster)))
     grid = min(grid, run.most_ctas or grid)
@@ -231,7 +233,7 @@ def time_twin(gpu: Gpu, run: Run, launches: int = 20, promotion: int = 2) -> flo
     for i in range(max(launches, len(weights))):
         b = weights[i % len(weights)]
         left, right = (b, a) if tile.swapped else (a, b)
-        maps = (left.maps(gpu, TILE_ROWS // tile.rows_shared, TILE_ROWS, 4 // tile.rows_shared, promotion=promotion),
+        maps = (left.maps(gpu, tile.rows // tile.rows_shared, TILE_ROWS, 4 // tile.rows_shared, promotion=promotion),
                 right.maps(gpu, tile.columns // tile.ctas, tile.columns, promotion=promotion))  # fmt: skip
         arguments = [maps[0][0], maps[1][0], maps[0][1], maps[1][1], d, pointer, pointer, ctypes.c_uint64(0),
                      *map(ctypes.c_uint32, (m, n, k, chained, run.clocks // 4))]  # fmt: skip
@@ -354,7 +356,7 @@ WAVES = {"128x128": (1536, 1408), "128x256": (1536, 2816), "256x256": (1536, 281
 LARGE = ("128x128", "128x256", "256x256", "256x128", "256x256_x2", "256x192_x2", "256x128_x2")
 B200_CLOCKS = {"128x128": 256, "128x256": 512, "256x256": 512, "256x128": 256, "256x256_x2": 512, "256x192_x2": 384, "256x128_x2": 256,
                "swapped_16": 32, "swapped_32": 64,
-               "swapped_64": 128, "swapped_128": 256, "swapped_256": 512}  # fmt: skip
+               "swapped_64": 128, "swapped_128": 256, "swapped_256": 512, "swapped_64_half": 128}  # fmt: skip
 
 
 def on_b200(tile: str, m: int, n: int, k: int = 7168, **more) -> Run:
@@ -385,7 +387,9 @@ RUNS = (
     *(on_b200("swapped_64", 64, n, splits=splits) for n, all_splits in (
         (576, (1, 2, 4, 8)), (2112, (1, 2, 4, 6)), (4096, (1, 2, 4)), (7168, (1, 2)), (16896, (1,))) for splits in all_splits),
     *(on_b200(f"swapped_{m}", m, n, splits=splits) for m in (32, 128, 256) for n, splits in ((2112, 1), (2112, 4), (7168, 1), (7168, 2))),
+    *(on_b200("swapped_64_half", m, n, splits=splits) for m in (16, 64) for n, splits in ((576, 8), (2112, 1), (2112, 3), (4096, 1), (7168, 1))),
     # behind a programmatic launch
+    *(on_b200("swapped_64_half", 64, n, chained=True) for n in (2112, 7168)),
     *(on_b200("swapped_16", 16, n, splits=splits, chained=True) for n, splits in ((2112, 1), (2112, 4), (7168, 1), (7168, 2))),
     *(on_b200("swapped_64", 64, n, splits=splits, chained=True) for n, splits in ((2112, 1), (2112, 4), (7168, 1), (7168, 2))),
     *(on_b200(tile, 256, 7168, chained=True) for tile in ("128x128", "256x128", "256x256_x2")),

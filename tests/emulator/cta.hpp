@@ -32,7 +32,7 @@ struct Wait {
   std::atomic<u64> argument{0};
 };
 
-// Barrier of all threads of a CTA, a warp or a cluster.
+// Barrier of all threads of a CTA, a warp or a cluster, or of some of a CTA's.
 struct ThreadBarrier {
   u32 expected = 0;
   std::atomic<u32> arrived{0};
@@ -43,7 +43,8 @@ struct ThreadBarrier {
 // to 31.
 struct Mbarrier {
   std::atomic<u64> word{0};
-  u32 arrivals = 0;  // of a phase; 0: no barrier
+  std::atomic<u32> phase_arrivals{0};  // 0: no barrier. Relaxed: it orders nothing
+  u32 arrivals() const { return phase_arrivals.load(std::memory_order_relaxed); }
   const void* upper() const { return reinterpret_cast<const char*>(&word) + 4; }
 };
 
@@ -63,6 +64,8 @@ struct Thread {
   bool unfenced_loads = false;  // of tensor memory, not yet followed by tcgen05_fence_before_sync
   bool writes_fenced = false;   // since the warp last committed stores
   bool waited = false;          // for the preceding kernel
+  bool arrived = false;         // at the cluster's barrier, and not waited since
+  u32 generation = 0;           // of the cluster's barrier, then
   std::vector<Store> group;
   std::vector<std::vector<Store>> groups;
 };
@@ -85,7 +88,10 @@ struct Cta {
   std::unique_ptr<AsyncUnit> tensor_core;  // of a pair: that of the first, which issues
   std::atomic<bool> launched_dependents{false};
   std::atomic<u32> running{0};  // threads that have not ended
+  std::atomic<u32> reads{0};    // of its shared memory by load_dsmem, which have returned
   ThreadBarrier all;
+  std::array<ThreadBarrier, 16>
+      named;  // the first is `all`; each arrival says how many are expected
   std::unique_ptr<ThreadBarrier[]> warps;
   std::unique_ptr<Thread[]> threads;
 };

@@ -69,17 +69,23 @@ bool generation_over(const void* what, u64 generation, std::memory_order order) 
   return static_cast<const ThreadBarrier*>(what)->generation.load(order) != generation;
 }
 
-void arrive_and_wait(ThreadBarrier& all) {
-  const u32 generation = all.generation.load(std::memory_order_relaxed);
-  if (all.arrived.fetch_add(1, std::memory_order_acq_rel) + 1 == all.expected) {
-    all.arrived.store(0, std::memory_order_relaxed);
-    all.generation.fetch_add(1, std::memory_order_release);
-    futex_wake_all(&all.generation);
-    self->after_fence = false;
-    return;
+// Returns the generation that a wait is for. Without `releases` it orders nothing.
+u32 arrive(ThreadBarrier& at, u32 expected, bool releases = true) {
+  const u32 generation = at.generation.load(std::memory_order_relaxed);
+  const auto order = releases ? std::memory_order_acq_rel : std::memory_order_relaxed;
+  if (at.arrived.fetch_add(1, order) + 1 == expected) {
+    at.arrived.store(0, std::memory_order_relaxed);
+    at.generation.fetch_add(1, order);
+    futex_wake_all(&at.generation);
   }
-  wait_for(&all, &all.generation, generation_over, generation);
+  return generation;
 }
+
+void wait_at(const ThreadBarrier& at, u32 generation) {
+  wait_for(&at, &at.generation, generation_over, generation);
+}
+
+void arrive_and_wait(ThreadBarrier& at) { wait_at(at, arrive(at, at.expected)); }
 
 bool phase_over(const void* what, u64 parity, std::memory_order order) {
   return static_cast<const Mbarrier*>(what)->word.load(order) >> 63 != parity;
@@ -152,7 +158,7 @@ Mbarrier& mbarrier_at(u32 address, bool of_any_rank) {
   if (&cta != self->cta && !of_any_rank) {
     fault("an mbarrier of rank %u is used by rank %u", cta.rank, self->cta->rank);
   }
-  if (offset % 8 != 0 || offset >= cta.shared_bytes || cta.barriers[offset / 8].arrivals == 0) {
+  if (offset % 8 != 0 || offset >= cta.shared_bytes || cta.barriers[offset / 8].arrivals() == 0) {
     fault("no mbarrier at %08x", address);
   }
   return cta.barriers[offset / 8];
@@ -163,12 +169,12 @@ void update(Mbarrier& barrier, u32 arrivals, std::int32_t bytes) {
   for (;;) {
     const u32 pending = static_cast<u32>(was << 1 >> 33);
     if (arrivals > pending) {
-      fault("more arrivals at an mbarrier than the %u of its phase", barrier.arrivals);
+      fault("more arrivals at an mbarrier than the %u of its phase", barrier.arrivals());
     }
     const auto left = static_cast<u32>(static_cast<std::int32_t>(was) + bytes);
     const bool ends = pending == arrivals && left == 0;
     const u64 phase = was >> 63 ^ static_cast<u64>(ends);
-    const u64 now = phase << 63 | u64{ends ? barrier.arrivals : pending - arrivals} << 32 | left;
+    const u64 now = phase << 63 | u64{ends ? barrier.arrivals() : pending - arrivals} << 32 | left;
     if (barrier.word.compare_exchange_weak(was, now, std::memory_order_release,
                                            std::memory_order_relaxed)) {
       if (ends) {
@@ -280,6 +286,7 @@ u32 launch(const Grid& grid, const std::function<void()>& body) {
           }
           // Shared memory is another CTA's when the last thread has ended.
           if (cta.running.fetch_sub(1, std::memory_order_acq_rel) == 1) {
+            cta.reads.load(std::memory_order_acquire);
             std::memset(cta.shared, 0xFF, cta.shared_bytes);
           }
           self->ended.store(true);
@@ -315,7 +322,7 @@ u32 launch(const Grid& grid, const std::function<void()>& body) {
       }
       for (u32 i = 0; i < kMaxSharedBytes / 8; ++i) {
         const Mbarrier& barrier = cta->barriers[i];
-        if (barrier.arrivals != 0 && barrier.word.load() << 1 != u64{barrier.arrivals} << 33) {
+        if (barrier.arrivals() != 0 && barrier.word.load() << 1 != u64{barrier.arrivals()} << 33) {
           fault("the mbarrier at +%u is left in the middle of a phase", i * 8);
         }
       }
@@ -344,7 +351,41 @@ bool elect_one_sync() { return self->index % 32 == 0; }
 u32 block_rank_in_cluster() { return self->cta->rank; }
 u32 cluster_size() { return static_cast<u32>(self->cta->cluster->ctas.size()); }
 u32 address_in_rank(u32 shared, u32 rank) { return (shared & kOffsetMask) | rank << kRankShift; }
-void cluster_sync() { arrive_and_wait(self->cta->cluster->all); }
+static void arrive_at_cluster(bool releases) {
+  step();
+  if (self->arrived) {
+    fault("barrier.cluster.arrive: the thread has not waited since it arrived");
+  }
+  self->arrived = true;
+  ThreadBarrier& all = self->cta->cluster->all;
+  self->generation = arrive(all, all.expected, releases);
+}
+void cluster_arrive() { arrive_at_cluster(true); }
+void cluster_arrive_relaxed() { arrive_at_cluster(false); }
+void cluster_wait() {
+  if (!self->arrived) {
+    fault("barrier.cluster.wait: the thread has not arrived");
+  }
+  self->arrived = false;
+  wait_at(self->cta->cluster->all, self->generation);
+}
+void cluster_sync() {
+  cluster_arrive();
+  cluster_wait();
+}
+
+void emulator::named_barrier(u32 id, u32 threads, bool waits) {
+  step();
+  if (id == 0 || id >= self->cta->named.size() || threads % 32 != 0 ||
+      threads > self->cta->all.expected) {
+    fault("named barrier %u of %u threads", id, threads);
+  }
+  ThreadBarrier& at = self->cta->named[id];
+  const u32 generation = arrive(at, threads);
+  if (waits) {
+    wait_at(at, generation);
+  }
+}
 
 float4 load_dsmem(u32 address, u32 rank) {
   step();
@@ -355,6 +396,7 @@ float4 load_dsmem(u32 address, u32 rank) {
   float4 value;
   std::memcpy(&value, shared_bytes(there, address & kOffsetMask, sizeof value, "load_dsmem"),
               sizeof value);
+  there.reads.fetch_add(1, std::memory_order_release);
   return value;
 }
 
@@ -363,7 +405,7 @@ void mbarrier_init(u32 barrier, u32 arrivals) {
     fault("an mbarrier at %08x", barrier);
   }
   Mbarrier& made = self->cta->barriers[(barrier & kOffsetMask) / 8];
-  made.arrivals = arrivals;
+  made.phase_arrivals.store(arrivals, std::memory_order_relaxed);
   made.word.store(u64{arrivals} << 32, std::memory_order_relaxed);
 }
 

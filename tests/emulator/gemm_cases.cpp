@@ -60,6 +60,7 @@ constexpr const Sm100Kernel* kSwapped32 = kernel_named("nvfp4_gemm_swapped_32");
 constexpr const Sm100Kernel* kSwapped64 = kernel_named("nvfp4_gemm_swapped_64");
 constexpr const Sm100Kernel* kSwapped128 = kernel_named("nvfp4_gemm_swapped_128");
 constexpr const Sm100Kernel* kSwapped256 = kernel_named("nvfp4_gemm_swapped_256");
+constexpr const Sm100Kernel* kHalf64 = kernel_named("nvfp4_gemm_swapped_64_half");
 constexpr const Sm100Kernel* kGrouped128 = kernel_named("nvfp4_gemm_grouped_128x128");
 constexpr const Sm100Kernel* kGrouped256 = kernel_named("nvfp4_gemm_grouped_128x256");
 
@@ -67,7 +68,7 @@ template <class Tile>
 constexpr bool is_planned(const Sm100Kernel& kernel) {
   return kernel.columns == Tile::kColumns && kernel.ctas == Tile::kCtas &&
          kernel.swapped == Tile::kSwapped && kernel.rows_shared == Tile::kRowsShared &&
-         kernel.shared_bytes == sizeof(typename Tile::Shared);
+         kernel.rows == Tile::kRows && kernel.shared_bytes == sizeof(typename Tile::Shared);
 }
 static_assert(nvfp4::kSm100BlockThreads == nvfp4::kSm100Threads);
 static_assert(nvfp4::kSm100StageK == nvfp4::kStageBytes * 2);
@@ -84,6 +85,7 @@ static_assert(is_planned<nvfp4::Sm100Tile<32, 1, true, false>>(*kSwapped32));
 static_assert(is_planned<nvfp4::Sm100Tile<64, 1, true, false>>(*kSwapped64));
 static_assert(is_planned<nvfp4::Sm100Tile<128, 1, true, false>>(*kSwapped128));
 static_assert(is_planned<nvfp4::Sm100Tile<256, 1, true, false>>(*kSwapped256));
+static_assert(is_planned<nvfp4::Sm100Tile<64, 1, true, false, 1, 64>>(*kHalf64));
 static_assert(is_planned<nvfp4::Sm100Tile<128, 1, false, true>>(*kGrouped128));
 static_assert(is_planned<nvfp4::Sm100Tile<256, 1, false, true>>(*kGrouped256));
 
@@ -126,12 +128,15 @@ const Case kCases[] = {
     {210, 264, 608, 1, true, kSwapped64, nvfp4_gemm_swapped_64},
     {150, 264, 352, 1, true, kSwapped128, nvfp4_gemm_swapped_128},
     {300, 136, 864, 1, true, kSwapped256, nvfp4_gemm_swapped_256},
+    {17, 328, 608, 1, true, kHalf64, nvfp4_gemm_swapped_64_half},  // the last tile has 8 rows
+    {130, 200, 1888, 2, false, kHalf64, nvfp4_gemm_swapped_64_half},
     split({5, 264, 2016, 1, true, kSwapped16, nvfp4_gemm_swapped_16}, 2),
     split({16, 136, 2048, 1, false, kSwapped16, nvfp4_gemm_swapped_16}, 6),
     split({29, 136, 2400, 1, true, kSwapped32, nvfp4_gemm_swapped_32}, 8),
     split({70, 264, 608, 1, true, kSwapped64, nvfp4_gemm_swapped_64}, 4),
     split({150, 128, 1120, 1, false, kSwapped128, nvfp4_gemm_swapped_128}, 3),
     split({150, 136, 1376, 1, true, kSwapped256, nvfp4_gemm_swapped_256}, 4),
+    split({33, 232, 1184, 1, true, kHalf64, nvfp4_gemm_swapped_64_half}, 4),
     {640, 128, 352, 2, true, kGrouped128, nullptr, nvfp4_gemm_grouped_128x128, {2, 0, -1, 0, 1}},
     {512, 384, 288, 1, true, kGrouped256, nullptr, nvfp4_gemm_grouped_128x256, {0, -1, -1, 2}},
     {96, 136, 1600, 1, true, k128x128, nvfp4_gemm_128x128, nullptr, {}, false},

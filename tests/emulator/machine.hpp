@@ -12,12 +12,27 @@ u32 block_rank_in_cluster();
 u32 cluster_size();
 u32 address_in_rank(u32 shared, u32 rank);
 void cluster_sync();
+void cluster_arrive();
+void cluster_arrive_relaxed();
+void cluster_wait();
 float4 load_dsmem(u32 address, u32 rank);
 
 void griddepcontrol_wait();
 void griddepcontrol_launch_dependents();
 inline void prefetch_tensormap(const TensorMap*) {}
 inline void prefetch_l2(const void*) {}
+
+namespace emulator {
+void named_barrier(u32 id, u32 threads, bool waits);
+}
+template <u32 kThreads>
+void named_barrier_sync(u32 id) {
+  emulator::named_barrier(id, kThreads, true);
+}
+template <u32 kThreads>
+void named_barrier_arrive(u32 id) {
+  emulator::named_barrier(id, kThreads, false);
+}
 
 void mbarrier_init(u32 barrier, u32 arrivals);
 void mbarrier_init_fence();

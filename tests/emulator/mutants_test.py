@@ -26,6 +26,7 @@ from mutate import MutantError, mutate, reformatted
 SMALL, RAGGED, LONG = "128x128 m 128", "128x128 m 300", "128x128 m 257"
 WIDE, WIDE_LONG, PAIR, SWAPPED = "_128x256 m 200", "_128x256 m 384", "256x256 m 300", "swapped_64 m 17"
 MANY_SWAPPED, NARROW = "swapped_64 m 210", "swapped_16 m 13"
+HALF, HALF_LONG, HALF_SPLIT = "swapped_64_half m 17", "swapped_64_half m 130", "swapped_64_half m 33"
 GROUPED, COUNTED = "grouped_128x256", "grouped_128x128 m 500"
 SHARED, SHARED_LONG = "256x256_x2 m 300", "256x256_x2 m 256"
 MIDDLE = "256x192_x2 m 300"
@@ -89,9 +90,10 @@ MUTANTS = {
     "rows of the second CTA": ("(row_tile * Tile::kCtas + rank % Tile::kCtas) *", "(row_tile * Tile::kCtas) *", PAIR, WRONG),
     "row scales of the tile": ("row / kTileRows, barrier);", "0, barrier);", RAGGED, WRONG),
     "column scales of the tile": ("column / kTileRows, loaded", "0, loaded", RAGGED, WRONG),
+    "rows of a tile of few tokens": ("row = tile * Tile::kRows; return tile;", "row = 0; return tile;", SWAPPED, WRONG),
     "order of tiles": ("first + within % group_rows", "within % group_rows + 1", RAGGED, WRONG),
     "lanes of a warp": ("quarter = threadIdx.x / 32 % 4", "quarter = threadIdx.x / 32 - 2", SMALL, RULE),
-    "rows of a warp": ("tiles.row + quarter * 32", "tiles.row + (threadIdx.x / 32 - 2) * 32", SMALL, WRONG),
+    "rows of a warp": ("tiles.row_in_mma() + quarter * 32", "tiles.row_in_mma() + (threadIdx.x / 32 - 2) * 32", SMALL, WRONG),
     "second half": ("tmem_pipe.index * Tile::kSecondAccumulator +", "tmem_pipe.index * Tile::kColumns +", WIDE_LONG, RULE),
     "swizzle of the store": (" ^ lane % 8", "", SMALL, WRONG),
     "width of a narrow accumulator": ("kSecondAccumulator = kAccumulator - kOverlap", "kSecondAccumulator = kAccumulator / 4 - kOverlap", NARROW, RACE),
@@ -103,13 +105,30 @@ MUTANTS = {
     # fences, which order nothing on this CPU
     "fence before an MMA": (FULL_WAIT + " tcgen05_fence_after_sync();", FULL_WAIT, SMALL, RULE),
     "fence before loads of sums": (TMEM_FULL_WAIT + " tcgen05_fence_after_sync();", TMEM_FULL_WAIT, SMALL, RULE),
-    "fence after loads of sums": ("tcgen05_fence_before_sync(); mbarrier_arrive(tmem_empty_of_issuer)", "mbarrier_arrive(tmem_empty_of_issuer)", SMALL, RULE),
+    "fence after loads of sums": ("tcgen05_fence_before_sync(); mbarrier_arrive(tmem_empty_of_issuer); }", "mbarrier_arrive(tmem_empty_of_issuer); }", SMALL, RULE),
     "fence of the store": ("tma_store_fence(); __syncwarp();", "__syncwarp();", SMALL, RULE),
     # the end
     "tensor memory kept": ("if (warp == 1) tmem_dealloc", "if (warp == 9) tmem_dealloc", SMALL, RULE),
     "stores not awaited": ("if (lane == 0) tma_store_wait_read<0>();", "", SMALL, RULE),
+    # set-up: the producer does not wait for tensor memory, all others wait for it and for the barriers
+    "barriers not awaited": ("named_barrier_sync<kSm100Threads>(kSetUp);", "{}", SMALL, RULE),
+    "barriers not awaited by all": ("named_barrier_sync<kSm100Threads>(kSetUp);", "named_barrier_sync<kSm100Threads - 32>(kSetUp);", SMALL, RULE),
+    "the producer does not arrive": ("named_barrier_arrive<kSm100Threads>(kSetUp);", "{}", SMALL, RULE),
+    "the producer of a pair does not arrive": (("else cluster_arrive();", "if constexpr (kCtas != 1) cluster_wait();"), ("", ""), PAIR, RULE),
+    "the producer of a pair never waits": ("if constexpr (kCtas != 1) cluster_wait();", "", PAIR, RULE),
+    # tiles with half of an MMA's rows
+    "first row of the operand": ("!first || j != 0, first_row);", "!first || j != 0, 0);", HALF, WRONG),
+    "rows before shared memory": ("u8 store[4][kStoreBuffers][kStoreBuffer]; Stage stage[kStages];", "Stage stage[kStages]; u8 store[4][kStoreBuffers][kStoreBuffer];", HALF, RULE),
+    "store buffers of two warps": ("shared.store[quarter][buffer]", "shared.store[quarter % 2][buffer]", HALF, RACE),
+    "store buffers of a warp": ("tma_store_wait_read<Tile::kStoreBuffers - 1>();", "tma_store_wait_read<1>();", HALF, RACE),
+    "rows of the other half are stored": ("Tile::kRows == kTileRows || of_mma / Tile::kRows ==", "true || of_mma / Tile::kRows ==", HALF, WRONG),
+    "half of which the sums are stored": ("of_mma / Tile::kRows == row_in_mma()", "of_mma / Tile::kRows != row_in_mma()", HALF, WRONG),
+    "first row of an MMA": ("tiles.row - tiles.row_in_mma() + quarter * 32", "tiles.row + quarter * 32", HALF, WRONG),
+    "warps without rows do not arrive": ("mbarrier_arrive(tmem_empty_of_issuer); continue;", "continue;", HALF_LONG, RULE),
+    "partial sums of half of the rows": ("tiles.row_in_mma() + lane);", "lane);", HALF_SPLIT, WRONG),
+    "columns of half of the rows": ("kColumnBytes = Tile::kRows *", "kColumnBytes = kTileRows *", HALF_SPLIT, WRONG),
     # pairs and groups
-    "allocation before the pair has met": ("if constexpr (kCtas != 1) cluster_sync();", "", PAIR, RULE),
+    "allocation before the pair has met": ("if constexpr (kCtas != 1) { cluster_arrive_relaxed(); cluster_wait(); }", "", PAIR, RULE),
     "expert of a tile": ("problem.experts[row_tile]);", "problem.experts[0]);", GROUPED, WRONG),
     "row tiles without an expert": ("problem.experts[row_tile] < 0", "problem.experts[row_tile] <= 0", GROUPED, WRONG),
     "weights of an expert": ("tiles.expert * problem.n + tiles.column", "tiles.column", GROUPED, WRONG),
@@ -162,9 +181,9 @@ MUTANTS = {
     "tmem_empty too early": ("if (i + 1 == kTmemEmptyAfter) {", "if (i == 0) {", LONG, RACE),
     "overlap read last": ("(tmem_pipe.index == 0 ? kChunks - 1 - i : i)", "i", WIDE_LONG, RACE),
     "overlap not awaited": ("Tile::kOverlap != 0 ? 1 : 2", "2", WIDE_LONG, RACE),
-    "second CTA's epilogue not awaited": (("kCtas * kTileRows); }", "mbarrier_arrive(tmem_empty_of_issuer);"), ("kTileRows); }", "if (rank == 0) mbarrier_arrive(tmem_empty_of_issuer);"), "256x256 m 512", RACE),
-    "store buffer used again": ("tma_store_wait_read<1>(); __syncwarp();", "__syncwarp();", SMALL, RACE),
-    "lanes do not wait for the buffer": ("tma_store_wait_read<1>(); __syncwarp();", "tma_store_wait_read<1>();", SMALL, RACE),
+    "second CTA's epilogue not awaited": (("kCtas * kTileRows); }", "mbarrier_arrive(tmem_empty_of_issuer); }"), ("kTileRows); }", "if (rank == 0) mbarrier_arrive(tmem_empty_of_issuer); }"), "256x256 m 512", RACE),
+    "store buffer used again": ("tma_store_wait_read<Tile::kStoreBuffers - 1>(); __syncwarp();", "__syncwarp();", SMALL, RACE),
+    "lanes do not wait for the buffer": ("tma_store_wait_read<Tile::kStoreBuffers - 1>(); __syncwarp();", "tma_store_wait_read<Tile::kStoreBuffers - 1>();", SMALL, RACE),
     "store before its lanes wrote": ("tma_store_fence(); __syncwarp();", "tma_store_fence();", SMALL, RACE),
     # K split in a cluster
     "first stage of a part": ("stages * part / parts,", "0,", SPLIT, WRONG),
@@ -183,9 +202,10 @@ MUTANTS = {
     "columns of a share": ("share = (Tile::kColumns + tiles.splits - 1) / tiles.splits", "share = Tile::kColumns / tiles.splits", SIX, WRONG),
     "share beyond the tile": ("min(min(share, Tile::kColumns - first), left)", "min(share, left)", UNEVEN, WRONG),
     "last columns of a share": ("left = problem.m - min(problem.m, tiles.column + first)", "left = problem.m - min(problem.m, tiles.column + first + 1)", SIX, WRONG),
-    "column of a share": ("(first + column) * kTileRows + lane", "column * kTileRows + lane", SIX, WRONG),
+    "column of a share": ("(first + column) * kTileRows +", "column * kTileRows +", SIX, WRONG),
     "CTA of a part": ("part[p] = load_dsmem(from, p)", "part[p] = load_dsmem(from, 0)", SPLIT, WRONG),
     "parts beyond a cluster": ("if (p < parts) part[p]", "part[p]", SPLIT, RULE),
+    "scale of warps without sums": ("is_split && warp < 2", "is_split && warp < 1", SPLIT, WRONG),
     "parts left out": ("if (p >= parts) break;", "if (p + 1 >= parts) break;", SPLIT, WRONG),
     "bias of a share": ("(problem.bias + tiles.row + lane)", "(problem.bias + lane)", SPLIT, WRONG),
     "staged columns": ("staged + column * kColumnBytes", "staged", SPLIT, WRONG),
@@ -193,13 +213,15 @@ MUTANTS = {
     "columns of a box": ("tiles.column + first + c,", "tiles.column + first,", SIX, WRONG),
     "column that a box begins with": ("shared_address(staged + c * kColumnBytes)", "shared_address(staged)", SIX, WRONG),
     "tile of a share": ("tma_store(&problem.output, tiles.row, tiles.column + first + c,", "tma_store(&problem.output, tiles.row, first + c,", FEW_STAGES, WRONG),
-    "fence of a share": ("tma_store_fence(); cluster_sync();", "cluster_sync();", SPLIT, RULE),
+    "fence of a share": ("tma_store_fence(); cluster_arrive_relaxed();", "cluster_arrive_relaxed();", SPLIT, RULE),
     "fence before partial sums": ("tmem_full[0]), 0); __syncwarp(); tcgen05_fence_after_sync();", "tmem_full[0]), 0); __syncwarp();", SPLIT, RULE),
     "stores of a share not awaited": ("tma_store_commit(); tma_store_wait_read<0>();", "tma_store_commit();", SPLIT, RULE),
+    "partial sums not released": ("if (kCtas == 1 && !is_split) __syncthreads(); else cluster_sync();", "if (kCtas == 1 && !is_split) __syncthreads(); else { cluster_arrive_relaxed(); cluster_wait(); }", SPLIT, RACE),
     "partial sums not awaited": ("mbarrier_wait(shared_address(&shared.control.tmem_full[0]), 0);", "", SPLIT, RACE),
     "cluster not awaited before its sums": ("if (kCtas == 1 && !is_split) __syncthreads();", "if (kCtas == 1) __syncthreads();", SPLIT, RACE),
-    "cluster not awaited at the end": ("tma_store_fence(); cluster_sync();", "tma_store_fence(); __syncthreads();", SPLIT, RACE),
-    "staged by others and not awaited": ("tma_store_fence(); cluster_sync();", "tma_store_fence();", SPLIT, RACE),
+    "cluster not awaited at the end": (("tma_store_fence(); cluster_arrive_relaxed();", "__syncwarp(); cluster_wait(); }"), ("tma_store_fence();", "}"), SPLIT, RACE),
+    "staged by others and not awaited": ("named_barrier_sync<kSm100Threads>(kStaged);", "", SPLIT, RACE),
+    "staged by one warp only": ("named_barrier_sync<kSm100Threads>(kStaged);", "__syncwarp();", SPLIT, RACE),
 }  # fmt: skip
 
 

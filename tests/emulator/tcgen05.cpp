@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Tensor memory, and MMAs as their descriptors define them.
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <memory>
@@ -143,8 +144,9 @@ void copy_scales(u32 ctas, u32 tmem, u64 atom) {
   }
 }
 
+// Rows of the MMA that A has not are read from whatever is there; so they get NaN here.
 void multiply(u32 ctas, u32 accumulator, u64 rows, u64 columns, u32 instruction, u32 row_scales,
-              u32 column_scales, bool accumulate) {
+              u32 column_scales, bool accumulate, u32 first_row, u32 row_count) {
   const u32 m = (instruction >> 24 & 31) << 4;
   const u32 n = (instruction >> 17 & 63) << 3;
   constexpr u32 kExpected = 1u << 7 | 1u << 10;  // E2M1 twice; all else 0
@@ -152,6 +154,16 @@ void multiply(u32 ctas, u32 accumulator, u64 rows, u64 columns, u32 instruction,
   if ((instruction & ~kShape) != kExpected || m != ctas * kLanes || n == 0 || n > 256 ||
       n % (8 * ctas) != 0) {
     fault("tcgen05.mma: instruction descriptor %08x", instruction);
+  }
+  if (first_row + row_count > kLanes || first_row % 8 != 0) {
+    fault("tcgen05.mma: %u rows from row %u on", row_count, first_row);
+  }
+  for (const u32 row : {0u, kLanes - 1}) {  // it reads all of them
+    if (const u64 whole = descriptor_before(rows, first_row); (whole & 0x3FFF) > (rows & 0x3FFF)) {
+      fault("tcgen05.mma: rows before shared memory");
+    } else {
+      shared_bytes(*self->cta, operand_offset(whole, row, 0) & ~15u, 16, "operand");
+    }
   }
   const auto pair = group_of(ctas);
   static thread_local float column_values[kStep][256];
@@ -167,7 +179,11 @@ void multiply(u32 ctas, u32 accumulator, u64 rows, u64 columns, u32 instruction,
       }
     }
     for (u32 row = 0; row < kLanes; ++row) {
-      decode_row(cta, rows, row, cta, row_scales, row, row_values);
+      if (row - first_row >= row_count) {
+        std::fill_n(&tmem_at(cta, row, accumulator & 0xFFFF), n, kPoison);
+        continue;
+      }
+      decode_row(cta, rows, row - first_row, cta, row_scales, row, row_values);
       for (u32 column = 0; column < n; ++column) {
         u32& word = tmem_at(cta, row, (accumulator & 0xFFFF) + column);
         sum[column] = accumulate ? __uint_as_float(word) : 0.0f;
@@ -188,10 +204,11 @@ void tcgen05_cp_scales(u32 ctas, u32 tmem, u64 atom) {
 }
 
 void tcgen05_mma(u32 ctas, u32 accumulator, u64 rows, u64 columns, u32 instruction, u32 row_scales,
-                 u32 column_scales, bool accumulate) {
+                 u32 column_scales, bool accumulate, u32 first_row, u32 row_count) {
   expect_issue(ctas);
   self->cta->tensor_core->issue([=] {
-    multiply(ctas, accumulator, rows, columns, instruction, row_scales, column_scales, accumulate);
+    multiply(ctas, accumulator, rows, columns, instruction, row_scales, column_scales, accumulate,
+             first_row, row_count);
   });
 }
 

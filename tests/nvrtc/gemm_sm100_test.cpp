@@ -89,9 +89,9 @@ TEST_CASE("no other tactic takes less time by the model, whichever the machine")
 }
 
 TEST_CASE("the model of a tile follows from how it is launched") {
-  nvfp4::Sm100Kernel kernel{"no module", "of no module", 64, 1, true, 205824};
+  nvfp4::Sm100Kernel kernel{"no module", "of no module", 64, 1, true, 218112};
   nvfp4::Sm100TileModel model = nvfp4::model_of(kernel);
-  CHECK(model.stages == 6);
+  CHECK(model.stages == 7);
   CHECK(model.scale_bytes == 4096);
   CHECK_FALSE(model.overlap);
   const nvfp4::Sm100Shape shape{16, 2112, 7168, kB200};
@@ -101,6 +101,12 @@ TEST_CASE("the model of a tile follows from how it is launched") {
   CHECK(nvfp4::wave_clusters(model, 1, kB200) == 148);
   CHECK(nvfp4::wave_clusters(model, 2, kB200) == 72);
   CHECK(nvfp4::wave_clusters(model, 8, kB200) == 16);  // two in each of eight GPCs
+  // Half of the rows: less to load for each of twice as many CTAs, and more stages.
+  kernel.rows = 64;
+  CHECK(nvfp4::model_of(kernel).rows == 64);
+  CHECK(nvfp4::model_of(kernel).stages == 9);
+  CHECK(nvfp4::cluster_count(kernel, 16, 2112) == 33);
+  CHECK(nvfp4::sm100_us(nvfp4::model_of(kernel), 1, shape, nvfp4::kSm100AsH100) < us(1));
   CHECK(us(4) < us(2));
   CHECK(us(2) < us(1));
   // Half of a pair's loads of rows are for both of two pairs: an SM asks for less, and gets as
@@ -219,12 +225,20 @@ TEST_CASE_FIXTURE(Sm100Fixture, "a GEMM of few tokens is a launch of clusters th
     const TensorMap output_map = arguments().output;
     return std::pair(output_map.opaque[5], output_map.opaque[6]);
   };
-  REQUIRE(launch(3, 576, 7168));
+  REQUIRE(launch(3, 7168, 7168));
   CHECK(std::string(fake.last_launch().kernel) == "nvfp4_gemm_swapped_16");
-  CHECK(fake.last_launch().grid[0] == 40);
-  CHECK(fake.last_launch().cluster[0] == 8);
+  CHECK(fake.last_launch().grid[0] == 56 * 2);
+  CHECK(fake.last_launch().cluster[0] == 2);
   CHECK(fake.last_launch().cluster[1] == 1);
-  CHECK(box_of_output() == std::pair(std::uint64_t{128}, std::uint64_t{2}));
+  CHECK(box_of_output() == std::pair(std::uint64_t{128}, std::uint64_t{8}));
+  // Half of an MMA's rows.
+  REQUIRE(launch(3, 576, 7168));
+  CHECK(std::string(fake.last_launch().kernel) == "nvfp4_gemm_swapped_64_half");
+  CHECK(fake.last_launch().grid[0] == 9 * 8);
+  CHECK(fake.last_launch().shared_bytes == 222208);
+  CHECK(box_of(arguments().rows) == Box{128, 64, 0});
+  CHECK(box_of(arguments().row_scales) == Box{256, 4, 1});
+  CHECK(box_of_output() == std::pair(std::uint64_t{64}, std::uint64_t{8}));
   // Shares of three columns, the last of one: they are stored column by column.
   REQUIRE(launch(3, 2112, 7168));
   CHECK(fake.last_launch().grid[0] == 17 * 6);
@@ -248,31 +262,31 @@ TEST_CASE_FIXTURE(Sm100Fixture,
         "128x128/1 128x256/1 256x256/1 256x128/1 256x256_x2/1 256x192_x2/1 256x128_x2/1 "
         "swapped_32/1 swapped_32/2 swapped_32/3 swapped_64/1 "
         "swapped_64/2 swapped_64/3 swapped_128/1 swapped_128/2 swapped_128/3 swapped_256/1 "
-        "swapped_256/2 swapped_256/3 ");
+        "swapped_256/2 swapped_256/3 swapped_64_half/1 ");
   CHECK(names(200, 128, 512) ==
         "128x128/1 128x256/1 256x256/1 256x128/1 256x256_x2/1 256x192_x2/1 256x128_x2/1 "
         "swapped_64/1 swapped_64/2 swapped_128/1 swapped_128/2 "
-        "swapped_256/1 swapped_256/2 ");
-  CHECK(gemm.tactics(1, 128, 7168) == 7 + 5 * 6);
+        "swapped_256/1 swapped_256/2 swapped_64_half/1 swapped_64_half/2 ");
+  CHECK(gemm.tactics(1, 128, 7168) == 7 + 6 * 6);
 }
 
 TEST_CASE_FIXTURE(Sm100Fixture, "a given tactic is used, and an unknown one is refused") {
-  const char* const names[] = {"nvfp4_gemm_128x128",     "nvfp4_gemm_128x256",
-                               "nvfp4_gemm_256x256",     "nvfp4_gemm_256x128",
-                               "nvfp4_gemm_256x256_x2",  "nvfp4_gemm_256x192_x2",
-                               "nvfp4_gemm_256x128_x2",  "nvfp4_gemm_swapped_64",
-                               "nvfp4_gemm_swapped_128", "nvfp4_gemm_swapped_256"};
-  REQUIRE(gemm.tactics(4096, 4096, 7168) == 10);
-  for (int tactic = 0; tactic < 10; ++tactic) {
+  const char* const names[] = {
+      "nvfp4_gemm_128x128",     "nvfp4_gemm_128x256",        "nvfp4_gemm_256x256",
+      "nvfp4_gemm_256x128",     "nvfp4_gemm_256x256_x2",     "nvfp4_gemm_256x192_x2",
+      "nvfp4_gemm_256x128_x2",  "nvfp4_gemm_swapped_64",     "nvfp4_gemm_swapped_128",
+      "nvfp4_gemm_swapped_256", "nvfp4_gemm_swapped_64_half"};
+  REQUIRE(gemm.tactics(4096, 4096, 7168) == 11);
+  for (int tactic = 0; tactic < 11; ++tactic) {
     REQUIRE(launch(4096, 4096, 7168, with_tactic(tactic)));
     CHECK(std::string(fake.last_launch().kernel) == names[tactic]);
   }
   const std::size_t before = fake.launches();
-  const auto refused = launch(4096, 4096, 7168, with_tactic(10));
+  const auto refused = launch(4096, 4096, 7168, with_tactic(11));
   REQUIRE(!refused);
   CHECK(
       refused.error().message() ==
-      "tactic is 10; [4096, 4096, 7168] has 10, counted from 0, and -1 selects the one expected to "
+      "tactic is 11; [4096, 4096, 7168] has 11, counted from 0, and -1 selects the one expected to "
       "be fastest");
   CHECK(fake.launches() == before);
   CHECK(nvfp4::Gemm().tactics(4096, 4096, 7168) == 0);

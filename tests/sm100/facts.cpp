@@ -28,12 +28,12 @@ void print(const Sm100Kernel& kernel, std::size_t shared_bytes, std::size_t stag
       "\"max_splits\":%u}",
       kernel.name, Tile::kColumns, Tile::kCtas, Tile::kSwapped ? "true" : "false",
       Tile::kGrouped ? "true" : "false", shared_bytes, Tile::kStages, stage_bytes, kStageBytes * 2,
-      kStepBytes * 2, kTileRows * Tile::kCtas, store_columns, Tile::kOverlap, Tile::kRowsShared,
+      kStepBytes * 2, Tile::kRows * Tile::kCtas, store_columns, Tile::kOverlap, Tile::kRowsShared,
       kernel.max_splits);
   // The plan's rows are of these tiles: gemm_cases.cpp of the emulator asserts the same.
   if (kernel.columns != Tile::kColumns || kernel.ctas != Tile::kCtas ||
       kernel.swapped != Tile::kSwapped || kernel.rows_shared != Tile::kRowsShared ||
-      kernel.shared_bytes != shared_bytes) {
+      kernel.rows != Tile::kRows || kernel.shared_bytes != shared_bytes) {
     std::fprintf(stderr, "%s is not planned as its tile is\n", kernel.name);
     std::exit(1);
   }
@@ -101,9 +101,10 @@ int main(int argc, char** argv) {
   print<Sm100Tile<64, 1, true, false>>(9);
   print<Sm100Tile<128, 1, true, false>>(10);
   print<Sm100Tile<256, 1, true, false>>(11);
-  print<Sm100Tile<128, 1, false, true>>(12);
-  print<Sm100Tile<256, 1, false, true>>(13);
-  static_assert(std::size(kSm100Kernels) == 14);
+  print<Sm100Tile<64, 1, true, false, 1, 64>>(12);
+  print<Sm100Tile<128, 1, false, true>>(13);
+  print<Sm100Tile<256, 1, false, true>>(14);
+  static_assert(std::size(kSm100Kernels) == 15);
   static_assert(kRasterRows == kSm100RasterRows && kRasterRows == 16);  // as timing_model.py has it
   std::printf("],\"grouped_up\":");
   print_grouped_up();

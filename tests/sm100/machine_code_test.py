@@ -39,7 +39,7 @@ GEMMS = {
         "nvfp4_gemm_256x192_x2": SHARED_ROWS,
         "nvfp4_gemm_256x128_x2": SHARED_ROWS,
     },
-    "16": {f"nvfp4_gemm_swapped_{columns}": SPLIT for columns in (16, 32, 64, 128, 256)},
+    "16": {f"nvfp4_gemm_swapped_{tile}": SPLIT for tile in (16, 32, 64, 128, 256, "64_half")},
 }  # fmt: skip
 # A GEMM's, and an epilogue that quantises: E2M1 of two floats and UE4M3.
 GROUPED_UP = ("LDTM.x32", "UTCBAR", "SYNCS.PHASECHK.TRANS64.TRYWAIT", "UTMACCTL.PF", "ACQBULK", "PREEXIT",

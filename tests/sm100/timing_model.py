@@ -13,6 +13,7 @@ from collections import deque
 from dataclasses import dataclass, replace
 
 RASTER_ROWS = 16  # kRasterRows of gemm_sm100_tile.cuh; facts.cpp compares
+MMA_ROWS = 128  # of a CTA
 SIMULATED_TILES = 12  # of a CTA; those beyond take as long as the last of them
 GPC_SMS = 18  # assumed: a cluster's CTAs share a GPC
 
@@ -72,7 +73,7 @@ class Tile:
 
     @property
     def scale_bytes(self) -> int:
-        return self.stage_bytes - (128 + self.columns // self.ctas) * self.stage_k // 2
+        return self.stage_bytes - (self.rows + self.columns) // self.ctas * self.stage_k // 2
 
     @property
     def cluster(self) -> int:
@@ -80,8 +81,8 @@ class Tile:
         return self.ctas * self.rows_shared
 
     def mma_clocks(self, machine: Machine) -> float:
-        """Of a whole stage."""
-        return self.rows * self.columns * self.stage_k / self.ctas / machine.mma_rate
+        """Of a whole stage. Rows that a tile has not are multiplied, too."""
+        return MMA_ROWS * self.columns * self.stage_k / machine.mma_rate
 
 
 @dataclass(frozen=True)
@@ -159,7 +160,7 @@ def work_of(tile: Tile, machine: Machine, m: int, n: int, k: int, cold: bool = T
         rates["memory"] = machine.memory / active * max(total / unique, 1)
     rates["TMA"] = machine.in_flight / latency
     store = tile.rows / tile.ctas * min(tile.store_columns, columns) * tile.stored * active / machine.memory
-    partial = 128 * min(columns, tile.columns) * 4 * (splits - 1) / splits
+    partial = tile.rows * min(columns, tile.columns) * 4 * (splits - 1) / splits
     reduction = 2 * machine.barrier + partial / machine.dsmem if splits > 1 else 0
     return Work(tiles, slots, waves, steps, asked, latency, rates, store, reduction, 1 - of_rows if tile.swapped else of_rows)
 

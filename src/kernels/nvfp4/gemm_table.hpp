@@ -21,7 +21,7 @@ struct GemmTactic {
 /// The tactics of a shape, in the order in which `GemmOptions::tactic` counts them. `tile`: an
 /// index into the architecture's kernels.
 struct GemmTactics {
-  static constexpr std::size_t kMax = 64;
+  static constexpr std::size_t kMax = 96;
   GemmTactic all[kMax];
   std::size_t count = 0;
 

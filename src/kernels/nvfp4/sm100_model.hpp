@@ -27,9 +27,9 @@ struct Sm100Machine {
   double issue = 70;  // from the first instruction that issues a stage's MMAs to half of them
   double mma_latency = 100;  // from an MMA's end to the arrival of its commit
   double chunk = 850;        // of the epilogue, for 64 columns
-  double setup = 1750;       // until the first load is issued
-  double drain = 1750;       // from the last store to the end
-  double barrier = 1980;     // of a cluster that adds up its parts of K: there are two
+  double setup = 970;        // until the first load is issued
+  double drain = 1370;       // from the last store to the end
+  double barrier = 650;      // of a cluster that adds up its parts of K: there are two
   double dsmem = 11;         // bytes of partial sums, from the other CTAs of a cluster
   double launch_us = 0.56;   // of a launch that does nothing
 };
@@ -134,7 +134,7 @@ constexpr double sm100_clocks(const Sm100TileModel& tile, std::int64_t splits,
 
   // A stage waits for its bytes and for the MMAs before it; beyond those that there is room for,
   // also until the stage that was there is loaded, multiplied and free again.
-  const double mma = real(tile.rows) * tile.columns * kSm100StageK / ctas / machine.mma_rate;
+  const double mma = 128.0 * tile.columns * kSm100StageK / machine.mma_rate;
   const double loaded = std::max(latency, load);  // the first stage
   const double issued = machine.producer + machine.wake + machine.issue;
   const double ring = machine.wake + issued + loaded + mma + machine.mma_latency;
@@ -152,7 +152,7 @@ constexpr double sm100_clocks(const Sm100TileModel& tile, std::int64_t splits,
   const double chunk = std::max(machine.chunk, store);
   const double chunks = real(ceil_div(std::int64_t{tile.columns}, kSm100StoreColumns));
   const double committed = machine.mma_latency + machine.wake;
-  const double partial = 128.0 * real(std::min<std::int64_t>(columns, tile.columns)) * 4;
+  const double partial = real(tile.rows) * real(std::min<std::int64_t>(columns, tile.columns)) * 4;
   const double reduction =
       splits > 1 ? 2 * machine.barrier + partial * (1 - 1 / real(splits)) / machine.dsmem : 0;
   // Behind the first tile the epilogue of one is hidden behind the MMAs of the next, but for the

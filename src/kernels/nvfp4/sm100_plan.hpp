@@ -22,12 +22,13 @@ namespace cukiln::nvfp4 {
 struct Sm100Kernel {
   const char* module;
   const char* name;
-  std::uint32_t columns;  // of a tile; it has 128 rows for each CTA
+  std::uint32_t columns;  // of a tile
   std::uint32_t ctas;     // that compute one tile together
   bool swapped;           // the tile's rows are B's, its columns A's
   std::uint32_t shared_bytes;
   std::uint32_t max_splits = 1;   // of K, each for a CTA of a cluster
   std::uint32_t rows_shared = 1;  // tiles side by side, of a cluster that shares the loads of rows
+  std::uint32_t rows = 128;       // of a tile, for each CTA; fewer than an MMA has if less than 128
 
   constexpr std::uint32_t cluster() const noexcept { return ctas * rows_shared; }
 };
@@ -41,17 +42,18 @@ inline constexpr Sm100Kernel kSm100Kernels[] = {
     {"nvfp4_gemm", "nvfp4_gemm_256x256_x2", 256, 2, false, 228352, 1, 2},
     {"nvfp4_gemm", "nvfp4_gemm_256x192_x2", 192, 2, false, 207872, 1, 2},
     {"nvfp4_gemm", "nvfp4_gemm_256x128_x2", 128, 2, false, 205824, 1, 2},
-    {"nvfp4_gemm_16", "nvfp4_gemm_swapped_16", 16, 1, true, 211968, 8},
-    {"nvfp4_gemm_16", "nvfp4_gemm_swapped_32", 32, 1, true, 214016, 8},
-    {"nvfp4_gemm_16", "nvfp4_gemm_swapped_64", 64, 1, true, 205824, 8},
+    {"nvfp4_gemm_16", "nvfp4_gemm_swapped_16", 16, 1, true, 230400, 8},
+    {"nvfp4_gemm_16", "nvfp4_gemm_swapped_32", 32, 1, true, 230400, 8},
+    {"nvfp4_gemm_16", "nvfp4_gemm_swapped_64", 64, 1, true, 218112, 8},
     {"nvfp4_gemm_16", "nvfp4_gemm_swapped_128", 128, 1, true, 218112, 8},
     {"nvfp4_gemm_16", "nvfp4_gemm_swapped_256", 256, 1, true, 199680, 8},
+    {"nvfp4_gemm_16", "nvfp4_gemm_swapped_64_half", 64, 1, true, 222208, 8, 1, 64},
     {"nvfp4_gemm", "nvfp4_gemm_grouped_128x128", 128, 1, false, 218112},
     {"nvfp4_gemm", "nvfp4_gemm_grouped_128x256", 256, 1, false, 199680},
 };
 /// Into how many parts K may be split, at most a kernel's max_splits.
 inline constexpr std::uint32_t kSm100Splits[] = {1, 2, 3, 4, 6, 8};
-inline constexpr std::size_t kSm100Grouped = 12;  ///< from here on
+inline constexpr std::size_t kSm100Grouped = 13;  ///< from here on
 inline constexpr std::size_t kSm100PlainCount = kSm100Grouped;
 
 /// One launch.
@@ -65,25 +67,31 @@ struct Sm100Plan {
 /// How many clusters' worth of tiles there are: the last of a row of tiles may be half empty.
 constexpr std::int64_t cluster_count(const Sm100Kernel& kernel, std::int64_t m,
                                      std::int64_t n) noexcept {
-  const std::int64_t tile_rows = std::int64_t{128} * kernel.ctas;
+  const std::int64_t tile_rows = std::int64_t{kernel.rows} * kernel.ctas;
   return kernels::ceil_div(kernel.swapped ? n : m, tile_rows) *
          kernels::ceil_div(kernel.swapped ? m : n,
                            std::int64_t{kernel.columns} * kernel.rows_shared);
 }
 
 /// A CTA's shared memory holds its stages, and what the epilogue stores: two times 64 columns of
-/// bf16, or the whole tile if it is narrower. facts.cpp of tests/sm100 compares the stages.
+/// bf16, or once the whole tile if it has no more. facts.cpp of tests/sm100 compares the stages.
 constexpr Sm100TileModel model_of(const Sm100Kernel& kernel) noexcept {
   const std::uint32_t column_atoms = (kernel.columns + 127) / 128;
   const std::uint32_t scale_bytes = 2048 * (1 + column_atoms);
-  const std::uint32_t stage_bytes = (128 + kernel.columns / kernel.ctas) * 128 + scale_bytes;
-  const std::uint32_t store_bytes = 2 * 128 * 2 * std::min(kernel.columns, 64u);
+  const std::uint32_t stage_bytes =
+      (kernel.rows + kernel.columns / kernel.ctas) * 128 + scale_bytes;
+  const std::uint32_t store_bytes =
+      kernel.columns > 64 ? 2 * 128 * 64 * 2 : 128 * kernel.columns * 2;
   // Of 512 columns of tensor memory, scales take 16 for each atom.
   const bool overlap = 2 * kernel.columns > 512 - 16 * (1 + column_atoms);
-  return {128 * kernel.ctas,  kernel.columns,
-          kernel.ctas,        kernel.swapped,
-          kernel.rows_shared, (kernel.shared_bytes - store_bytes) / stage_bytes,
-          scale_bytes,        overlap};
+  return {kernel.rows * kernel.ctas,
+          kernel.columns,
+          kernel.ctas,
+          kernel.swapped,
+          kernel.rows_shared,
+          (kernel.shared_bytes - store_bytes) / stage_bytes,
+          scale_bytes,
+          overlap};
 }
 
 inline constexpr auto kSm100Models = [] {
@@ -123,10 +131,10 @@ constexpr bool applies(const GemmTactic& tactic, const Sm100Shape& shape) noexce
               wave_clusters(kSm100Models[tile], splits, shape.num_sms));
 }
 
-/// Whether a narrower tile with swapped operands holds all rows of A: it loads as much, and its
-/// ring has more stages.
+/// Whether a narrower tile with swapped operands, of as many rows, holds all rows of A: it loads as
+/// much, and its ring has more stages.
 constexpr bool is_too_wide(const Sm100Kernel& kernel, std::int64_t m) noexcept {
-  return kernel.swapped && kernel.columns > 16 && m <= kernel.columns / 2;
+  return kernel.swapped && kernel.rows == 128 && kernel.columns > 16 && m <= kernel.columns / 2;
 }
 
 /// Selects the tactic of the kernels in [first, end) that takes the least time by the model.
@@ -204,7 +212,7 @@ inline Sm100Plan plan_sm100(const Sm100Kernel& kernel, const QuantizedMatrix& a,
   plan.kernel = &kernel;
   plan.grid = static_cast<std::uint32_t>(persistent_clusters) * kernel.cluster() * splits;
   plan.splits = splits;
-  plan.rows = data_box(rows, 128 / kernel.rows_shared);
+  plan.rows = data_box(rows, kernel.rows / kernel.rows_shared);
   plan.columns = data_box(columns, kernel.columns / kernel.ctas);
   plan.row_scales = scales_box(rows, 128, 4 / kernel.rows_shared);
   plan.column_scales = scales_box(columns, kernel.columns, 4);
@@ -212,7 +220,7 @@ inline Sm100Plan plan_sm100(const Sm100Kernel& kernel, const QuantizedMatrix& a,
       TensorBox::Element::bf16, !kernel.swapped, 2, d, {to_unsigned(n), to_unsigned(a.rows)},
       {to_unsigned(n) * 2},     {64, 32, 1}};
   if (splits > 1) {  // a CTA stores all rows of its share of the columns
-    plan.output.box[0] = 128;
+    plan.output.box[0] = kernel.rows;
     plan.output.box[1] = kernel.columns % splits == 0 ? kernel.columns / splits : 1;
   } else if (kernel.swapped) {
     plan.output.box[0] = 32;

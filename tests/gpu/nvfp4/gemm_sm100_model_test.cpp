@@ -104,6 +104,7 @@ TEST_CASE("the sm_100a GEMM is right on sm_90a's hardware, its tensor core model
   const Sm100Kernel* const narrow = kernel_named("nvfp4_gemm_swapped_16");
   const Sm100Kernel* const swapped = kernel_named("nvfp4_gemm_swapped_64");
   const Sm100Kernel* const wide = kernel_named("nvfp4_gemm_swapped_128");
+  const Sm100Kernel* const half = kernel_named("nvfp4_gemm_swapped_64_half");
   const Sm100Kernel* const grouped = kernel_named("nvfp4_gemm_grouped_128x128");
   const Sm100Kernel* const wide_grouped = kernel_named("nvfp4_gemm_grouped_128x256");
   for (const Case& c : {Case{130, 136, 96, 4, true, k128},
@@ -119,6 +120,9 @@ TEST_CASE("the sm_100a GEMM is right on sm_90a's hardware, its tensor core model
                         {17, 264, 608, 2, true, swapped},
                         {64, 1024, 1856, 8, false, swapped},
                         {210, 264, 608, 2, true, swapped},
+                        {17, 328, 608, 1, true, half},
+                        {130, 200, 1888, 2, false, half},
+                        {33, 232, 1184, 1, true, half, {}, 4},
                         {640, 128, 352, 4, true, grouped, {2, 0, -1, 0, 1}},
                         {384, 384, 160, 2, true, wide_grouped, {1, -1, 2}}}) {
     CAPTURE(c.kernel->name);

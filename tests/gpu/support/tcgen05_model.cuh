@@ -65,9 +65,11 @@ __device__ __noinline__ void tcgen05_cp_scales(u32 tmem, u64 atom) {
   }
 }
 
-template <u32 kCtas>
+template <u32 kCtas, u32 kRows = 128>
 __device__ __noinline__ void tcgen05_mma(u32 accumulator, u64 rows, u64 columns, u32 instruction,
-                                      u32 row_scales, u32 column_scales, bool accumulate) {
+                                      u32 row_scales, u32 column_scales, bool accumulate,
+                                      u32 first_row = 0) {
+  if (kRows != 128) rows = descriptor_before(rows, first_row);
   const u32 n = (instruction >> 17 & 63) << 3;
   if (instruction >> 24 != 8 || (instruction & 0xFFFF) != (1u << 7 | 1u << 10)) __trap();
   for (u32 r = 0; r < 128; ++r) {

@@ -19,9 +19,18 @@ constexpr u32 kMaxTimingCtas = 4;  // of a cluster whose commits are multicast
 __shared__ volatile u64 timing_queue[kTimingQueue];
 __shared__ volatile u32 timing_pushed;  // the issuer's own
 
+// Of the issuer's warp and the tensor core's: the queue can be used.
+__device__ __forceinline__ void timing_ready() { named_barrier_sync<64>(15); }
+
 template <u32 kCtas>
 __device__ __forceinline__ void tmem_alloc(u32 slot) {
-  if (threadIdx.x % 32 == 0) asm volatile("st.shared.u32 [%0], 0;" ::"r"(slot) : "memory");
+  static_assert(kTimingQueue == 32);
+  timing_queue[threadIdx.x % 32] = u64{kTimingNumbers - 1} << 24;
+  if (threadIdx.x % 32 == 0) {
+    timing_pushed = 0;
+    asm volatile("st.shared.u32 [%0], 0;" ::"r"(slot) : "memory");
+  }
+  timing_ready();
 }
 template <u32 kCtas>
 __device__ __forceinline__ void tmem_dealloc(u32) {}
@@ -29,8 +38,8 @@ __device__ __forceinline__ void tmem_dealloc(u32) {}
 template <u32 kCtas>
 __device__ __forceinline__ void tcgen05_cp_scales(u32, u64) {}
 
-template <u32 kCtas>
-__device__ __forceinline__ void tcgen05_mma(u32, u64, u64, u32, u32, u32, bool) {}
+template <u32 kCtas, u32 kRows = 128>
+__device__ __forceinline__ void tcgen05_mma(u32, u64, u64, u32, u32, u32, bool, u32 = 0) {}
 
 template <u32 kCtas>
 __device__ __forceinline__ void tcgen05_commit(u32 barrier, u32 ctas) {
@@ -39,11 +48,6 @@ __device__ __forceinline__ void tcgen05_commit(u32 barrier, u32 ctas) {
                                         number % kTimingNumbers << 24 |
                                         (kCtas == 1 ? 0 : ctas) << 20 | (barrier & 0xFFFFF);
   timing_pushed = number + 1;
-}
-
-__device__ __forceinline__ void timing_init() {
-  timing_pushed = 0;
-  for (u32 i = 0; i < kTimingQueue; ++i) timing_queue[i] = u64{kTimingNumbers - 1} << 24;
 }
 
 // A barrier's place in this CTA. In a cluster an address has the CTA's rank above its low 24 bits.
