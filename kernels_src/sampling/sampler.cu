@@ -132,9 +132,7 @@ extern "C" __global__ void __cluster_dims__(cukiln::sampling::kClusterBlocks, 1,
   const bool has_filters = filters.by_threshold || row.min_p > 0.0f;
   const Summary summary = has_filters ? summarize_row<true>(weighs) : summarize_row<false>(weighs);
   const u32 own_largest = key_of(summary.largest);
-  if (!filters.is_greedy && threadIdx.x < kProposals) {
-    random_bits[threadIdx.x] = philox(row_seed.seed, row_seed.offset, random_row, threadIdx.x);
-  }
+  if (!filters.is_greedy) draw_random_bits(0);
   u32 lowest = 0;
   if (filters.by_best) {
     lowest = block_nth_largest(own_largest, (filters.top_k + kClusterBlocks - 1) / kClusterBlocks);
@@ -170,11 +168,15 @@ extern "C" __global__ void __cluster_dims__(cukiln::sampling::kClusterBlocks, 1,
     // Tokens below the second of these weigh less than 2^-41.
     const u32 lowest_best = max(max(all.lowest, kLowestKey), key_at(-28.5f));
     if (!filters.by_best || !draw_from_best(lowest_best, &total, &drawn)) {
-      if (by_proposals()) draw_by_proposals(own_largest, own_weight(summary));
+      u32 largest = own_largest;
+      if (by_proposals()) {
+        draw_by_proposals(own_weight(summary));
+        largest = kLargestKey;  // no register keeps it meanwhile; passes then tell by batches
+      }
       total = row_weight;
       // The logarithm of a proposal's probability needs the weight of the kept set, and so its threshold.
       if (!by_proposals() || log_probabilities) {
-        drawn = draw_by_thresholds(own_largest, !filters.by_best, &total);
+        drawn = draw_by_thresholds(largest, !filters.by_best, &total);
       }
       if (by_proposals()) drawn = threadIdx.x == 0 && rank == 0 ? proposed : 0;
     }

@@ -380,23 +380,33 @@ __device__ __forceinline__ u64 weigh_own(u32 own_largest, u32 lowest) {
   return own_largest >= lowest ? weigh_row(lowest) : 0;
 }
 
-// Adds up the weights above the proposals over the cluster. Sums of floats in a fixed order.
-__device__ __forceinline__ void reduce_above(Above own) {
+// In the histogram's place: a thread's weight above a proposal.
+__device__ __forceinline__ u64* own_above(u32 k) { return histogram() + k * kThreads + threadIdx.x; }
+static_assert(kProposals <= 2);
+
+// Random bits for the next proposals, of which the first has this number.
+__device__ __noinline__ void draw_random_bits(u32 number) {
+  if (threadIdx.x >= kProposals) return;
+  random_bits[threadIdx.x] = philox(row_seed.seed, row_seed.offset, random_row, number + threadIdx.x);
+}
+
+// Adds up the weights above the proposals over the cluster.
+__device__ __forceinline__ void reduce_above(const Above& own) {
 #pragma unroll
   for (u32 k = 0; k < kProposals; ++k) {
+    u64 sum = in_units(own.each[k]);
+    *own_above(k) = sum;
 #pragma unroll
-    for (u32 lane = 16; lane > 0; lane /= 2) {
-      own.each[k] = add_rn(own.each[k], __shfl_xor_sync(~0u, own.each[k], lane));
-    }
-    if (threadIdx.x % 32 == 0) warp_weights_above[threadIdx.x / 32][k] = own.each[k];
+    for (u32 lane = 16; lane > 0; lane /= 2) sum += __shfl_xor_sync(~0u, sum, lane);
+    if (threadIdx.x % 32 == 0) warp_weights_above[threadIdx.x / 32][k] = sum;
   }
   __syncthreads();
   if (threadIdx.x < kProposals * kClusterBlocks) {
     const u32 k = threadIdx.x % kProposals;
-    float sum = 0.0f;
+    u64 sum = 0;
 #pragma unroll
-    for (u32 warp = 0; warp < kThreads / 32; ++warp) sum = add_rn(sum, warp_weights_above[warp][k]);
-    in_rank(weights_above, threadIdx.x / kProposals)[row.rank][k] = in_units(sum);
+    for (u32 warp = 0; warp < kThreads / 32; ++warp) sum += warp_weights_above[warp][k];
+    in_rank(weights_above, threadIdx.x / kProposals)[row.rank][k] = sum;
   }
   cluster_arrive();
   cluster_wait();
@@ -478,7 +488,7 @@ __device__ __forceinline__ bool is_surely_kept(u32 key) {
 
 // Adds 1 to the offset if this is the last of the grid's rows. Called by one thread of each row, after every
 // thread block of the row has read the state.
-__device__ __forceinline__ void advance_offset() {
+__device__ __noinline__ void advance_offset() {
   const u64 offset = row_seed.offset + 1;
   if (seed_of_row) {
     seed_of_row->offset = offset;
@@ -508,12 +518,13 @@ __device__ __forceinline__ bool is_own_target(u64 random, u64* target) {
 // is needed: what a proposal needs is a sum over the row. Keys up to a refused proposal's are outside of the
 // kept set too, and are not drawn from again. `own` is the weight of this thread's tokens. The token becomes
 // `proposed`. Where batches tell that the first proposal is kept, no sum is needed. Advances the offset.
-__device__ __noinline__ void draw_by_proposals(u32 own_largest, u64 own) {
+__device__ __noinline__ void draw_by_proposals(u64 own) {
   u32 lowest = kLowestKey;
   static_assert(kThreads / 32 == kClusterBlocks && kBatchBins / 2 == 32);
   in_rank(batches[row.rank], threadIdx.x / 32)[threadIdx.x % 32] = own_batches[threadIdx.x % 32];
 #pragma unroll 1
-  for (u32 number = kProposals;; number += kProposals) {
+  for (u32 number = 0;; number += kProposals) {
+    const u32 round = number / kProposals % 2;
     const Sum in_block = block_sum(own);
 #pragma unroll 1
     for (u32 k = 0; k < kProposals; ++k) {
@@ -523,36 +534,33 @@ __device__ __noinline__ void draw_by_proposals(u32 own_largest, u64 own) {
       const u32 holders = __ballot_sync(~0u, drawn != 0);
       if (holders == 0) continue;
       const u64 token = __shfl_sync(~0u, drawn, __ffs(static_cast<int>(holders)) - 1);
-      if (threadIdx.x % 32 < kClusterBlocks) in_rank(proposals, threadIdx.x % 32)[k] = token;
+      if (threadIdx.x % 32 < kClusterBlocks) in_rank(proposals[round], threadIdx.x % 32)[k] = token;
     }
     cluster_arrive();
-    if (number == kProposals && threadIdx.x == 0 && row.rank == kClusterBlocks - 1) advance_offset();
+    if (number == 0 && threadIdx.x == 0 && row.rank == kClusterBlocks - 1) advance_offset();
     cluster_wait();
-    if (keeps_batches() && is_surely_kept(static_cast<u32>(proposals[0] >> 32))) {
-      if (threadIdx.x == 0) proposed = proposals[0];
+    if (keeps_batches() && is_surely_kept(static_cast<u32>(proposals[round][0] >> 32))) {
+      if (threadIdx.x == 0) proposed = proposals[round][0];
       return;
     }
-    reduce_above(weigh_above());
-    const u64 limit = weight_limit(row_weight);
-    u32 largest = 0;
+    reduce_above(weigh_above(round));
+    u32 refused = 0;  // the one with the larger logit
 #pragma unroll 1
     for (u32 k = 0; k < kProposals; ++k) {
-      const u32 key = static_cast<u32>(proposals[k] >> 32);
+      const u32 key = static_cast<u32>(proposals[round][k] >> 32);
       u64 above = 0;
 #pragma unroll
       for (u32 rank = 0; rank < kClusterBlocks; ++rank) above += weights_above[rank][k];
-      if (above < limit && key >= filters.min_p_key) {
-        if (threadIdx.x == 0) proposed = proposals[k];
+      if (above < weight_limit(row_weight) && key >= filters.min_p_key) {
+        if (threadIdx.x == 0) proposed = proposals[round][k];
         return;
       }
-      largest = max(largest, key);
+      if (key >= lowest) refused = k;
+      lowest = max(lowest, key + 1);
     }
-    lowest = largest + 1;
-    own = weigh_own(own_largest, lowest);
-    cluster_sum(own);
-    if (threadIdx.x < kProposals) {
-      random_bits[threadIdx.x] = philox(row_seed.seed, row_seed.offset, random_row, number + threadIdx.x);
-    }
+    own = *own_above(refused);
+    if (threadIdx.x < kClusterBlocks) block_sums[last_round][threadIdx.x] = weights_above[threadIdx.x][refused];
+    draw_random_bits(number + kProposals);
     __syncthreads();
   }
 }

@@ -357,9 +357,9 @@ __device__ __noinline__ u64 scan_row(Pass pass, Interval interval, u32 shift) {
 // The weight of this thread's tokens with keys >= `lowest`.
 __device__ __forceinline__ u64 weigh_row(u32 lowest) { return scan_row(kStage, {lowest, lowest - 1}, 0); }
 
-// The batches that a thread reads again: of those of its warp whose largest logit is above `bound`, or with
-// kEqual not below it, one for each lane in turn, since few batches of many threads have any; and then its own
-// of which the first pass kept no maximum.
+// The batches that a thread reads again: of those of its warp whose largest logit is not below `bound`, one for
+// each lane in turn, since few batches of many threads are; and then its own of which the first pass kept no
+// maximum.
 struct Again {
   const u32* listed;
   u32 count;
@@ -379,7 +379,6 @@ struct Again {
   }
 };
 
-template <bool kEqual>
 __device__ __forceinline__ Again list_batches(const Row& of, float bound) {
   const u32 lane = threadIdx.x % 32;
   u32* const listed = batches_again() + threadIdx.x / 32 * 32 * kMaxima;
@@ -388,7 +387,7 @@ __device__ __forceinline__ Again list_batches(const Row& of, float bound) {
 #pragma unroll 1
   for (u32 number = 0; number < kMaxima && (group - lane) * kGroup < of.vocabulary; ++number) {
     const float largest = maxima()[number * kThreads + threadIdx.x];
-    const bool reads = group * kGroup < of.vocabulary && (kEqual ? largest >= bound : largest > bound);
+    const bool reads = group * kGroup < of.vocabulary && largest >= bound;
     const u32 readers = __ballot_sync(~0u, reads);
     if (reads) listed[count + __popc(readers & ((1u << lane) - 1))] = group;
     count += __popc(readers);
@@ -422,7 +421,7 @@ __device__ __forceinline__ void stage_batch(const Row& of, u32 group, float low)
 __device__ __noinline__ void stage_row(u32 lowest) {
   const Row local = row;
   const float low = logit_of(lowest);
-  Again again = list_batches<true>(local, low);
+  Again again = list_batches(local, low);
 #pragma unroll 1
   for (u32 group; again.take(local, &group);) stage_batch(local, group, low);
 }
@@ -444,20 +443,42 @@ __device__ __forceinline__ void add_above(const Row& of, const Batch& batch, con
   }
 }
 
-// The weight above each proposal of the tokens that this thread reads.
-__device__ __noinline__ Above weigh_above() {
+// The weight above each proposal of the round of the tokens that this thread reads.
+__device__ __noinline__ Above weigh_above(u32 round) {
   const Row local = row;
   Above bounds;
   float lowest = kLargestFloat;
 #pragma unroll
   for (u32 k = 0; k < kProposals; ++k) {
-    bounds.each[k] = logit_of(static_cast<u32>(proposals[k] >> 32));
+    bounds.each[k] = logit_of(static_cast<u32>(proposals[round][k] >> 32));
     lowest = min_f32(lowest, bounds.each[k]);
   }
   Above sums = {};
-  Again again = list_batches<false>(local, lowest);
+  u32 number = 0;
+  u32 group = first_group(threadIdx.x, local.rank);
+  // Two batches at a time, so that memory is waited for half as often.
 #pragma unroll 1
-  for (u32 group; again.take(local, &group);) {
+  for (; number < kMaxima && group + (2 * kBatch - 1) * kRowThreads < local.whole_groups;
+       group += 2 * kBatch * kRowThreads) {
+    const float* const largest = maxima() + number * kThreads + threadIdx.x;
+    number += 2;
+    if (max_f32(largest[0], largest[kThreads]) <= lowest) continue;
+    Group bits[2 * kBatch];
+#pragma unroll
+    for (u32 i = 0; i < 2 * kBatch; ++i) {
+      bits[i] = __ldg(reinterpret_cast<const Group*>(local.logits) + group + i * kRowThreads);
+    }
+#pragma unroll
+    for (u32 i = 0; i < 2; ++i) {
+      Batch batch;
+#pragma unroll
+      for (u32 j = 0; j < kBatch; ++j) batch.groups[j] = floats_of(bits[i * kBatch + j]);
+      add_above(local, batch, bounds, &sums);
+    }
+  }
+#pragma unroll 1
+  for (; group * kGroup < local.vocabulary; group += kBatch * kRowThreads) {
+    if (number < kMaxima && maxima()[number++ * kThreads + threadIdx.x] <= lowest) continue;
     add_above(local, read_batch(local, group, 0, false, not_a_number()), bounds, &sums);
   }
   return sums;

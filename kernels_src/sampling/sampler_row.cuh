@@ -151,9 +151,9 @@ __shared__ Interval own_estimate;
 __shared__ u64 share_weights[kClusterBlocks * kGathered];
 __shared__ Crossing crossing;
 __shared__ u64 random_bits[kProposals];
-__shared__ u64 proposals[kProposals];  // of the cluster: key << 32 | index
+__shared__ u64 proposals[2][kProposals];  // of the cluster: key << 32 | index; double-buffered
 __shared__ u64 proposed;               // the one that was drawn
-__shared__ float warp_weights_above[kThreads / 32][kProposals];
+__shared__ u64 warp_weights_above[kThreads / 32][kProposals];
 __shared__ u64 weights_above[kClusterBlocks][kProposals];
 __shared__ u64 warp_sums[kThreads / 32];
 __shared__ u64 block_sums[2][kClusterBlocks];  // of the cluster; double-buffered
