@@ -228,7 +228,8 @@ class Sampler(unittest.TestCase):
     def test_top_p_draws_the_first_proposal_in_the_nucleus(self):
         random = np.random.default_rng(8)
         zipf = random.permutation(-np.log(np.arange(1, 7004)))
-        for name, values, top_p in (("normal", random.standard_normal(7003) * 2, 0.6), ("zipf", zipf, 0.9)):
+        normal = random.standard_normal(7003) * 2
+        for name, values, top_p in (("normal", normal, 0.6), ("equals", normal.round(), 0.3), ("zipf", zipf, 0.9)):
             values = values.astype(F32)
             tokens, _ = sample(np.broadcast_to(values, (24, len(values))), top_p=top_p, with_logarithms=False)
             self.assertEqual(tokens.tolist(), [proposed_token(values, top_p, 11, row) for row in range(24)], name)
