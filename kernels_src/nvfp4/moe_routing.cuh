@@ -84,5 +84,56 @@ __device__ __forceinline__ void for_slots(const Routing& routing, u32 begin, u32
   }
 }
 
+// What a thread block of kThreads knows of all slots, in shared memory. Each of the thread blocks that sort
+// counts all slots, so that none waits for another, and has its share of them.
+template <u32 kThreads, class Sum>
+struct SlotCounts {
+  u32 before[kMaxExperts];  // of each expert, before the block's own slots; then where the next slot goes
+  u32 others[kMaxExperts];
+  Sum warp_sums[kThreads / 32];
+  u16 staged[32 * kStagedRows];
+};
+
+// Counts the slots of each expert, those before `begin` apart.
+template <u32 kThreads, class Sum>
+__device__ __forceinline__ void count_slots(SlotCounts<kThreads, Sum>& counts, const Routing& routing,
+                                            u32 begin) {
+  for (u32 e = threadIdx.x; e < kMaxExperts; e += kThreads) {
+    counts.before[e] = 0;
+    counts.others[e] = 0;
+  }
+  __syncthreads();
+  const u32 lane = threadIdx.x % 32;
+  for (u32 first = threadIdx.x / 32 * 32 * kStagedRows; first < routing.slots;
+       first += kThreads * kStagedRows) {
+    u32 experts[kStagedRows];
+    routing.lookup_experts(experts, first + lane, routing.slots);
+#pragma unroll
+    for (u32 i = 0; i < kStagedRows; ++i) {
+      if (experts[i] == kNoExpert) continue;
+      u32* const count = first + 32 * i + lane < begin ? counts.before : counts.others;
+      atomicAdd(count + experts[i], 1u);
+    }
+  }
+  __syncthreads();
+}
+
+// Calls place(slot, place) for the slots [begin, end), with -1 for one that is not valid. One warp; `before`
+// is the place of the first of them for each expert.
+template <u32 kThreads, class Sum, class Place>
+__device__ __forceinline__ void place_slots(SlotCounts<kThreads, Sum>& counts, const Routing& routing,
+                                            u32 begin, u32 end, Place place) {
+  const u32 lower_lanes = (1u << threadIdx.x % 32) - 1;
+  for_slots(routing, begin, end, counts.staged, [&](u32 slot, u32 expert) {
+    const u32 same = lanes_with(expert);
+    const bool is_valid = expert != kNoExpert;
+    u32 first = 0;
+    if (is_valid) first = counts.before[expert];
+    __syncwarp();
+    if (is_valid && (same & lower_lanes) == 0) counts.before[expert] = first + __popc(same);
+    if (slot < end) place(slot, is_valid ? static_cast<int>(first + __popc(same & lower_lanes)) : -1);
+  });
+}
+
 }  // namespace nvfp4
 }  // namespace cukiln

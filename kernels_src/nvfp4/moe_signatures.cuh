@@ -29,7 +29,8 @@ using MoeRoute = void(
     u32 columns,                // of hidden
     u32 global_experts,
     u32 experts,                // at most 1024
-    u32 tile_tokens);           // T
+    u32 tile_tokens,            // T
+    u32 sorters);               // thread blocks that sort
 
 using MoeUp = void(
     u8* data,                         // out, of y

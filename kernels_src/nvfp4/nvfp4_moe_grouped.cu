@@ -28,40 +28,11 @@ namespace nvfp4 {
 constexpr u32 kRouteRowsThreads = 512;
 constexpr u32 kRouteRowsWarps = kRouteRowsThreads / 32;
 constexpr u32 kExpertsOfThread = kMaxExperts / kRouteRowsThreads;
-
-// What a thread block knows of all slots, in shared memory.
-struct SlotCounts {
-  u32 before[kMaxExperts];  // of each expert, before the block's own slots; then the next slot's row
-  u32 others[kMaxExperts];
-  u32 warp_tiles[kRouteRowsWarps];
-  u16 staged[32 * kStagedRows];
-};
-
-// Counts the slots of each expert, those before `begin` apart.
-__device__ __forceinline__ void count_slots(SlotCounts& counts, const Routing& routing, u32 begin) {
-  for (u32 e = threadIdx.x; e < kMaxExperts; e += kRouteRowsThreads) {
-    counts.before[e] = 0;
-    counts.others[e] = 0;
-  }
-  __syncthreads();
-  const u32 lane = threadIdx.x % 32;
-  for (u32 first = threadIdx.x / 32 * 32 * kStagedRows; first < routing.slots;
-       first += kRouteRowsThreads * kStagedRows) {
-    u32 experts[kStagedRows];
-    routing.lookup_experts(experts, first + lane, routing.slots);
-#pragma unroll
-    for (u32 i = 0; i < kStagedRows; ++i) {
-      if (experts[i] == kNoExpert) continue;
-      u32* const count = first + 32 * i + lane < begin ? counts.before : counts.others;
-      atomicAdd(count + experts[i], 1u);
-    }
-  }
-  __syncthreads();
-}
+using RowCounts = SlotCounts<kRouteRowsThreads, u32>;  // tiles of a warp's experts
 
 // Gives each expert its tiles: `before` becomes the row of the first of the block's own slots. All thread
 // blocks write the list of tiles together. Returns the number of tiles.
-__device__ __forceinline__ u32 place_tiles(SlotCounts& counts, int* row_experts) {
+__device__ __forceinline__ u32 place_tiles(RowCounts& counts, int* row_experts) {
   const u32 lane = threadIdx.x % 32;
   const u32 warp = threadIdx.x / 32;
   u32 tiles[kExpertsOfThread];
@@ -73,13 +44,13 @@ __device__ __forceinline__ u32 place_tiles(SlotCounts& counts, int* row_experts)
     sum += tiles[i];
   }
   const u32 inclusive = sum_of_lanes(sum);
-  if (lane == 31) counts.warp_tiles[warp] = inclusive;
+  if (lane == 31) counts.warp_sums[warp] = inclusive;
   __syncthreads();
   u32 tile = inclusive - sum;
   u32 all = 0;
 #pragma unroll
   for (u32 w = 0; w < kRouteRowsWarps; ++w) {
-    const u32 of_warp = counts.warp_tiles[w];
+    const u32 of_warp = counts.warp_sums[w];
     if (w < warp) tile += of_warp;
     all += of_warp;
   }
@@ -94,23 +65,6 @@ __device__ __forceinline__ u32 place_tiles(SlotCounts& counts, int* row_experts)
   }
   __syncthreads();
   return all;
-}
-
-// Writes the rows of the thread block's slots. One warp.
-__device__ __forceinline__ void place_slots(SlotCounts& counts, const Routing& routing, int* rows,
-                                            u32 begin, u32 end) {
-  const u32 lower_lanes = (1u << threadIdx.x % 32) - 1;
-  for_slots(routing, begin, end, counts.staged, [&](u32 slot, u32 expert) {
-    const u32 same = lanes_with(expert);
-    const bool is_valid = expert != kNoExpert;
-    u32 first = 0;
-    if (is_valid) first = counts.before[expert];
-    __syncwarp();
-    if (is_valid && (same & lower_lanes) == 0) counts.before[expert] = first + __popc(same);
-    if (slot < end) {
-      rows[slot] = is_valid ? static_cast<int>(first + __popc(same & lower_lanes)) : -1;
-    }
-  });
 }
 
 // Quantises tokens and copies each to the rows of its slots. Four lanes have the four blocks of an atom's row.
@@ -158,7 +112,7 @@ extern "C" __global__ void __launch_bounds__(cukiln::nvfp4::kRouteRowsThreads, 2
                    cukiln::u32 global_experts, cukiln::u32 experts) {
   using namespace cukiln;
   using namespace cukiln::nvfp4;
-  __shared__ SlotCounts counts;
+  __shared__ RowCounts counts;
   griddepcontrol_wait();
   griddepcontrol_launch_dependents();
   const Routing routing{topk_ids, expert_map, tokens * topk, global_experts, experts};
@@ -175,7 +129,8 @@ extern "C" __global__ void __launch_bounds__(cukiln::nvfp4::kRouteRowsThreads, 2
     }
   }
   if (threadIdx.x < 32) {
-    place_slots(counts, routing, rows, first_token * topk, (first_token + own_tokens) * topk);
+    place_slots(counts, routing, first_token * topk, (first_token + own_tokens) * topk,
+                [&](u32 slot, int row) { rows[slot] = row; });
   }
   __syncthreads();
   write_rows(data, scales, hidden, rows, {global_scale[kEncode], global_scale[kDecode]}, first_token,

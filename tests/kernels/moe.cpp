@@ -29,11 +29,12 @@ extern "C" {
 
 using namespace cukiln;  // NOLINT: the file is a C interface
 
-void run_route(nvfp4::MoeTile* tiles, u32* tile_count, u32* slots, int* positions, const int* ids,
-               const int* expert_map, u32 tokens, u32 topk, u32 global_experts, u32 experts) {
-  launch({1, 1}, 256, 1, [=] {
+void run_route(u32 sorters, nvfp4::MoeTile* tiles, u32* tile_count, u32* slots, int* positions,
+               const int* ids, const int* expert_map, u32 tokens, u32 topk, u32 global_experts,
+               u32 experts) {
+  launch({sorters, 1}, 256, 1, [=] {
     moe_route(tiles, tile_count, slots, positions, nullptr, nullptr, nullptr, nullptr, ids,
-              expert_map, tokens, topk, 0, global_experts, experts, CUKILN_MOE_TOKENS);
+              expert_map, tokens, topk, 0, global_experts, experts, CUKILN_MOE_TOKENS, sorters);
   });
 }
 

@@ -29,8 +29,8 @@ from mutate import MutantError, mutate
 
 KERNELS = REPOSITORY / "kernels_src" / "nvfp4"
 SOURCES = ["nvfp4_moe_combine.cu", "nvfp4_moe_route.cu", "nvfp4_moe_w4a16.cu", "nvfp4_moe_w4a16_prefill.cu"]
-MUTATED = ["alpha.cuh", "gemm_sm90_dequantize.cuh", "moe_few_tokens.cuh", "moe_skinny.cuh", "nvfp4_moe_w4a16.cu",
-           "nvfp4_moe_w4a16_prefill.cu"]  # fmt: skip
+MUTATED = ["alpha.cuh", "gemm_sm90_dequantize.cuh", "moe_few_tokens.cuh", "moe_routing.cuh", "moe_skinny.cuh",
+           "nvfp4_moe_route.cu", "nvfp4_moe_w4a16.cu", "nvfp4_moe_w4a16_prefill.cu"]  # fmt: skip
 BF16 = ml_dtypes.bfloat16
 E2M1 = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6], np.float64)
 INF = float("inf")
@@ -74,6 +74,11 @@ MUTANTS = {
     "bias of each split": ("split == 0 ? bias_of_expert(", "split != 9 ? bias_of_expert("),
     "no bias": ("kNoBias = 0x80008000u", "kNoBias = 0x3F803F80u"),
     "decode scale": ("weight_scale(weight_decode * Bf16::kWeightFactor)", "weight_scale(Bf16::kWeightFactor)"),
+    "route: slots before a block's own": ("first + 32 * i + lane < begin", "first + 32 * i + lane <= begin"),
+    "route: a block's share": ("begin = min(blockIdx.x * share, routing.slots)", "begin = min(blockIdx.x * (share + 1), routing.slots)"),
+    "route: tiles of the blocks": ("own += sorters", "own += sorters + 1"),
+    "route: order of equal experts": ("first + __popc(same & lower_lanes)", "first + __popc(same & ~lower_lanes) - 1"),
+    "route: last tile of an expert": ("min(tile_tokens, end - position)", "tile_tokens"),
     "gather: token of a slot": ("slots[item / 16 / groups] / topk", "slots[item / 16 / groups]"),
     "gather: word of a lane": ("(item & 3) * kLaneK + (item >> 2 & 3) * 8", "(item >> 2 & 3) * kLaneK + (item & 3) * 8"),
     "gather: transposition": ("for (u32 step = 1; step < 4; step *= 2)", "for (u32 step = 1; step < 2; step *= 2)"),
@@ -180,7 +185,7 @@ class Mixture:
         case, device, (tiles, slot_of, y, partial, output) = self.case, self.device, self.memory.values()
         local = np.array(case.map, np.int32) if case.map else None
         count = len(case.map) or case.experts
-        device("route", tiles, self.tile_count, slot_of, self.positions, ids, local, case.tokens, case.topk, count,
+        device("route", 1, tiles, self.tile_count, slot_of, self.positions, ids, local, case.tokens, case.topk, count,
                case.experts)  # fmt: skip
         device("up", self.most_tiles, case.splits[0], y, tiles, self.tile_count, slot_of, x, self.up.data,
                self.up.scales, self.up.decode, self.up.bias, case.topk, case.hidden, case.width, int(case.pairs),
@@ -263,6 +268,30 @@ def problems_of(case: Case, device: Device) -> list[str]:
     return found
 
 
+def routing_problems(device: Device, sorters: int) -> list[str]:
+    """What is wrong with the order that `sorters` thread blocks make of tokens in tiles of 8."""
+    random = np.random.default_rng(sorters)
+    tokens, topk, experts = 101, 3, 5
+    ids = random.integers(-1, experts + 1, tokens * topk).astype(np.int32)
+    ids[:60] = 3  # more than one tile for each thread block
+    tiles, tile_count = guarded(4 * (len(ids) // 8 + experts), np.uint32), guarded(2, np.uint32)
+    slot_of, positions = guarded(len(ids), np.uint32), guarded(len(ids), np.int32)
+    device("route", sorters, tiles, tile_count, slot_of, positions, ids, None, tokens, topk, experts, experts)
+    order = [slot for expert in range(experts) for slot in np.flatnonzero(ids == expert)]
+    expected = np.full(len(ids), -1, np.int32)
+    expected[order] = np.arange(len(order))
+    of_experts = []
+    for expert in range(experts):
+        of_expert = expected[ids == expert]
+        of_experts += [(expert, of_expert[i], min(8, len(of_expert) - i), 0) for i in range(0, len(of_expert), 8)]
+    found = {"positions": (positions[:-32] == expected).all(),
+             "slots": (slot_of[: len(order)] == order).all(),
+             "numbers": tuple(tile_count[:2]) == (len(of_experts), len(order)),
+             "tiles": (tiles[: 4 * len(of_experts)] == np.ravel(of_experts)).all(),
+             "ends": all((each[-32:].view(np.uint8) == 0xFF).all() for each in (tiles, tile_count, slot_of, positions))}
+    return [f"{name} of {sorters} sorters" for name, right in found.items() if not right]
+
+
 def run_cases(folder: Path) -> str:
     """What is wrong with the sources in a folder."""
     devices: dict[int, Device] = {}
@@ -271,7 +300,7 @@ def run_cases(folder: Path) -> str:
             devices[case.tile] = Device(folder, case.tile)
         if found := problems_of(case, devices[case.tile]):
             return f"{case}: {', '.join(found)}"
-    return ""
+    return ", ".join(found for sorters in (1, 3) for found in routing_problems(devices[8], sorters))
 
 
 def outcome(name: str | None) -> str:

@@ -135,7 +135,7 @@ TEST_CASE_FIXTURE(Fixture,
   check_arguments(3, "moe_route", in(plan.tiles), in(plan.tile_count), in(plan.slot_of_position),
                   in(plan.position_of_slot), in(plan.token_data), in(plan.token_scales), hidden,
                   static_cast<const float*>(nullptr), topk_ids, layer.expert_map.data, 3u, 2u, 64u,
-                  4u, 4u, 8u);
+                  4u, 4u, 8u, 1u);
   check_arguments(2, "moe_w4a16_up", in(plan.activation_data), in(plan.tiles), in(plan.tile_count),
                   in(plan.slot_of_position), hidden, layer.up.data, layer.up.scales,
                   layer.up.decode, layer.up.bias, 2u, 64u, 96u, 0u, layer.activation.limit,

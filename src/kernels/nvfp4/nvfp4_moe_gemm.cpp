@@ -37,6 +37,7 @@ constexpr int kWarpgroupCapability = 90;  // sm_90a alone
 
 constexpr std::uint32_t kSimpleThreads = 256;  // of kernels that copy, sort or add up
 constexpr std::uint32_t kRouteRowsThreads = 512;
+constexpr std::uint32_t kSortedSlots = 64;  // by each thread block of moe_route that sorts
 constexpr std::uint32_t kSkinnyThreads = 128;
 constexpr std::uint32_t kWarpgroupThreads = 384;
 
@@ -197,12 +198,14 @@ LaunchConfig early_config(const MoeGrid& grid, std::uint32_t threads = kSimpleTh
   return config;
 }
 
-/// moe_route, which only sorts with W4A16.
+/// moe_route, which only sorts with W4A16. Each thread block that sorts reads all of topk_ids, and
+/// places its share of the slots.
 Result<void> launch_route(const MoePlan& plan, const MoeCall& call, std::uint32_t num_sms,
                           const Kernel& kernel) noexcept {
   const MoeShape& shape = call.shape;
   const std::int64_t blocks = shape.w4a16 ? 0 : shape.tokens * (shape.hidden / 16);
-  const MoeGrid grid{1 + std::min(ceil_div(blocks, kSimpleThreads), 8 * num_sms)};
+  const std::uint32_t sorters = std::min(ceil_div(plan.slots, kSortedSlots), num_sms);
+  const MoeGrid grid{sorters + std::min(ceil_div(blocks, kSimpleThreads), 8 * num_sms)};
   return Route::launch(
       kernel, call.stream, early_config(grid), call.at<MoeTile>(plan.tiles),
       call.at<std::uint32_t>(plan.tile_count), call.at<std::uint32_t>(plan.slot_of_position),
@@ -213,7 +216,7 @@ Result<void> launch_route(const MoePlan& plan, const MoeCall& call, std::uint32_
       call.layer.expert_map.data_as<const std::int32_t>(), static_cast<std::uint32_t>(shape.tokens),
       static_cast<std::uint32_t>(shape.topk), static_cast<std::uint32_t>(shape.hidden),
       static_cast<std::uint32_t>(shape.global_experts), static_cast<std::uint32_t>(shape.experts),
-      plan.tile_tokens);
+      plan.tile_tokens, sorters);
 }
 
 LaunchConfig skinny_up_config(const MoePlan& plan, const MoeShape& shape) noexcept {
