@@ -1,7 +1,7 @@
 // The GEMMs of a mixture of experts for many tokens an expert, on sm_90a: what the kernels of
 // nvfp4_moe_prefill.cu and nvfp4_moe_w4a16_prefill.cu have in common. Each is a persistent kernel over tiles
 // of tokens by tiles of the result's columns. `UpStep` and `DownStep` say which rows of weights make a tile,
-// and what becomes of its sums; their `Output`, what sums are multiplied by, and how results are stored.
+// and what becomes of its sums; their `Output`, what sums are multiplied by, and where results are stored.
 #pragma once
 
 #include "alpha.cuh"
@@ -90,7 +90,11 @@ struct UpStep {
     const bool in_pairs = a.layout == kPairs;
     const u32 rows[2] = {in_pairs ? 2 * column : column, in_pairs ? 2 * column + 1 : 64 + column};
     float sum[kTokens / 2];
-    gemm.template consume<kTokens>(sum, rows, weights);
+    if constexpr (Gemm::kIsSmall) {
+      gemm.consume_used(sum, rows, weights, tile.count);
+    } else {
+      gemm.template consume<kTokens>(sum, rows, weights);
+    }
     const auto scaled = output.alpha(a.weight_decode[tile.expert]);
     float bias[2];
 #pragma unroll
@@ -102,6 +106,7 @@ struct UpStep {
     consumers_sync();  // the previous tile's results have been read
 #pragma unroll
     for (u32 j = 0; j < kTokens / 8; ++j) {
+      if (Gemm::kIsSmall && 8 * j >= tile.count) break;
 #pragma unroll
       for (u32 i = 0; i < 2; ++i) {
         store_shared_bf16(results + (8 * j + 2 * t + i) * kResultPitch + column * 2,
@@ -115,14 +120,14 @@ struct UpStep {
   }
 };
 
-// The second GEMM. A thread has two rows of weights, 8 apart.
+// The second GEMM, whose results are rounded to bf16, by position. A thread has two rows of weights, 8 apart.
 template <class OutputOfStep>
 struct DownStep {
   using Problem = TileProblem;
   using Output = OutputOfStep;
   static constexpr u32 kTileColumns = 128;
   static constexpr u32 kMaxPadding = kTileColumns - 1;
-  static constexpr u32 kResultPitch = Output::kResultPitch;
+  static constexpr u32 kResultPitch = kTileColumns * 2 + 16;
   static constexpr bool kHasThreeQuarters = false;
 
   struct None {};
@@ -144,15 +149,37 @@ struct DownStep {
     const u32 row = (threadIdx.x - 128) / 32 * 16 + (lane >> 2);
     const u32 rows[2] = {row, row + 8};
     float sum[kTokens / 2];
-    gemm.template consume<kTokens>(sum, rows, weights);
+    if constexpr (Gemm::kIsSmall) {
+      gemm.consume_used(sum, rows, weights, tile.count);
+    } else {
+      gemm.template consume<kTokens>(sum, rows, weights);
+    }
     float bias[2];
 #pragma unroll
     for (u32 i = 0; i < 2; ++i) {
       const bool is_inside = first_column + rows[i] < a.columns;
       bias[i] = bias_of(is_inside ? a.bias : nullptr, weights.row[0] + rows[i]);
     }
-    output.template store<kTokens>(sum, output.alpha(a.weight_decode[tile.expert]), bias,
-                                   gemm.base + Gemm::kResults, rows, tile, first_column, a.columns);
+    const auto scaled = output.alpha(a.weight_decode[tile.expert]);
+    const u32 results = gemm.base + Gemm::kResults;
+    consumers_sync();  // the previous tile's results have been read
+#pragma unroll
+    for (u32 j = 0; j < kTokens / 8; ++j) {
+      if (Gemm::kIsSmall && 8 * j >= tile.count) break;
+#pragma unroll
+      for (u32 i = 0; i < 4; ++i) {
+        const u32 token = 8 * j + (threadIdx.x & 3) * 2 + i % 2;
+        store_shared_bf16(results + token * kResultPitch + rows[i / 2] * 2,
+                          scaled(sum[4 * j + i], bias[i / 2]));
+      }
+    }
+    consumers_sync();
+    for (u32 i = threadIdx.x - 128; i < tile.count * 16; i += Gemm::kConsumerThreads) {
+      const u32 column = first_column + i % 16 * 8;
+      if (column >= a.columns) continue;
+      *reinterpret_cast<uint4*>(output.rows + static_cast<u64>(tile.first + i / 16) * a.columns + column) =
+          load_shared(results + i / 16 * kResultPitch + i % 16 * 16);
+    }
   }
 };
 
@@ -181,7 +208,7 @@ struct TileGemm : WarpgroupGemm<typename Step::Output::Operands, kTokens, kStage
       prefetch_tensormap(weight_map);
       for (u32 i = blockIdx.x; i < work; i += gridDim.x) {
         const MoeTile tile = a.tiles[i / column_tiles];
-        Base::produce(token_map, weight_map, tile.first,
+        Base::produce(token_map, weight_map, tile.first, tile.count,
                       Step::boxes_of(a, tile, i % column_tiles * Step::kTileColumns, Base::k_atoms));
       }
       return;
@@ -192,7 +219,9 @@ struct TileGemm : WarpgroupGemm<typename Step::Output::Operands, kTokens, kStage
       const MoeTile tile = a.tiles[i / column_tiles];
       const u32 first_column = i % column_tiles * Step::kTileColumns;
       const WeightBoxes weights = Step::boxes_of(a, tile, first_column, Base::k_atoms);
-      if (tile.count <= kTokens / 2) {  // fewer of the MMA's columns suffice
+      if constexpr (Base::kIsSmall) {
+        Step::template compute_tile<kTokens>(*this, a, output, tile, first_column, weights, activate);
+      } else if (tile.count <= kTokens / 2) {  // fewer of the MMA's columns suffice
         Step::template compute_tile<kTokens / 2>(*this, a, output, tile, first_column, weights, activate);
       } else if (Step::kHasThreeQuarters && tile.count <= kTokens / 4 * 3) {
         Step::template compute_tile<kTokens / 4 * 3>(*this, a, output, tile, first_column, weights,
@@ -205,6 +234,16 @@ struct TileGemm : WarpgroupGemm<typename Step::Output::Operands, kTokens, kStage
 };
 
 constexpr u32 kMoeTokens = CUKILN_MOE_TOKENS;
+static_assert(kMoeTokens == 64 || kMoeTokens == 128, "CUKILN_MOE_TOKENS is 64 or 128");
+
+// As many stages as fit in shared memory. With small tiles a second thread block on the SM dequantises while
+// one waits or stores.
+constexpr u32 kMoeStages = kMoeTokens == 64 ? 3 : 4;
+constexpr u32 kMoeBlocksPerSm = kMoeTokens == 64 ? 2 : 1;
+constexpr u32 kMoeSharedBytes = kMoeTokens == 64 ? 98352 : 207936;  // that the launcher allocates
+
+template <class Step>
+using MoeTileGemm = TileGemm<Step, kMoeTokens, kMoeStages, kMoeBlocksPerSm>;
 
 }  // namespace nvfp4
 }  // namespace cukiln

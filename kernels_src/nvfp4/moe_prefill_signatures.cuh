@@ -43,7 +43,7 @@ using MoePrefillUp = void(
     float beta);
 
 using MoePrefillDown = void(
-    float* partial,                   // out, as of `moe_down` with one split
+    bf16* output,                     // out, [positions, columns]
     const MoeTile* tiles,
     const u32* tile_count,
     TensorMap tokens,                 // `moe_expand`'s output

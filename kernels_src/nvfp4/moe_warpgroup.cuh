@@ -3,8 +3,9 @@
 // Persistent and warp-specialised, as gemm_sm90_prefill.cuh: a thread block computes tiles of tokens by 128
 // rows of an expert's weights. A producer thread fills a ring of stages of 128 of K: tokens as fp16 or bf16,
 // K permuted and swizzled; the weights as two boxes of 64 rows, packed data and scales. Two consumer
-// warpgroups dequantise 64 rows each into wgmma's register operand, one batch ahead of the tensor cores,
-// and multiply by the tokens in shared memory.
+// warpgroups dequantise 64 rows each into wgmma's register operand and multiply by the tokens in shared
+// memory: by all of a tile's, one batch ahead of the tensor cores (`consume`), or by as many as it has, a stage
+// at a time, where another thread block on the SM fills the gaps (`consume_used`).
 #pragma once
 
 #include "gemm_sm90_prefill.cuh"
@@ -20,14 +21,22 @@ struct WeightBoxes {
   u32 atom_row[2];      // 0 or 64: where they begin in that atom
 };
 
+// The same value, which the compiler keeps in a register rather than compute it again.
+__device__ __forceinline__ u32 kept(u32 value) {
+  asm volatile("" : "+r"(value));
+  return value;
+}
+
 template <class Operands, u32 kTokens, u32 kStages>
 struct WarpgroupGemm {
   static constexpr u32 kThreads = 384;
   static constexpr u32 kConsumerThreads = 256;
-  static constexpr u32 kTokenBoxBytes = kTokens * 128;  // of 64 of K
-  static constexpr u32 kDataBoxBytes = 64 * 64;         // of 64 rows
+  static constexpr bool kIsSmall = kTokens <= 64;
+  static constexpr u32 kBoxTokens = kIsSmall ? 32 : kTokens;  // of a TMA load
+  static constexpr u32 kTokenBytes = kTokens * 128;           // of 64 of K
+  static constexpr u32 kDataBoxBytes = 64 * 64;               // of 64 rows
   static constexpr u32 kScaleBoxBytes = 2 * kAtomBytes;
-  static constexpr u32 kDataOffset = 2 * kTokenBoxBytes;  // offset in a stage
+  static constexpr u32 kDataOffset = 2 * kTokenBytes;  // offset in a stage
   static constexpr u32 kScalesOffset = kDataOffset + 2 * kDataBoxBytes;
   static constexpr u32 kStageBytes = kScalesOffset + 2 * kScaleBoxBytes;
   static constexpr u32 kRingBytes = kStages * kStageBytes;
@@ -54,15 +63,21 @@ struct WarpgroupGemm {
 
   // Producer, one thread: loads all stages of one tile.
   __device__ __forceinline__ void produce(const TensorMap* token_map, const TensorMap* weight_map,
-                                          u32 first_token, const WeightBoxes& weights) {
+                                          u32 first_token, u32 token_count, const WeightBoxes& weights) {
+    const u32 boxes = (token_count + kBoxTokens - 1) / kBoxTokens;
     for (u32 group = 0; group < groups; ++group, pipe.advance()) {
       const u32 to = base + pipe.index * kStageBytes;
       const u32 barrier = full + 8 * pipe.index;
       const u32 scale_bytes = min(2u, k_atoms - 2 * group) * kAtomBytes;
       mbarrier_wait(empty + 8 * pipe.index, pipe.phase ^ 1);
-      mbarrier_arrive_expect(barrier, kScalesOffset + 2 * scale_bytes);
-      tma_load<1>(to, token_map, group * kGroupK, first_token, barrier);
-      tma_load<1>(to + kTokenBoxBytes, token_map, group * kGroupK + 64, first_token, barrier);
+      mbarrier_arrive_expect(barrier,
+                             2 * (boxes * kBoxTokens * 128 + kDataBoxBytes + scale_bytes));
+#pragma unroll 1
+      for (u32 token = 0; token < boxes * kBoxTokens; token += kBoxTokens) {
+        const u32 box = to + token * 128;
+        tma_load<1>(box, token_map, group * kGroupK, first_token + token, barrier);
+        tma_load<1>(box + kTokenBytes, token_map, group * kGroupK + 64, first_token + token, barrier);
+      }
 #pragma unroll
       for (u32 i = 0; i < 2; ++i) {
         tma_load<1>(to + kDataOffset + i * kDataBoxBytes, weight_map, group * 64, weights.row[i], barrier);
@@ -120,7 +135,7 @@ struct WarpgroupGemm {
 #pragma unroll
         for (u32 half = 0; half < 2; ++half) {
           Wgmma<kColumns, Operands>::run(
-              sum, batch[half], tokens + (w / 2 * kTokenBoxBytes + (w % 2 * 2 + half) * 32) / 16);
+              sum, batch[half], tokens + (w / 2 * kTokenBytes + (w % 2 * 2 + half) * 32) / 16);
         }
         wgmma_commit();
         wgmma_wait<1>();  // the previous batch is complete, its registers may be overwritten
@@ -131,6 +146,82 @@ struct WarpgroupGemm {
     }
     wgmma_wait<0>();
     mbarrier_arrive_cta(empty + 8 * last_stage);
+  }
+
+  // The same by a tile's tokens, `used` of them.
+  __device__ __forceinline__ void consume_used(float (&sum)[kTokens / 2], const u32 (&r)[2],
+                                               const WeightBoxes& weights, u32 used) {
+    const u32 lane = threadIdx.x & 31;
+    const u32 t = lane & 3;
+    const u32 scale_shift = kept(lane_scale_shift(t));
+    const u32 lane_groups = kept((columns + kGroupK - 1 - t * kLaneK) / kGroupK);  // in which it has columns
+    u32 data_at[2], scale_at[2];
+#pragma unroll
+    for (u32 i = 0; i < 2; ++i) {
+      const u32 row = (r[i] < 64 ? weights.atom_row[0] : weights.atom_row[1]) + r[i] % 64;
+      data_at[i] = kept(base + kDataOffset + r[i] * 64 + t * kLaneBytes);
+      scale_at[i] = kept(base + kScalesOffset + r[i] / 64 * kScaleBoxBytes + t / 2 * kAtomBytes +
+                         CUKILN_SCALE_ROW_OFFSET_IN_ATOM(row));
+    }
+#pragma unroll
+    for (u32 j = 0; j < kTokens / 2; ++j) sum[j] = 0.0f;
+
+    u32 last_stage = 0;
+    for (u32 group = 0; group < groups; ++group) {
+      const u32 stage = pipe.index * kStageBytes;
+      const u64 tokens = wgmma_descriptor(base + stage);  // addresses are in units of 16 bytes
+      mbarrier_wait(full + 8 * pipe.index, pipe.phase);
+      u32 scales[2];
+#pragma unroll
+      for (u32 i = 0; i < 2; ++i) {
+        const u32 word = load_shared_word(stage + scale_at[i]);
+        scales[i] = Operands::scales(group < lane_groups ? word >> scale_shift : 0);  // padding may be NaN
+      }
+      wgmma_wait<0>();
+      if (group != 0) mbarrier_arrive_cta(empty + 8 * last_stage);
+      uint4 data[2];
+#pragma unroll
+      for (u32 i = 0; i < 2; ++i) data[i] = load_shared(stage + data_at[i]);
+      u32 operand[4][2][4];  // dequantised weights of eight MMAs
+#pragma unroll
+      for (u32 w = 0; w < 4; ++w) {
+#pragma unroll
+        for (u32 i = 0; i < 2; ++i) {
+          u32 pairs[4];
+          Operands::dequantize(word_of(data[i], w), scales[i], w, pairs);
+#pragma unroll
+          for (u32 j = 0; j < 4; ++j) operand[w][j / 2][j % 2 * 2 + i] = pairs[j];
+        }
+      }
+      multiply<16>(sum, operand, tokens, used);
+      last_stage = pipe.index;
+      pipe.advance();
+    }
+    wgmma_wait<0>();
+    mbarrier_arrive_cta(empty + 8 * last_stage);
+  }
+
+ private:
+  // Issues a stage's MMAs, with the least of kColumns, kColumns + 8, ... columns that holds `used`.
+  // They are chosen here and not by instances of `consume`: ptxas gives the sums of each instance registers of
+  // their own, and has too few for more than two.
+  template <u32 kColumns>
+  static __device__ __forceinline__ void multiply(float (&sum)[kTokens / 2], const u32 (&operand)[4][2][4],
+                                                  u64 tokens, u32 used) {
+    if constexpr (kColumns < kTokens) {
+      if (used > kColumns) return multiply<kColumns + 8>(sum, operand, tokens, used);
+    }
+    float(&used_sums)[kColumns / 2] = reinterpret_cast<float(&)[kColumns / 2]>(sum);
+    wgmma_fence();
+#pragma unroll
+    for (u32 w = 0; w < 4; ++w) {
+#pragma unroll
+      for (u32 half = 0; half < 2; ++half) {
+        Wgmma<kColumns, Operands>::run(used_sums, operand[w][half],
+                                       tokens + (w / 2 * kTokenBytes + (w % 2 * 2 + half) * 32) / 16);
+      }
+    }
+    wgmma_commit();
   }
 };
 

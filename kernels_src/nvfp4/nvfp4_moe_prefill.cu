@@ -9,13 +9,14 @@
 //   Launch: block (256, 1, 1), any grid.
 //
 // moe_prefill_up, moe_prefill_down
-//   What: as moe_up and moe_down with one split, for tiles of T = CUKILN_MOE_TOKENS = 64 or 128.
+//   What: as moe_up, and as moe_down with one split and results rounded to bf16; for tiles of T =
+//     CUKILN_MOE_TOKENS = 64 or 128.
 //   Shapes: token_map: tensor map of moe_expand's output, fp16 {columns rounded up to 128, slots}, box {64,
-//     T}, 128-byte swizzle; weight_map: tensor map of all experts' packed data, uint8 {columns / 2, rows of
-//     all experts}, box {64, 64}, no swizzle.
+//     32 or 128}, 128-byte swizzle; weight_map: tensor map of all experts' packed data, uint8 {columns / 2, rows of
+//     all experts}, box {64, 64}, no swizzle. output bf16 [positions, columns].
 //   Limits: width a multiple of 64; fewer than 2^32 rows of weights in all experts.
-//   Launch: block (384, 1, 1), any grid, persistent; one thread block fits an SM. Dynamic shared memory:
-//     196720 bytes.
+//   Launch: block (384, 1, 1), any grid, persistent; one thread block fits an SM, two with T = 64. Dynamic
+//     shared memory: 98352 bytes with T = 64, 207936 with 128.
 //
 // With other targets the module has moe_expand alone.
 // Alignment, NaN, determinism, source: as nvfp4_moe_gemm.cu; NVIDIA PTX ISA, wgmma and cp.async.bulk.
@@ -87,44 +88,26 @@ struct Nvfp4Output {
   }
 };
 
-// Partial sums in float.
-struct PartialOutput {
+// Results of the second GEMM.
+struct Nvfp4Rows {
   using Operands = F16;
-  static constexpr u32 kResultPitch = 0;  // nothing is staged in shared memory
-  float* partial;
+  bf16* rows;
   const float* token_global_scale;
 
   __device__ __forceinline__ Nvfp4Alpha alpha(float weight_decode) const {
     return Nvfp4Alpha(token_global_scale, weight_decode);
   }
-
-  template <u32 kColumns>
-  __device__ __forceinline__ void store(const float (&sum)[kColumns / 2], const Nvfp4Alpha& scaled,
-                                        const float (&bias)[2], u32, const u32 (&rows)[2],
-                                        const MoeTile& tile, u32 first_row, u32 columns) const {
-    float* const to = partial + static_cast<u64>(tile.first) * columns + first_row;
-#pragma unroll
-    for (u32 j = 0; j < kColumns / 2; ++j) {
-      const u32 token = j / 4 * 8 + (threadIdx.x & 3) * 2 + j % 2;
-      const u32 at = rows[j / 2 % 2];
-      if (token < tile.count && first_row + at < columns) {
-        to[static_cast<u64>(token) * columns + at] = scaled(sum[j], bias[j / 2 % 2]);
-      }
-    }
-  }
 };
 
-// As many stages as fit in shared memory.
-constexpr u32 kMoeStages = kMoeTokens == 128 ? 4 : 7;
-using MoeUp = TileGemm<UpStep<Nvfp4Output>, kMoeTokens, kMoeStages, 1>;
-using MoeDown = TileGemm<DownStep<PartialOutput>, kMoeTokens, kMoeStages, 1>;
-static_assert(MoeUp::kSharedBytes <= 196720 && MoeDown::kSharedBytes <= 196720,
-              "the launcher allocates this for each of these kernels");
+using MoeUp = MoeTileGemm<UpStep<Nvfp4Output>>;
+using MoeDown = MoeTileGemm<DownStep<Nvfp4Rows>>;
+static_assert(MoeUp::kSharedBytes <= kMoeSharedBytes && MoeDown::kSharedBytes <= kMoeSharedBytes);
 
 }  // namespace nvfp4
 }  // namespace cukiln
 
-extern "C" __global__ void __launch_bounds__(cukiln::nvfp4::MoeUp::kThreads, 1)
+extern "C" __global__ void __launch_bounds__(cukiln::nvfp4::MoeUp::kThreads,
+                                             cukiln::nvfp4::kMoeBlocksPerSm)
     moe_prefill_up(cukiln::u8* data, cukiln::u8* scales, const cukiln::nvfp4::MoeTile* tiles,
                    const cukiln::u32* tile_count,
                    const __grid_constant__ cukiln::TensorMap token_map, const float* token_global_scale,
@@ -138,15 +121,16 @@ extern "C" __global__ void __launch_bounds__(cukiln::nvfp4::MoeUp::kThreads, 1)
 }
 static_assert(cukiln::kIsSame<decltype(moe_prefill_up), cukiln::signatures::MoePrefillUp>);
 
-extern "C" __global__ void __launch_bounds__(cukiln::nvfp4::MoeDown::kThreads, 1)
-    moe_prefill_down(float* partial, const cukiln::nvfp4::MoeTile* tiles,
+extern "C" __global__ void __launch_bounds__(cukiln::nvfp4::MoeDown::kThreads,
+                                             cukiln::nvfp4::kMoeBlocksPerSm)
+    moe_prefill_down(cukiln::bf16* output, const cukiln::nvfp4::MoeTile* tiles,
                      const cukiln::u32* tile_count,
                      const __grid_constant__ cukiln::TensorMap token_map, const float* token_global_scale,
                      const __grid_constant__ cukiln::TensorMap weight_map,
                      const cukiln::u8* weight_scales, const float* weight_decode,
                      const cukiln::bf16* bias, cukiln::u32 columns, cukiln::u32 width) {
   cukiln::nvfp4::MoeDown().run({tiles, tile_count, weight_scales, weight_decode, bias, columns, width},
-                               {partial, token_global_scale}, &token_map, &weight_map);
+                               {output, token_global_scale}, &token_map, &weight_map);
 }
 static_assert(cukiln::kIsSame<decltype(moe_prefill_down), cukiln::signatures::MoePrefillDown>);
 

@@ -11,10 +11,9 @@
 //   What: as moe_w4a16_up, with y in the order of moe_w4a16_gather's output, and as moe_w4a16_down, with one
 //     split and results rounded to bf16; for tiles of T = CUKILN_MOE_TOKENS = 64 or 128.
 //   Shapes: token_map: tensor map of moe_w4a16_gather's output or of y, bf16 {columns rounded up to 128,
-//     slots}, box {64, T}, 128-byte swizzle; weight_map: as of moe_prefill_up. output bf16 [positions,
+//     slots}, box {64, 32 or 128}, 128-byte swizzle; weight_map: as of moe_prefill_up. output bf16 [positions,
 //     columns].
-//   Limits, launch: as moe_prefill_up, but two thread blocks of T = 64 fit an SM. Dynamic shared memory: 98352
-//     bytes with T = 64, 207936 with 128.
+//   Limits, launch: as moe_prefill_up.
 //
 // With other targets the module has moe_w4a16_gather alone.
 // Alignment, NaN, determinism, source: as nvfp4_moe_w4a16.cu; NVIDIA PTX ISA, wgmma and cp.async.bulk.
@@ -119,44 +118,18 @@ struct Bf16Output {
   }
 };
 
-// Results in bf16, by position.
-struct RowOutput {
+// Results of the second GEMM.
+struct Bf16Rows {
   using Operands = Bf16;
-  static constexpr u32 kResultPitch = 128 * 2 + 16;  // bytes of a token's 128 results
-  bf16* output;
+  bf16* rows;
 
   __device__ __forceinline__ Bf16Alpha alpha(float weight_decode) const {
     return Bf16Alpha(weight_decode);
   }
-
-  template <u32 kColumns>
-  __device__ __forceinline__ void store(const float (&sum)[kColumns / 2], const Bf16Alpha& scaled,
-                                        const float (&bias)[2], u32 results, const u32 (&rows)[2],
-                                        const MoeTile& tile, u32 first_row, u32 columns) const {
-    consumers_sync();  // the previous tile's results have been read
-#pragma unroll
-    for (u32 j = 0; j < kColumns / 2; ++j) {
-      const u32 token = j / 4 * 8 + (threadIdx.x & 3) * 2 + j % 2;
-      store_shared_bf16(results + token * kResultPitch + rows[j / 2 % 2] * 2,
-                        scaled(sum[j], bias[j / 2 % 2]));
-    }
-    consumers_sync();
-    for (u32 i = threadIdx.x - 128; i < tile.count * 16; i += 256) {
-      const u32 row = first_row + i % 16 * 8;
-      if (row >= columns) continue;
-      *reinterpret_cast<uint4*>(output + static_cast<u64>(tile.first + i / 16) * columns + row) =
-          load_shared(results + i / 16 * kResultPitch + i % 16 * 16);
-    }
-  }
 };
 
-// As many stages as fit in shared memory. With small tiles a second thread block on the SM dequantises while
-// one waits or stores.
-constexpr u32 kMoeStages = kMoeTokens == 128 ? 4 : 3;
-constexpr u32 kMoeBlocksPerSm = kMoeTokens == 128 ? 1 : 2;
-constexpr u32 kMoeSharedBytes = kMoeTokens == 128 ? 207936 : 98352;  // that the launcher allocates
-using MoeUp = TileGemm<UpStep<Bf16Output>, kMoeTokens, kMoeStages, kMoeBlocksPerSm>;
-using MoeDown = TileGemm<DownStep<RowOutput>, kMoeTokens, kMoeStages, kMoeBlocksPerSm>;
+using MoeUp = MoeTileGemm<UpStep<Bf16Output>>;
+using MoeDown = MoeTileGemm<DownStep<Bf16Rows>>;
 static_assert(MoeUp::kSharedBytes <= kMoeSharedBytes && MoeDown::kSharedBytes <= kMoeSharedBytes);
 
 }  // namespace nvfp4

@@ -57,12 +57,17 @@ struct Wgmma;
 #define CUKILN_F8(i)                                                                       \
   "+f"(sum[i]), "+f"(sum[i + 1]), "+f"(sum[i + 2]), "+f"(sum[i + 3]), "+f"(sum[i + 4]),    \
       "+f"(sum[i + 5]), "+f"(sum[i + 6]), "+f"(sum[i + 7])
+#define CUKILN_F4(i) "+f"(sum[i]), "+f"(sum[i + 1]), "+f"(sum[i + 2]), "+f"(sum[i + 3])
 #define CUKILN_F32(i) CUKILN_F8(i), CUKILN_F8(i + 8), CUKILN_F8(i + 16), CUKILN_F8(i + 24)
+#define CUKILN_SUMS_8 "%0, %1, %2, %3, %4, %5, %6, %7"
+#define CUKILN_SUMS_12 CUKILN_SUMS_8 ", %8, %9, %10, %11"
 #define CUKILN_SUMS_16 \
   "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15"
+#define CUKILN_SUMS_20 CUKILN_SUMS_16 ", %16, %17, %18, %19"
 #define CUKILN_SUMS_24 \
   CUKILN_SUMS_16 ", " \
   "%16, %17, %18, %19, %20, %21, %22, %23"
+#define CUKILN_SUMS_28 CUKILN_SUMS_24 ", %24, %25, %26, %27"
 #define CUKILN_SUMS_32 \
   CUKILN_SUMS_24 ", " \
   "%24, %25, %26, %27, %28, %29, %30, %31"
@@ -91,10 +96,17 @@ struct Wgmma;
     }                                                                                                \
   };
 #define CUKILN_WGMMA_TYPES(Operands, kTypes)                                                         \
+  CUKILN_WGMMA(16, Operands, kTypes, CUKILN_SUMS_8, "{%8, %9, %10, %11}, %12", CUKILN_F8(0))         \
+  CUKILN_WGMMA(24, Operands, kTypes, CUKILN_SUMS_12, "{%12, %13, %14, %15}, %16", CUKILN_F8(0),      \
+               CUKILN_F4(8))                                                                         \
   CUKILN_WGMMA(32, Operands, kTypes, CUKILN_SUMS_16, "{%16, %17, %18, %19}, %20", CUKILN_F8(0),      \
                CUKILN_F8(8))                                                                         \
+  CUKILN_WGMMA(40, Operands, kTypes, CUKILN_SUMS_20, "{%20, %21, %22, %23}, %24", CUKILN_F8(0),      \
+               CUKILN_F8(8), CUKILN_F4(16))                                                          \
   CUKILN_WGMMA(48, Operands, kTypes, CUKILN_SUMS_24, "{%24, %25, %26, %27}, %28", CUKILN_F8(0),      \
                CUKILN_F8(8), CUKILN_F8(16))                                                          \
+  CUKILN_WGMMA(56, Operands, kTypes, CUKILN_SUMS_28, "{%28, %29, %30, %31}, %32", CUKILN_F8(0),      \
+               CUKILN_F8(8), CUKILN_F8(16), CUKILN_F4(24))                                           \
   CUKILN_WGMMA(64, Operands, kTypes, CUKILN_SUMS_32, "{%32, %33, %34, %35}, %36", CUKILN_F32(0))     \
   CUKILN_WGMMA(96, Operands, kTypes, CUKILN_SUMS_48, "{%48, %49, %50, %51}, %52", CUKILN_F32(0),     \
                CUKILN_F8(32), CUKILN_F8(40))                                                         \
@@ -112,10 +124,15 @@ CUKILN_WGMMA_TYPES(Bf16, "bf16.bf16")
 #undef CUKILN_SUMS_64
 #undef CUKILN_SUMS_48
 #undef CUKILN_SUMS_32
+#undef CUKILN_SUMS_28
 #undef CUKILN_SUMS_24
+#undef CUKILN_SUMS_20
 #undef CUKILN_SUMS_16
+#undef CUKILN_SUMS_12
+#undef CUKILN_SUMS_8
 #undef CUKILN_F32
 #undef CUKILN_F8
+#undef CUKILN_F4
 
 }  // namespace nvfp4
 }  // namespace cukiln

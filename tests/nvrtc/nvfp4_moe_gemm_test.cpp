@@ -114,13 +114,17 @@ TEST_CASE_FIXTURE(Fixture, "many tokens use sm_90a's warpgroup MMA on rows in fp
   shape = {256, 2, 4, 64, 128};
   REQUIRE(launch());
   FakeLaunch launched{};
-  const char* const names[] = {"moe_combine",    "moe_prefill_down", "moe_expand",
-                               "moe_prefill_up", "moe_expand",       "moe_route"};
+  const char* const names[] = {"moe_combine_rows", "moe_prefill_down", "moe_expand",
+                               "moe_prefill_up",   "moe_expand",       "moe_route"};
   for (std::size_t i = 0; i < 6; ++i) {
     REQUIRE(fake.launch(i, &launched));
     CHECK(launched.kernel == std::string(names[i]));
   }
   CHECK_FALSE(fake.launch(6, &launched));
+  const MoePlan plan = moe_plan({256, 2, 4, 64, 128, 4}, MoeKernels::warpgroups, 132);
+  CHECK(plan.partial == plan.gemm_output);  // no sums in float between the launches
+  check_arguments(0, "moe_combine_rows", output, address<std::uint8_t>(0xD000 + plan.gemm_output),
+                  topk_weights, address<std::uint8_t>(0xD000 + plan.position_of_slot), 2u, 64u);
 }
 
 TEST_CASE_FIXTURE(Fixture,
@@ -224,6 +228,9 @@ TEST_CASE_FIXTURE(Fixture, "W4A4's kernels have the biases, or null for none") {
       FakeLaunch launched{};
       REQUIRE(fake.launch(is_up ? 3 : 1, &launched));
       CHECK(launched.kernel == std::string(is_up ? "moe_prefill_up" : "moe_prefill_down"));
+      const MoePlan many = moe_plan(shape, MoeKernels::warpgroups, 132);
+      auto* const written = in(is_up ? many.activation_data : many.gemm_output);
+      CHECK(std::memcmp(launched.arguments, &written, 8) == 0);
       const MoeWeights& weights = is_up ? layer.up : layer.down;
       // Outputs, tiles and their number, a map, a scale, a map.
       const std::size_t at = (is_up ? 5 : 4) * 8 + 2 * sizeof(TensorMap) + 2 * 8;

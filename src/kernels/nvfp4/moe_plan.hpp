@@ -38,13 +38,13 @@ struct MoePlan {
   std::size_t activation_data;  ///< bf16 with W4A16, which has no scales
   std::size_t activation_scales;
   std::size_t expanded;  ///< fp16 tokens, then activations, or bf16 tokens; by warpgroups only
-  std::size_t partial;   ///< not if grouped, nor by warpgroups with W4A16
+  std::size_t partial;   ///< float; of skinny kernels only
   // Of grouped GEMMs only, but for gemm_output. Rows: 128 for each of max_tiles.
   std::size_t row_experts;
   std::size_t down_global_scales;
   std::size_t row_data;
   std::size_t row_scales;
-  std::size_t gemm_output;  ///< of the second GEMM; also of W4A16 by warpgroups
+  std::size_t gemm_output;  ///< of the second GEMM; also by warpgroups
   std::size_t bytes;
 };
 
@@ -53,19 +53,30 @@ inline constexpr std::int64_t kMoeMaxTopk = 1024;
 inline constexpr std::int64_t kMoeMaxSlots = 1 << 20;
 inline constexpr std::int64_t kMoeMaxTiles = 65535;  // a grid's y
 inline constexpr std::int64_t kMoeGroupRows = 128;
-/// With more tokens than this for each expert, the device's kernels for many tokens are used.
-/// Measured on an H200, for warpgroups. Grouped GEMMs were never measured: an expert's weights
-/// should take longer to read than 128 rows to compute, so that 128 tokens cost no more than a
-/// skinny tile does for 32.
-inline constexpr std::int64_t kMoeSkinnyTokens = 16;
+/// With more tokens than this for each expert, the device's kernels for many tokens are used:
+/// warpgroups, measured on an H100, and grouped GEMMs, which were never measured: an expert's
+/// weights should take longer to read than 128 rows to compute, so that 128 tokens cost no more
+/// than a skinny tile does for 32.
+inline constexpr std::int64_t kMoeSkinnyTokens = 12;
+inline constexpr std::int64_t kMoeSkinnyTokensBeforeGrouped = 16;
+/// The tiles of warpgroups.
+inline constexpr std::uint32_t kMoeFewTileTokens = 64;
+inline constexpr std::uint32_t kMoeManyTileTokens = 128;
 
-/// Selects the tile of tokens. A tile takes as long as if it were full, and every tile reads its
-/// expert's weights: the smallest that holds most experts' tokens is the fastest. Measured on an
-/// H200.
+/// The tokens that warpgroups load at a time: a small tile has two boxes, or one if that holds its
+/// tokens.
+constexpr std::uint32_t moe_box_tokens(std::uint32_t tile_tokens) noexcept {
+  return tile_tokens == kMoeFewTileTokens ? tile_tokens / 2 : tile_tokens;
+}
+
+/// Selects the tile of tokens. A skinny tile takes as long as if it were full, and every tile
+/// reads and dequantises its expert's weights: the smallest that holds most experts' tokens is the
+/// fastest. Measured on an H200, warpgroups on an H100.
 inline std::uint32_t moe_tile_tokens(MoeKernels kernels, std::int64_t tokens_per_expert) noexcept {
   switch (kernels) {
     case MoeKernels::skinny: return tokens_per_expert <= 4 ? 8 : tokens_per_expert <= 10 ? 16 : 32;
-    case MoeKernels::warpgroups: return tokens_per_expert <= 48 ? 64 : 128;
+    case MoeKernels::warpgroups:
+      return tokens_per_expert <= 48 ? kMoeFewTileTokens : kMoeManyTileTokens;
     case MoeKernels::grouped: break;
   }
   return kMoeGroupRows;
@@ -100,13 +111,12 @@ inline void lay_out_workspace(MoePlan& plan, const MoeShape& shape) noexcept {
   plan.activation_scales = reserve(shape.w4a16 ? 0 : activations * (shape.width / 16));
   plan.expanded =
       reserve(warpgroups ? slots * whole_groups(shape.w4a16 ? shape.hidden : max_columns) * 2 : 0);
-  plan.partial = reserve(
-      grouped || (warpgroups && shape.w4a16) ? 0 : plan.down_splits * slots * shape.hidden * 4);
+  plan.partial = reserve(grouped || warpgroups ? 0 : plan.down_splits * slots * shape.hidden * 4);
   plan.row_experts = reserve(rows / kMoeGroupRows * 4);
   plan.down_global_scales = reserve(grouped ? shape.experts * 8 : 0);
   plan.row_data = reserve(rows * (shape.hidden / 2));
   plan.row_scales = reserve(rows * (shape.hidden / 16));
-  plan.gemm_output = reserve((warpgroups && shape.w4a16 ? slots : rows) * shape.hidden * 2);
+  plan.gemm_output = reserve((warpgroups ? slots : rows) * shape.hidden * 2);
 }
 
 /// `shape` is one that `launch` accepts, with global_experts filled in. `for_many`: the device's
@@ -121,8 +131,9 @@ inline MoePlan moe_plan(const MoeShape& shape, MoeKernels for_many,
   const std::int64_t tokens_per_expert = slots / shape.global_experts;
   const bool has_whole_tiles = shape.width % 64 == 0 && (for_many != MoeKernels::grouped ||
                                                          (shape.hidden % 128 == 0 && !shape.w4a16));
-  plan.kernels =
-      has_whole_tiles && tokens_per_expert > kMoeSkinnyTokens ? for_many : MoeKernels::skinny;
+  const std::int64_t few =
+      for_many == MoeKernels::warpgroups ? kMoeSkinnyTokens : kMoeSkinnyTokensBeforeGrouped;
+  plan.kernels = has_whole_tiles && tokens_per_expert > few ? for_many : MoeKernels::skinny;
   plan.tile_tokens = moe_tile_tokens(plan.kernels, tokens_per_expert);
   const auto max_tiles = [&] {
     return std::min(slots, slots / plan.tile_tokens + std::min(shape.experts, slots));

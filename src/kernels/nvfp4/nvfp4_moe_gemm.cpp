@@ -55,8 +55,8 @@ constexpr TileModule kModules[2][kMoeTileSizes] = {
         {"nvfp4_moe_gemm", "moe_up", "moe_down"},
         {"nvfp4_moe_gemm_16", "moe_up", "moe_down"},
         {"nvfp4_moe_gemm_32", "moe_up", "moe_down"},
-        {"nvfp4_moe_prefill_64", "moe_prefill_up", "moe_prefill_down", 196720},
-        {"nvfp4_moe_prefill", "moe_prefill_up", "moe_prefill_down", 196720},
+        {"nvfp4_moe_prefill_64", "moe_prefill_up", "moe_prefill_down", 98352, 2},
+        {"nvfp4_moe_prefill", "moe_prefill_up", "moe_prefill_down", 207936},
     },
     {
         {"nvfp4_moe_w4a16", "moe_w4a16_up", "moe_w4a16_down"},
@@ -157,7 +157,7 @@ Result<void> check_moe_input(const MutableMatrixView& output, const MoeInput& in
                                      tokens, shape.topk, 4);
 }
 
-/// fp16 [slots, columns], as moe_expand writes it, or bf16, in tiles of `tokens`.
+/// fp16 [slots, columns], as moe_expand writes it, or bf16, in boxes of `tokens`.
 TensorBox token_box(const void* expanded, std::uint32_t slots, std::int64_t columns,
                     std::uint32_t tokens) noexcept {
   TensorBox box;
@@ -323,9 +323,9 @@ class WarpgroupSteps {
     CUKILN_TRY(const TensorMap activations, token_map(kernel, expanded(), shape.width));
     CUKILN_TRY(const TensorMap weights, tensor_map(kernel, weight_box(layer.down)));
     return WarpgroupDown::launch(kernel, call_.stream, persistent(ceil_div(shape.hidden, 128)),
-                                 call_.at<float>(plan_.partial), tiles(), tile_count(), activations,
-                                 &layer.activation_scale->encode, weights, layer.down.scales,
-                                 layer.down.decode, layer.down.bias,
+                                 call_.at<std::uint16_t>(plan_.gemm_output), tiles(), tile_count(),
+                                 activations, &layer.activation_scale->encode, weights,
+                                 layer.down.scales, layer.down.decode, layer.down.bias,
                                  static_cast<std::uint32_t>(shape.hidden),
                                  static_cast<std::uint32_t>(shape.width));
   }
@@ -382,7 +382,8 @@ class WarpgroupSteps {
 
   Result<TensorMap> token_map(const Kernel& kernel, const void* rows,
                               std::int64_t columns) const noexcept {
-    return tensor_map(kernel, token_box(rows, plan_.slots, columns, plan_.tile_tokens));
+    return tensor_map(kernel,
+                      token_box(rows, plan_.slots, columns, moe_box_tokens(plan_.tile_tokens)));
   }
 
   /// As many thread blocks as fit on the SMs, or one for each tile where there are fewer.
@@ -561,18 +562,18 @@ Result<void> MoeGemm::launch(Stream stream, const MutableMatrixView& output, con
   const auto tokens = static_cast<std::uint32_t>(shape.tokens);
   const auto* const topk_weights = input.topk_weights.data_as<const float>();
   auto* const positions = call.at<std::int32_t>(plan.position_of_slot);
-  if (shape.w4a16 && plan.kernels == MoeKernels::warpgroups) {
-    CUKILN_CHECK(launch_w4a16_warpgroups(plan, call, device_.num_sms, w4a16_gather_, up_kernel,
-                                         down_kernel));
+  if (plan.kernels == MoeKernels::warpgroups) {
+    CUKILN_CHECK(shape.w4a16 ? launch_w4a16_warpgroups(plan, call, device_.num_sms, w4a16_gather_,
+                                                       up_kernel, down_kernel)
+                             : launch_warpgroups(plan, call, device_.num_sms, expand_, up_kernel,
+                                                 down_kernel));
     return CombineRows::launch(combine_rows_, stream,
                                early_config({tokens, ceil_div(hidden, 8 * kSimpleThreads)}),
                                call.output, call.at<std::uint16_t>(plan.gemm_output), topk_weights,
                                positions, topk, hidden);
   }
-  CUKILN_CHECK(plan.kernels == MoeKernels::warpgroups
-                   ? launch_warpgroups(plan, call, device_.num_sms, expand_, up_kernel, down_kernel)
-               : shape.w4a16 ? launch_w4a16_skinny(plan, call, up_kernel, down_kernel)
-                             : launch_skinny(plan, call, up_kernel, down_kernel));
+  CUKILN_CHECK(shape.w4a16 ? launch_w4a16_skinny(plan, call, up_kernel, down_kernel)
+                           : launch_skinny(plan, call, up_kernel, down_kernel));
   return Combine::launch(
       combine_, stream, early_config({tokens, ceil_div(hidden, 4 * kSimpleThreads)}), call.output,
       call.at<float>(plan.partial), topk_weights, positions, topk, hidden, plan.down_splits);

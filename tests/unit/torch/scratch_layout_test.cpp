@@ -72,12 +72,12 @@ TEST_CASE("32 layers of Llama-3-8B's shape and 8192 tokens keep 0.6 GiB of scrat
   CHECK(kept < 0.4 * kGiB);
 }
 
-TEST_CASE("layers of DeepSeek-V3's shape and 4096 tokens take turns in 1.4 GiB of scratch") {
-  // 58 of them, each with its own, would take 80.
+TEST_CASE("layers of DeepSeek-V3's shape and 4096 tokens take turns in 1 GiB of scratch") {
+  // 58 of them, each with its own, would take 54.
   const std::size_t bytes =
       nvfp4::moe_max_bytes({4096, 8, 256, 7168, 2048, 256}, nvfp4::MoeKernels::warpgroups, 132);
-  CHECK(static_cast<double>(bytes) < 1.4 * kGiB);
-  CHECK(58 * static_cast<double>(bytes) > 75 * kGiB);
+  CHECK(static_cast<double>(bytes) < 1.0 * kGiB);
+  CHECK(58 * static_cast<double>(bytes) > 50 * kGiB);
 }
 
 }  // namespace cukiln::torch

@@ -20,7 +20,7 @@ from ._weights import BLOCK, K_MULTIPLE, gsa_of, quantize
 _PROJECTIONS = ("gate_proj", "up_proj", "down_proj")
 _IDS = {torch.int32, torch.int64}
 _LAST_ID = (1 << 31) - 1
-_FEW_TOKENS = 16  # for each expert, of which GPUs take the same kernels: kMoeSkinnyTokens
+_FEW_TOKENS = 16  # for each expert: with more, batch invariance was not shown on a GPU
 
 
 def _projection(expert: nn.Module, index: int, name: str) -> nn.Linear:
@@ -389,7 +389,7 @@ class NVFP4MoE(Layer):
         Activations are in bf16 or have fixed scales, `w13_input_scale`, and NVFP4SharedExpert's
         `w2_input_scale` too: else it is a ValueError, here or when weights are loaded. On a GPU at
         most 16 tokens for each expert on average (tokens · topk / experts) are taken; with more,
-        other kernels compute, of which this was not shown."""
+        this was not shown."""
         self._take_groups(tokens)
         return self
 
