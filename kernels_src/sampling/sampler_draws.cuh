@@ -459,8 +459,15 @@ __device__ __noinline__ void count_batches() {
 }
 
 // Whether less than top_p of the row's weight lies above the token even if batches with a larger logit had no
-// others. Rounding cannot make it so. All warps of the cluster get the same answer.
-__device__ __forceinline__ bool is_surely_kept(u32 key) {
+// others. Rounding cannot make it so. All warps of the cluster get the same answer. From sm_100 on the compiler
+// has no registers left for its addresses, which it keeps over the loop of its caller.
+#if __CUDA_ARCH__ >= 1000
+__device__ __noinline__
+#else
+__device__ __forceinline__
+#endif
+    bool
+    is_surely_kept(u32 key) {
   constexpr u32 kLanes = 32 / kClusterBlocks;  // for each thread block
   constexpr u32 kPairs = kBatchBins / 2 / kLanes;
   const Row local = row;
