@@ -55,6 +55,7 @@ class Prose(CheckerTest):
             ("`scripts/no-such`", "no scripts/no-such"),
             ("`src/base/no_such.hpp`", "src/base/no_such.hpp"),
             ("`h200-nothing.json`", "no result h200-nothing.json"),
+            ("`h100-80gb-nothing.json`", "no result h100-80gb-nothing.json"),
             (f"`{VARIABLE}=1`", VARIABLE),
             ("[link](no-such.md)", "no-such.md"),
             ("[link](#no-such)", "no such heading"),

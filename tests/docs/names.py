@@ -12,7 +12,7 @@ from blocks import Document, Finding
 SPAN = re.compile(r"(?<!`)`([^`]+)`(?!`)")
 LINK = re.compile(r"\]\(([^()\s]+)\)")
 VARIABLE = re.compile(r"\bCUKILN_[A-Z0-9_]*[A-Z0-9]\b")
-RESULT = re.compile(r"\b(?:cpu|[a-z]+\d+(?:x\d+)?)-[a-z]+\.json\b")  # of tests/gpu/results
+RESULT = re.compile(r"(?<![\w-])(?:cpu|[a-z]+\d[\w-]*?)-[a-z]+\.json\b")  # of tests/gpu/results
 OPTION = re.compile(r"--?[A-Za-z][\w-]*")
 GLOBAL_WITH_VALUE = ("--store", "--color")
 COMPILER_COMMANDS = ("compile", "explain")  # take flags of NVRTC and nvcc as they are
