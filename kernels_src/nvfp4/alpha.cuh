@@ -22,9 +22,6 @@ struct GemmAlpha {
 // What stands for a bias where there is none: -0, which changes no sum, not even its sign. Two in bf16.
 constexpr u32 kNoBias = 0x80008000u;
 
-__device__ __forceinline__ float low_bias(u32 pair) { return __uint_as_float(pair << 16); }
-__device__ __forceinline__ float high_bias(u32 pair) { return __uint_as_float(pair & 0xFFFF0000u); }
-
 // Of a mixture of experts with tokens in NVFP4.
 struct Nvfp4Alpha {
   float token_scale;

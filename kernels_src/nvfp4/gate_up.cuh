@@ -60,24 +60,18 @@ struct SwiGluSource {
       for (int i = 0; i < 8; ++i) {
         const u32 gate = from.low[i];
         const u32 up = from.high[i];
-        pairs[i] = pack_bf16x2(activate(low_half(gate), low_half(up)),
-                               activate(high_half(gate), high_half(up)));
+        pairs[i] = pack_bf16x2(activate(low_bf16(gate), low_bf16(up)),
+                               activate(high_bf16(gate), high_bf16(up)));
       }
     } else {
 #pragma unroll
       for (int i = 0; i < 8; ++i) {
         const u32 even = from.even(i);
         const u32 odd = from.odd(i);
-        pairs[i] = pack_bf16x2(activate(low_half(even), high_half(even)),
-                               activate(low_half(odd), high_half(odd)));
+        pairs[i] = pack_bf16x2(activate(low_bf16(even), high_bf16(even)),
+                               activate(low_bf16(odd), high_bf16(odd)));
       }
     }
-  }
-
- private:
-  static __device__ __forceinline__ float low_half(u32 pair) { return __uint_as_float(pair << 16); }
-  static __device__ __forceinline__ float high_half(u32 pair) {
-    return __uint_as_float(pair & 0xFFFF0000u);
   }
 };
 

@@ -31,6 +31,7 @@
 // B's stages are loaded until the ring is full or the first tile ends.
 #pragma once
 
+#include "bf16.cuh"
 #include "cluster.cuh"
 #include "dependent_launch.cuh"
 #include "gemm_sm100_tile.cuh"
@@ -353,11 +354,6 @@ __device__ __forceinline__ void run_mma(typename Tile::Shared& shared, const Pro
     tcgen05_commit<Tile::kCtas>(shared_address(&shared.control.tmem_full[tmem_pipe.index]),
                                 ((1u << Tile::kCtas) - 1) << rank);
   }
-}
-
-__device__ __forceinline__ float low_bf16(u32 pair) { return __uint_as_float(pair << 16); }
-__device__ __forceinline__ float high_bf16(u32 pair) {
-  return __uint_as_float(pair & 0xFFFF0000u);
 }
 
 // Two accumulators of a row as bf16: times alpha, plus bias, rounded once.

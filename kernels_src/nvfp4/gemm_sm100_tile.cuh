@@ -37,7 +37,7 @@ struct Sm100Tile {
   // Tiles side by side that a cluster computes, each by kCtas CTAs, which share the loads of rows.
   static constexpr u32 kRowsShared = kRowsShared_;
   // Rows of a CTA. If they are fewer than an MMA's, they are the rows of the MMA that they are of an atom of
-  // scales; the MMA multiplies others with them, of which nothing was loaded, and whose sums nobody reads.
+  // scales; the MMA multiplies others with them, of which nothing was loaded, and whose sums are not read.
   static constexpr u32 kRows = kRows_;
   static constexpr u32 kClusterCtas = kCtas * kRowsShared;
   static constexpr u32 kColumnsLoaded = kColumns / kCtas;  // by each CTA of a pair

@@ -325,8 +325,8 @@ struct DecodeGemm {
       total.y = alpha(total.y);
       if (problem.bias != nullptr) {
         const u32 add = __ldg(reinterpret_cast<const u32*>(problem.bias + row));
-        total.x += __uint_as_float(add << 16);
-        total.y += __uint_as_float(add & 0xFFFF0000u);
+        total.x += low_bf16(add);
+        total.y += high_bf16(add);
       }
       *reinterpret_cast<u32*>(problem.output + static_cast<u64>(token) * problem.rows + row) =
           pack_bf16x2(total.x, total.y);

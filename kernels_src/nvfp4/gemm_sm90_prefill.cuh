@@ -461,7 +461,7 @@ struct PrefillGemm {
       for (u32 r = 0; r < 2; ++r) {
         const u32 row = origin.row + lane.row + (2 * i + r) * 32;
         row_bias[i][r] = problem.bias != nullptr && row < problem.rows
-                             ? __uint_as_float(static_cast<u32>(__ldg(problem.bias + row)) << 16)
+                             ? low_bf16(__ldg(problem.bias + row))
                              : 0.0f;
       }
     }
@@ -545,10 +545,10 @@ struct PrefillGemm {
       uint2 bias = {0, 0};
       if (problem.bias != nullptr) bias = __ldg(reinterpret_cast<const uint2*>(problem.bias + row));
       uint2 packed;
-      packed.x = pack_bf16x2(alpha(total.x) + __uint_as_float(bias.x << 16),
-                             alpha(total.y) + __uint_as_float(bias.x & 0xFFFF0000u));
-      packed.y = pack_bf16x2(alpha(total.z) + __uint_as_float(bias.y << 16),
-                             alpha(total.w) + __uint_as_float(bias.y & 0xFFFF0000u));
+      packed.x = pack_bf16x2(alpha(total.x) + low_bf16(bias.x),
+                             alpha(total.y) + high_bf16(bias.x));
+      packed.y = pack_bf16x2(alpha(total.z) + low_bf16(bias.y),
+                             alpha(total.w) + high_bf16(bias.y));
       *reinterpret_cast<uint2*>(problem.output + static_cast<u64>(token) * problem.output_stride + row) = packed;
     }
     cluster_sync();  // no CTA exits while others read its shared memory

@@ -73,10 +73,10 @@ struct FourBiases {
   __device__ __forceinline__ FourBiases(const bf16* bias, u32 row) {
     uint2 pairs = {kNoBias, kNoBias};
     if (bias != nullptr) pairs = *reinterpret_cast<const uint2*>(bias + row);
-    value[0] = low_bias(pairs.x);
-    value[1] = high_bias(pairs.x);
-    value[2] = low_bias(pairs.y);
-    value[3] = high_bias(pairs.y);
+    value[0] = low_bf16(pairs.x);
+    value[1] = high_bf16(pairs.x);
+    value[2] = low_bf16(pairs.y);
+    value[3] = high_bf16(pairs.y);
   }
 };
 

@@ -37,7 +37,7 @@ struct TileProblem {
 
 // The bias of a row of weights, in the tensor map of all experts.
 __device__ __forceinline__ float bias_of(const bf16* bias, u32 row) {
-  return low_bias(bias != nullptr ? bias[row] : kNoBias);
+  return low_bf16(bias != nullptr ? bias[row] : kNoBias);
 }
 
 struct UpProblem : TileProblem {
@@ -90,11 +90,7 @@ struct UpStep {
     const bool in_pairs = a.layout == kPairs;
     const u32 rows[2] = {in_pairs ? 2 * column : column, in_pairs ? 2 * column + 1 : 64 + column};
     float sum[kTokens / 2];
-    if constexpr (Gemm::kIsSmall) {
-      gemm.consume_used(sum, rows, weights, tile.count);
-    } else {
-      gemm.template consume<kTokens>(sum, rows, weights);
-    }
+    gemm.template consume<kTokens>(sum, rows, weights, tile.count);
     const auto scaled = output.alpha(a.weight_decode[tile.expert]);
     float bias[2];
 #pragma unroll
@@ -149,11 +145,7 @@ struct DownStep {
     const u32 row = (threadIdx.x - 128) / 32 * 16 + (lane >> 2);
     const u32 rows[2] = {row, row + 8};
     float sum[kTokens / 2];
-    if constexpr (Gemm::kIsSmall) {
-      gemm.consume_used(sum, rows, weights, tile.count);
-    } else {
-      gemm.template consume<kTokens>(sum, rows, weights);
-    }
+    gemm.template consume<kTokens>(sum, rows, weights, tile.count);
     float bias[2];
 #pragma unroll
     for (u32 i = 0; i < 2; ++i) {

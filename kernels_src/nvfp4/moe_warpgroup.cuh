@@ -4,8 +4,8 @@
 // rows of an expert's weights. A producer thread fills a ring of stages of 128 of K: tokens as fp16 or bf16,
 // K permuted and swizzled; the weights as two boxes of 64 rows, packed data and scales. Two consumer
 // warpgroups dequantise 64 rows each into wgmma's register operand and multiply by the tokens in shared
-// memory: by all of a tile's, one batch ahead of the tensor cores (`consume`), or by as many as it has, a stage
-// at a time, where another thread block on the SM fills the gaps (`consume_used`).
+// memory: by all of a tile's, one batch ahead of the tensor cores (`consume_all`), or by as many as it has, a
+// stage at a time, where another thread block on the SM fills the gaps (`consume_used`).
 #pragma once
 
 #include "gemm_sm90_prefill.cuh"
@@ -87,12 +87,23 @@ struct WarpgroupGemm {
     }
   }
 
-  // Consumers, 256 threads: multiplies the first kColumns tokens of a tile by this thread's rows r[0] and
-  // r[1] of the 128. sum[4 * j] and sum[4 * j + 1] are tokens 8 * j + 2 * t and the next for r[0], sum[4 *
-  // j + 2] and the one after for r[1].
+  // Consumers, 256 threads: multiplies the first kColumns tokens of a tile, which has `used`, by this thread's
+  // rows r[0] and r[1] of the 128. sum[4 * j] and sum[4 * j + 1] are tokens 8 * j + 2 * t and the next for
+  // r[0], sum[4 * j + 2] and the one after for r[1].
   template <u32 kColumns>
   __device__ __forceinline__ void consume(float (&sum)[kColumns / 2], const u32 (&r)[2],
-                                          const WeightBoxes& weights) {
+                                          const WeightBoxes& weights, u32 used) {
+    if constexpr (kIsSmall) {
+      consume_used(sum, r, weights, used);
+    } else {
+      consume_all<kColumns>(sum, r, weights);
+    }
+  }
+
+ private:
+  template <u32 kColumns>
+  __device__ __forceinline__ void consume_all(float (&sum)[kColumns / 2], const u32 (&r)[2],
+                                              const WeightBoxes& weights) {
     const u32 lane = threadIdx.x & 31;
     const u32 t = lane & 3;
     const u32 scale_shift = lane_scale_shift(t);
@@ -201,7 +212,6 @@ struct WarpgroupGemm {
     mbarrier_arrive_cta(empty + 8 * last_stage);
   }
 
- private:
   // Issues a stage's MMAs, with the least of kColumns, kColumns + 8, ... columns that holds `used`.
   // They are chosen here and not by instances of `consume`: ptxas gives the sums of each instance registers of
   // their own, and has too few for more than two.

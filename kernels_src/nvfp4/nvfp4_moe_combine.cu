@@ -93,8 +93,8 @@ extern "C" __global__ void __launch_bounds__(cukiln::nvfp4::kCombineThreads)
     const u32 pairs[4] = {value.x, value.y, value.z, value.w};
 #pragma unroll
     for (u32 i = 0; i < 4; ++i) {
-      sum[2 * i] = fma_rn(weight, __uint_as_float(pairs[i] << 16), sum[2 * i]);
-      sum[2 * i + 1] = fma_rn(weight, __uint_as_float(pairs[i] & 0xFFFF0000u), sum[2 * i + 1]);
+      sum[2 * i] = fma_rn(weight, low_bf16(pairs[i]), sum[2 * i]);
+      sum[2 * i + 1] = fma_rn(weight, high_bf16(pairs[i]), sum[2 * i + 1]);
     }
   }
   uint4 rounded;

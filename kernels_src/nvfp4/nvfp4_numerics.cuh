@@ -14,6 +14,7 @@
 // Formats v1.0 for E2M1; NVIDIA PTX ISA, cvt; TransformerEngine, NVFP4 recipe, for the formula.
 #pragma once
 
+#include "bf16.cuh"
 #include "scale_layout.cuh"
 
 namespace cukiln {
@@ -143,8 +144,8 @@ __device__ __forceinline__ u32 encode_e2m1x8(const u32 (&pairs)[4], float multip
   float value[8];
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
-    value[2 * i] = mul_rn(__uint_as_float(pairs[i] << 16), multiplier);
-    value[2 * i + 1] = mul_rn(__uint_as_float(pairs[i] & 0xFFFF0000u), multiplier);
+    value[2 * i] = mul_rn(low_bf16(pairs[i]), multiplier);
+    value[2 * i + 1] = mul_rn(high_bf16(pairs[i]), multiplier);
   }
   u32 data;
   asm("{\n\t"

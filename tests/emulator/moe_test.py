@@ -89,7 +89,7 @@ MUTANTS = {
     "row 0": ("row >= 0", "row > 0"),
     "weight of a slot": ("row >= 0; const float weight = valid ? topk_weights[slot]",
                          "row >= 0; const float weight = valid ? topk_weights[token]"),
-    "order of columns": ("pairs[i] << 16), sum[2 * i])", "pairs[i ^ 1] << 16), sum[2 * i])"),
+    "order of columns": ("low_bf16(pairs[i]), sum[2 * i])", "low_bf16(pairs[i ^ 1]), sum[2 * i])"),
 }  # fmt: skip
 LATE = {
     "stages not awaited": ("mbarrier_wait(shared_address(&shared.empty[pipe.index]), pipe.phase ^ 1); mbarrier_arrive_expect",

@@ -65,7 +65,7 @@ MUTANTS = {
     "columns of y": ("if (column >= width) return; const u64 at = static_cast<u64>(position) * width + column;",
                      "if (column >= width) return; const u64 at = static_cast<u64>(position) * width + (column ^ 4);"),
     "bias of an expert": ("bias + static_cast<u64>(expert) * rows", "bias"),
-    "biases of two rows": ("value[1] = high_bias(pairs.x);", "value[1] = low_bias(pairs.x);"),
+    "biases of two rows": ("value[1] = high_bf16(pairs.x);", "value[1] = low_bf16(pairs.x);"),
     "biases of other rows": ("reinterpret_cast<const uint2*>(bias + row)", "reinterpret_cast<const uint2*>(bias)"),
     "biases of pairs": ("in_pairs ? 2 * column : column;", "column;"),
     "biases of the last two pairs": ("row + (in_pairs ? 4 : width)", "row + (in_pairs ? 0 : width)"),
