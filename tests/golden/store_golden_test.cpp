@@ -9,6 +9,7 @@
 
 #include "store/sqlite_store.hpp"
 #include "support/golden_entries.hpp"
+#include "support/paths.hpp"
 
 namespace cukiln::testing {
 namespace {
@@ -16,9 +17,9 @@ namespace {
 std::string copy_of(const ScratchFolder& folder, const char* version) {
   const std::string copy = folder / "s";
   // Git keeps no modes: a checkout under the usual umask is open to others.
-  const std::string command = "mkdir '" + copy +
-                              "' && cp -r '" CUKILN_TEST_SOURCE_DIR "/cache/golden/" + version +
-                              "' '" + copy + "' && chmod -R u+rwX,go= '" + copy + "'";
+  const std::string command = "mkdir '" + copy + "' && cp -r '" + testing::sources() +
+                              "/cache/golden/" + version + "' '" + copy +
+                              "' && chmod -R u+rwX,go= '" + copy + "'";
   REQUIRE(std::system(command.c_str()) == 0);
   return copy;
 }

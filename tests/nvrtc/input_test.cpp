@@ -6,6 +6,7 @@
 #include <functional>
 
 #include "support/loader_fixture.hpp"
+#include "support/paths.hpp"
 
 using namespace cukiln;
 using namespace cukiln::testing;
@@ -108,7 +109,7 @@ TEST_CASE_FIXTURE(
 TEST_CASE_FIXTURE(
     LoaderFixture,
     "fault 48: an NVRTC replaced in place is another compiler: its entries are not taken") {
-  const std::string bin = CUKILN_TEST_BINARY_DIR;
+  const std::string bin = testing::bin();
   const std::string library = scratch / "libnvrtc.so.13";
   std::filesystem::copy_file(bin + "/libnvrtc_fake.so", library);
   LoaderOptions fake = loader_options();

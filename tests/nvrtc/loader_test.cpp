@@ -5,6 +5,7 @@
 #include <thread>
 
 #include "support/fake_cuda.hpp"
+#include "support/paths.hpp"
 
 #include <cukiln/nvfp4.hpp>
 
@@ -51,8 +52,7 @@ TEST_CASE_FIXTURE(LoaderFixture,
   PreloadOptions no_load;
   no_load.load = false;
   const auto inside = open()->preload(nvfp4::manifest().for_targets({{100, 'a'}}), no_load);
-  const auto from_disk =
-      Manifest::load(std::string(CUKILN_TEST_SOURCE_DIR) + "/cache/manifests/shipped.json");
+  const auto from_disk = Manifest::load(testing::sources() + "/cache/manifests/shipped.json");
   REQUIRE(inside);
   REQUIRE(from_disk);
   const auto outside = open()->preload(from_disk->for_targets({{100, 'a'}}), no_load);

@@ -3,13 +3,14 @@
 #include <map>
 
 #include "support/nvrtc_fixture.hpp"
+#include "support/paths.hpp"
 
 using namespace cukiln;
 using namespace cukiln::testing;
 
 namespace {
 
-constexpr const char* kShippedFolder = CUKILN_TEST_SOURCE_DIR "/kernels_src/nvfp4";
+const std::string kShippedFolder = testing::sources() + "/kernels_src/nvfp4";
 
 constexpr const char* kSource =
     "#include <cuda_fp16.h>\n#include \"x.cuh\"\n"

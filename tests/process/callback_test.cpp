@@ -6,6 +6,7 @@
 #include <string>
 
 #include "support/loader_fixture.hpp"
+#include "support/paths.hpp"
 
 using namespace cukiln;
 
@@ -13,7 +14,7 @@ namespace {
 
 struct Fixture : testing::LoaderFixture {
   static LoaderOptions options() {
-    const std::string bin = CUKILN_TEST_BINARY_DIR;
+    const std::string bin = testing::bin();
     LoaderOptions options;
     options.nvrtc_library = bin + "/libnvrtc_fake.so";
     options.worker = bin + "/cukiln-compile-worker";

@@ -13,6 +13,7 @@
 #include "store/sqlite_handle.hpp"
 #include "support/fake_cuda.hpp"
 #include "support/loader_fixture.hpp"
+#include "support/paths.hpp"
 
 using namespace cukiln;
 
@@ -52,7 +53,7 @@ struct Fixture : testing::LoaderFixture {
   Recorded recorded;
 
   LoaderOptions options() {
-    const std::string bin = CUKILN_TEST_BINARY_DIR;
+    const std::string bin = testing::bin();
     LoaderOptions options;
     options.nvrtc_library = bin + "/libnvrtc_fake.so";
     options.worker = bin + "/cukiln-compile-worker";

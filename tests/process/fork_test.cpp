@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "support/loader_fixture.hpp"
+#include "support/paths.hpp"
 
 using namespace cukiln;
 
@@ -24,7 +25,7 @@ struct Fixture : testing::LoaderFixture {
   std::string source = scratch.write("k.cu", "// fake: sleep 3\n__global__ void k() {}\n");
 
   static LoaderOptions options() {
-    const std::string bin = CUKILN_TEST_BINARY_DIR;
+    const std::string bin = testing::bin();
     LoaderOptions options;
     options.nvrtc_library = bin + "/libnvrtc_fake.so";
     options.cuda_library = bin + "/libcuda_fake.so";

@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <cstdlib>
 
+#include "support/paths.hpp"
 #include "support/store_processes.hpp"
 
 namespace cukiln::testing {
@@ -27,8 +28,8 @@ bool in_small_file_system(const std::string& folder, int mebibytes, const std::s
   shell("mkdir -p '" + mount + "'");
   Child child({"/usr/bin/unshare", "-rm", "/bin/sh", "-c",
                "mount -t tmpfs -o size=" + std::to_string(mebibytes) + "m tmpfs '" + mount +
-                   "' || exit 99; D='" + mount +
-                   "/s'; W='" CUKILN_TEST_BINARY_DIR "/store_worker'; " + script});
+                   "' || exit 99; D='" + mount + "/s'; W='" + testing::bin() + "/store_worker'; " +
+                   script});
   child.go();
   *lines = child.lines();
   return child.wait() != 99;
@@ -161,10 +162,8 @@ TEST_CASE("fault 85: a WAL index with no room on the disk means memory only, and
   for (const char* holes : {"holes", "old_holes"}) {
     CAPTURE(holes);
     // A file system with small blocks is one where growing a file by a byte a page leaves holes.
-    const std::string run =
-        std::string("env LD_PRELOAD=" CUKILN_TEST_BINARY_DIR
-                    "/libfaulty_calls.so FAULT_MATCH=store.db-shm FAULT_CALL=") +
-        holes;
+    const std::string run = "env LD_PRELOAD=" + testing::bin() +
+                            "/libfaulty_calls.so FAULT_MATCH=store.db-shm FAULT_CALL=" + holes;
     if (kSanitized || !in_small_file_system(
                           folder.path(), 6,
                           "R=reserve=0; RUN='" + run + "'; " + kWithoutRoomForWalIndex, &lines)) {
@@ -204,8 +203,8 @@ TEST_CASE("fault 85: a full ext4 with blocks of 1 KiB ends no process") {
         (folder / "mount") + "'");
   Child child({"/usr/bin/unshare", "-m", "/bin/sh", "-c",
                "mount -o loop '" + image + "' '" + (folder / "mount") + "' || exit 99; cd '" +
-                   (folder / "mount") +
-                   "'; W='" CUKILN_TEST_BINARY_DIR "/store_worker'; R=; D=$PWD/s; S='echo rc $?'; "
+                   (folder / "mount") + "'; W='" + testing::bin() +
+                   "/store_worker'; R=; D=$PWD/s; S='echo rc $?'; "
                    "$W $D put count=30 $R > /dev/null; "
                    "dd if=/dev/zero of=filler bs=1k 2>/dev/null; "
                    "$W $D get count=3; eval $S; $W $D get count=3; eval $S; "
@@ -314,11 +313,13 @@ std::vector<std::string> as_ordinary_user(const ScratchFolder& folder,
 }
 
 bool worker_can_be_run_by_others() {
+  const std::string worker = testing::bin() + "/store_worker";
   struct stat status {};
   return ::geteuid() != 0 ||
-         std::system("setpriv --reuid 65534 --regid 65534 --clear-groups -- " CUKILN_TEST_BINARY_DIR
-                     "/store_worker x 2>/dev/null; test $? -eq 2") == 0 ||
-         ::stat(CUKILN_TEST_BINARY_DIR "/store_worker", &status) != 0;
+         std::system(("setpriv --reuid 65534 --regid 65534 --clear-groups -- " + worker +
+                      " x 2>/dev/null; test $? -eq 2")
+                         .c_str()) == 0 ||
+         ::stat(worker.c_str(), &status) != 0;
 }
 
 TEST_CASE("fault 10: a sealed directory is read; without its -wal and -shm it is not used") {

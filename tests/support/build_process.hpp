@@ -15,12 +15,11 @@
 #include <vector>
 
 #include "support/child.hpp"
+#include "support/paths.hpp"
 #include "support/scratch.hpp"
 #include "support/wait.hpp"
 
 namespace cukiln::testing {
-
-inline std::string bin() { return CUKILN_TEST_BINARY_DIR; }
 
 /// A child that runs build_process, with standard output and error in files. The destructor kills
 /// it.

@@ -14,22 +14,11 @@
 
 #include "compile/nvrtc_compiler.hpp"
 #include "compile/worker_process.hpp"
+#include "support/paths.hpp"
 #include "support/scratch.hpp"
 #include "support/wait.hpp"
 
 namespace cukiln::testing {
-
-inline const char* kTestWorker = CUKILN_TEST_BINARY_DIR "/cukiln-compile-worker";
-/// The worker with libc's allocator and a limit of its address space: the same one, but for the
-/// sanitised worker of preset asan, which has neither.
-#if defined(__SANITIZE_ADDRESS__)
-inline const char* kPlainWorker = CUKILN_TEST_BINARY_DIR "/cukiln-plain-compile-worker";
-#else
-inline const char* kPlainWorker = kTestWorker;
-#endif
-
-inline const char* kFakeNvrtc = CUKILN_TEST_BINARY_DIR "/libnvrtc_fake.so";
-inline const char* kUnobservedNvrtc = CUKILN_TEST_BINARY_DIR "/libnvrtc_fake_unobserved.so";
 
 /// Options with which a compiler finds this library only.
 inline NvrtcCompilerOptions fake_options(const char* library = kFakeNvrtc) {

@@ -28,6 +28,7 @@
 #include <doctest/doctest.h>
 
 #include "driver/cuda_types.hpp"
+#include "support/paths.hpp"
 
 namespace cukiln::testing {
 
@@ -49,8 +50,7 @@ struct FakeLaunch {
 
 /// The exported functions that control the fake. Function names are given without `_v2`.
 struct FakeCuda {
-  explicit FakeCuda(const char* file = "libcuda_fake.so")
-      : path(std::string(CUKILN_TEST_BINARY_DIR "/") + file) {
+  explicit FakeCuda(const char* file = "libcuda_fake.so") : path(bin() + "/" + file) {
     handle = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
     REQUIRE_MESSAGE(handle != nullptr, std::string(dlerror()));
     resolve(reset, "fake_cuda_reset");

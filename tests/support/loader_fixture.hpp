@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <string>
 
+#include "support/paths.hpp"
 #include "support/scratch.hpp"
 
 #include <cukiln/cukiln.hpp>
@@ -25,7 +26,7 @@ struct LoaderFixture {
 
   static LoaderOptions loader_options() {
     Settings settings = *Settings::load();
-    settings.loader.worker = std::string(CUKILN_TEST_BINARY_DIR) + "/cukiln-compile-worker";
+    settings.loader.worker = kTestWorker;
     settings.loader.log = nullptr;
     return settings.loader;
   }

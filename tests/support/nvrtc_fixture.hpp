@@ -11,6 +11,7 @@
 
 #include "compile/in_process_compiler.hpp"
 #include "support/compile_fixture.hpp"
+#include "support/paths.hpp"
 
 namespace cukiln::testing {
 
@@ -37,7 +38,7 @@ inline std::vector<std::string> further_roots() {
     }
     return roots;
   }
-  const std::filesystem::path fetched = CUKILN_TEST_SOURCE_DIR "/.cukiln-cuda-tested";
+  const std::filesystem::path fetched = sources() + "/.cukiln-cuda-tested";
   std::error_code none;
   for (const auto& entry : std::filesystem::directory_iterator(fetched, none)) {
     if (entry.path().extension() != ".part") {

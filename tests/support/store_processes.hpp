@@ -12,6 +12,7 @@
 
 #include "store/sqlite_store.hpp"
 #include "support/child.hpp"
+#include "support/paths.hpp"
 #include "support/store_entries.hpp"
 
 namespace cukiln::testing {
@@ -26,7 +27,7 @@ inline constexpr bool kSanitized = false;
 inline Child start_worker(const std::string& directory, const std::string& command,
                           std::vector<std::string> options = {},
                           const std::vector<std::string>& environment = {}) {
-  std::vector<std::string> words = {CUKILN_TEST_BINARY_DIR "/store_worker", directory, command};
+  std::vector<std::string> words = {bin() + "/store_worker", directory, command};
   words.insert(words.end(), options.begin(), options.end());
   return Child(words, environment);
 }
@@ -46,7 +47,7 @@ inline std::vector<std::string> run_worker(const std::string& directory, const s
 /// Returns an environment in which a system call fails on files whose path contains `match`.
 inline std::vector<std::string> faults(const std::string& call, const std::string& match, int error,
                                        std::uint64_t bytes = 0) {
-  return {"LD_PRELOAD=" CUKILN_TEST_BINARY_DIR "/libfaulty_calls.so", "FAULT_CALL=" + call,
+  return {"LD_PRELOAD=" + bin() + "/libfaulty_calls.so", "FAULT_CALL=" + call,
           "FAULT_MATCH=" + match, "FAULT_ERRNO=" + std::to_string(error),
           "FAULT_BYTES=" + std::to_string(bytes)};
 }

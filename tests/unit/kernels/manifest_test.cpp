@@ -8,6 +8,7 @@
 #include "embedded/kernels_src.hpp"
 #include "embedded/manifests.hpp"
 #include "embedded/store_schema.hpp"
+#include "support/paths.hpp"
 #include "support/scratch.hpp"
 
 #include <cukiln/loader.hpp>
@@ -30,8 +31,7 @@ TEST_CASE("a shipped module carries the headers that it includes, however deep, 
 }
 
 TEST_CASE("the shipped manifest is the one in the repository, its sources inside the library") {
-  const auto from_disk =
-      Manifest::load(std::string(CUKILN_TEST_SOURCE_DIR) + "/cache/manifests/shipped.json");
+  const auto from_disk = Manifest::load(testing::sources() + "/cache/manifests/shipped.json");
   REQUIRE(from_disk);
   const Manifest shipped = nvfp4::manifest();
   REQUIRE(shipped.modules().size() == from_disk->modules().size());

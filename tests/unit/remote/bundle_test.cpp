@@ -9,6 +9,7 @@
 #include "base/serial.hpp"
 #include "remote/envelope.hpp"
 #include "support/golden_entries.hpp"
+#include "support/paths.hpp"
 #include "support/store_entries.hpp"
 
 using namespace cukiln;
@@ -188,7 +189,7 @@ TEST_CASE("fault 64: a length beyond the bundle's end is not allocated") {
 }
 
 TEST_CASE("the golden bundle of version 2 holds its entries byte for byte") {
-  const std::string golden = CUKILN_TEST_SOURCE_DIR "/cache/golden/bundle-2.ckb";
+  const std::string golden = testing::sources() + "/cache/golden/bundle-2.ckb";
   const TrustedKeys keys = *TrustedKeys::parse(golden + ".pub");
   const auto envelopes = read_bundle(golden);
   REQUIRE(envelopes);
@@ -215,7 +216,7 @@ TEST_CASE("the golden bundle of version 2 holds its entries byte for byte") {
 
 // fault 124
 TEST_CASE("the golden bundle of format 1 is refused, and never misread") {
-  const std::string golden = CUKILN_TEST_SOURCE_DIR "/cache/golden/bundle-1.ckb";
+  const std::string golden = testing::sources() + "/cache/golden/bundle-1.ckb";
   const auto bundle = BundleReader::open(golden);
   REQUIRE_FALSE(bundle);
   CHECK(bundle.error().code() == ErrorCode::corrupt);

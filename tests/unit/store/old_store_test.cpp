@@ -9,6 +9,7 @@
 #include <chrono>
 #include <filesystem>
 
+#include "support/paths.hpp"
 #include "unit/store/open_sqlite_store.hpp"
 
 namespace cukiln::testing {
@@ -22,7 +23,7 @@ struct OldStore : ScratchFolder {
   explicit OldStore(int days) {
     const auto store = open_store_at(top);
     put_numbers(*store, 0, 1);
-    fs::copy(CUKILN_TEST_SOURCE_DIR "/cache/golden/v1", old, fs::copy_options::recursive);
+    fs::copy(testing::sources() + "/cache/golden/v1", old, fs::copy_options::recursive);
     fs::create_directory(old + "/flights");
     for (const char* name : {"writer.lock", "gc.lock", "keeper.lock", "gen-0001/inuse.lock",
                              "flights/0123456789abcdef0123456789abcdef.lock",

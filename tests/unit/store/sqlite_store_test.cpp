@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <thread>
 
+#include "support/paths.hpp"
 #include "unit/store/open_sqlite_store.hpp"
 
 namespace cukiln::testing {
@@ -327,8 +328,8 @@ TEST_CASE("the reserve is at most an eighth of the cap") {
 }
 
 TEST_CASE("fault 12, fault 27: nothing opens a store immutable, and no transaction is deferred") {
-  for (const auto& file : std::filesystem::recursive_directory_iterator(
-           std::filesystem::path(CUKILN_TEST_SOURCE_DIR) / "src/store")) {
+  for (const auto& file :
+       std::filesystem::recursive_directory_iterator(testing::sources() + "/src/store")) {
     const std::string text = read_all(file.path().string());
     CAPTURE(file.path().string());
     CHECK(text.find("immutable=") == std::string::npos);
