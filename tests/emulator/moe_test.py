@@ -12,14 +12,14 @@ usage: moe_test.py KERNELS_FOLDER TESTS_FOLDER CASES_PROGRAM EMULATOR_LIBRARY CO
 import os
 import subprocess
 import sys
-import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 KERNELS, TESTS, PROGRAM, EMULATOR = (Path(argument) for argument in sys.argv[1:5])
 COMPILER = sys.argv[5:]
-sys.path.insert(0, str(TESTS / "kernels"))
+sys.path[:0] = [str(TESTS / "kernels"), str(TESTS / "support")]
 from device_source import translate_files
+from host_compiler import build, scratch_folder
 from mutate import MutantError, mutate
 
 SOURCES = ["nvfp4_moe_combine.cu", "nvfp4_moe_grouped.cu", "nvfp4_moe_grouped_up.cu", "swiglu_quantize.cu"]
@@ -112,24 +112,25 @@ LATE_CASE = "more stages than there are"
 class Library:
     """One of the two that moe_cases.cpp opens."""
 
-    def __init__(self, name, sources, arguments):
+    def __init__(self, name, sources, program, flags, *linked):
         self.name = name
         self.sources = sources  # those that mutants change
-        self.arguments = arguments
+        self.program = program
+        self.flags = flags
+        self.linked = linked
 
     def compile(self, folder):
         """Compiles it from translated sources in a folder; returns the error, if there is one."""
-        command = [*COMPILER, "-std=c++20", "-O1", "-ffp-contract=off", "-w", "-Wno-psabi", "-shared", "-fPIC",
-                   "-D__CUDA_ARCH_FEAT_SM100_ALL", f"-I{folder}", *self.arguments, "-o", folder / self.name]  # fmt: skip
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        return done.stderr if done.returncode != 0 else ""
+        flags = ["-std=c++20", "-O1", "-ffp-contract=off", "-w", "-Wno-psabi", "-shared", "-fPIC",
+                 "-D__CUDA_ARCH_FEAT_SM100_ALL", "-I.", *self.flags]  # fmt: skip
+        return build(COMPILER, flags, self.program, folder / self.name, *self.linked)
 
 
 LIBRARIES = [
     Library("libmoe.so", ["nvfp4_moe_combine.cu", "nvfp4_moe_grouped.cu", "moe_routing.cuh"],
-            ["-DCUKILN_HOST_ARCH=1000", f"-I{TESTS / 'kernels'}", TESTS / "emulator" / "moe_device.cpp"]),
+            TESTS / "emulator" / "moe_device.cpp", ["-DCUKILN_HOST_ARCH=1000", f"-I{TESTS / 'kernels'}"]),
     Library("libmoe_up.so", ["nvfp4_moe_grouped_up.cu", "gemm_sm100_gate_up.cuh"],
-            [f"-I{TESTS}", TESTS / "emulator" / "moe_up_device.cpp", "-Wl,-u,launch_emulated", EMULATOR, "-pthread"]),
+            TESTS / "emulator" / "moe_up_device.cpp", [f"-I{TESTS}"], "-Wl,-u,launch_emulated", EMULATOR, "-pthread"),
 ]  # fmt: skip
 
 
@@ -151,7 +152,7 @@ def check(name, unchanged):
     except MutantError as error:
         return f"{name}: {error}"
     changed = next(source for source in names if mutated[source] != texts[source])
-    with tempfile.TemporaryDirectory() as temporary:
+    with scratch_folder() as temporary:
         folder = Path(temporary)
         for path in unchanged.glob("*.cu*"):
             (folder / path.name).write_text(mutated.get(path.name) or path.read_text())
@@ -171,7 +172,7 @@ def check(name, unchanged):
 
 
 def main():
-    with tempfile.TemporaryDirectory() as temporary, ThreadPoolExecutor(os.cpu_count()) as pool:
+    with scratch_folder() as temporary, ThreadPoolExecutor(os.cpu_count()) as pool:
         folder = Path(temporary)
         translate_files(KERNELS, SOURCES, folder)
         if errors := "".join(pool.map(lambda library: library.compile(folder), LIBRARIES)):

@@ -17,11 +17,13 @@ import platform
 import re
 import subprocess
 import sys
-import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from mutate import MutantError, mutate, reformatted
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
+from host_compiler import build, scratch_folder
 
 SMALL, RAGGED, LONG = "128x128 m 128", "128x128 m 300", "128x128 m 257"
 WIDE, WIDE_LONG, PAIR, SWAPPED = "_128x256 m 200", "_128x256 m 384", "256x256 m 300", "swapped_64 m 17"
@@ -268,18 +270,15 @@ class Suite:
 
     def outcomes(self, sources, case, *, races, seeds=(1,)):
         """Yields (exit code, output) of a case of the kernel in `sources`, compiled once, for a run with each seed."""
-        with tempfile.TemporaryDirectory() as folder:
+        with scratch_folder() as folder:
             for name, text in only(sources, case).items():
                 Path(folder, name).write_text(text)
             program = Path(folder, "cases")
-            compiled = subprocess.run(
-                [*self.compiler, "-std=c++20", "-O1", "-w", "-Wno-psabi", *(["-fsanitize=thread"] if races else []),
-                 f"-I{self.tests}", "-include", "emulator/cuda.hpp",
-                 "-x", "c++", str(Path(folder, "nvfp4_gemm.cu")), "-x", "none",
-                 self.libraries[races], "-Wl,--unresolved-symbols=ignore-all", "-pthread", "-o", str(program)],
-                capture_output=True, text=True, check=False)  # fmt: skip
-            if compiled.returncode != 0:
-                yield None, compiled.stderr
+            Path(folder, "cases.cpp").write_text('#include "emulator/cuda.hpp"\n#include "nvfp4_gemm.cu"\n')
+            flags = ["-std=c++20", "-O1", "-w", "-Wno-psabi", f"-I{self.tests}", *(["-fsanitize=thread"] if races else [])]
+            if error := build(self.compiler, flags, "cases.cpp", program, self.libraries[races],
+                              "-Wl,--unresolved-symbols=ignore-all", "-pthread"):  # fmt: skip
+                yield None, error
                 return
             environment = os.environ | {"TSAN_OPTIONS": "halt_on_error=1:exitcode=66:history_size=7"}
             for seed in seeds:

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import ctypes
 import sys
-import tempfile
 import unittest
 from pathlib import Path
 
 from device_library import REPOSITORY, compile_library, ml_dtypes
 from device_library import numpy as np
 from device_source import translate_files
+from host_compiler import scratch_folder
 
 KERNELS = REPOSITORY / "kernels_src" / "nvfp4"
 PAIRS = ((0, 4), (2, 6), (1, 5), (3, 7))  # the elements of a word in each result
@@ -33,7 +33,7 @@ def e4m3(byte: int) -> float:
 class Dequantize(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        cls.folder = tempfile.TemporaryDirectory()
+        cls.folder = scratch_folder()
         folder = Path(cls.folder.name)
         translate_files(KERNELS, ["gemm_sm90_dequantize.cuh"], folder)
         cls.library = compile_library("dequantize.cpp", folder, "dequantize", "-DCUKILN_HOST_ARCH=900")

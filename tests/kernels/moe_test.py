@@ -15,7 +15,6 @@ import ctypes
 import os
 import subprocess
 import sys
-import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +22,7 @@ from pathlib import Path
 from device_library import HERE, REPOSITORY, compile_library, ml_dtypes
 from device_library import numpy as np
 from device_source import translate_files
+from host_compiler import scratch_folder
 
 sys.path.insert(0, str(HERE.parent / "emulator"))
 from mutate import MutantError, mutate
@@ -306,7 +306,7 @@ def run_cases(folder: Path) -> str:
 def outcome(name: str | None) -> str:
     """Describes how a mutant's end differs from the expected one; empty if it does not. In a process of its own,
     which a mutant may end."""
-    with tempfile.TemporaryDirectory() as folder:
+    with scratch_folder() as folder:
         translate_files(KERNELS, SOURCES, Path(folder))
         if name is not None:
             sources = {source: Path(folder, source).read_text(encoding="utf-8") for source in MUTATED}
@@ -319,7 +319,7 @@ def outcome(name: str | None) -> str:
         program = "import sys, moe_test; from pathlib import Path; print(moe_test.run_cases(Path(sys.argv.pop())))"
         ran = subprocess.run([sys.executable, "-c", program, *sys.argv[1:], folder], cwd=HERE, timeout=300,
                              capture_output=True, text=True, check=False)  # fmt: skip
-    if "CalledProcessError" in ran.stderr:
+    if "CompileError" in ran.stderr:
         return f"{name or 'the sources as they are'}: not compiled\n{ran.stderr[-2000:]}"
     found = ran.stdout.strip() or ran.returncode != 0
     if name is None and found:

@@ -10,13 +10,13 @@ from __future__ import annotations
 import ctypes
 import itertools
 import sys
-import tempfile
 import unittest
 from pathlib import Path
 
 from device_library import REPOSITORY, compile_library, ml_dtypes
 from device_library import numpy as np
 from device_source import translate_files
+from host_compiler import scratch_folder
 
 KERNELS = REPOSITORY / "kernels_src" / "nvfp4"
 SOURCES = ["amax_gsa.cu", "fused_amax_quantize.cu", "quantize_nvfp4.cu", "swiglu_amax_gsa.cu", "swiglu_quantize.cu"]
@@ -147,7 +147,7 @@ SHAPES = list(itertools.product((1, 3, 127, 128, 129, 300), (16, 32, 48, 64, 80,
 class Quantizers(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        cls.folder = tempfile.TemporaryDirectory()
+        cls.folder = scratch_folder()
         path = Path(cls.folder.name)
         translate_files(KERNELS, SOURCES, path)
         cls.sm_90 = Device(path, "sm_90", "-DCUKILN_HOST_ARCH=900")

@@ -11,15 +11,14 @@ thresholds are exact.
 from __future__ import annotations
 
 import ctypes
-import shutil
 import sys
-import tempfile
 import unittest
 from pathlib import Path
 
 from device_library import REPOSITORY, compile_library, ml_dtypes
 from device_library import numpy as np
 from device_source import translate_files
+from host_compiler import scratch_folder
 
 KERNELS = REPOSITORY / "kernels_src" / "sampling"
 F32 = np.float32
@@ -32,8 +31,7 @@ ROWS = 1  # each takes half a second
 
 def setUpModule() -> None:
     global libraries
-    folder = Path(tempfile.mkdtemp(prefix="cukiln-sampling-"))
-    unittest.addModuleCleanup(shutil.rmtree, folder)
+    folder = Path(unittest.enterModuleContext(scratch_folder()))
     translate_files(KERNELS, ["sampler.cu", "top_log_probabilities.cu"], folder)
     libraries = {name: compile_library("sampling.cpp", folder, name, "-DCUKILN_HOST_ARCH=900", *flags)
                  for name, flags in FLAGS.items()}  # fmt: skip

@@ -14,7 +14,7 @@ SCRIPTS = Path(__file__).resolve().parents[2] / "scripts"
 # What ninja "builds": one program that prints its arguments, and files one after the other, each as SLOW as wanted.
 NINJA = """
 rule program
-  command = mkdir -p bin && printf '#!/bin/sh\\necho ran {name} "$$@" $$UBSAN_OPTIONS $$CUKILN_STORE\\n' > $out && chmod +x $out
+  command = mkdir -p bin && printf '#!/bin/sh\\necho ran {name} "$$@" $$UBSAN_OPTIONS $$CUKILN_STORE $${SHOWN:+$$CCACHE_DIR}\\n' > $out && chmod +x $out
 rule slow
   command = sleep $${SLOW:-0} && touch $out
 build bin/unit_store_test: program
@@ -103,6 +103,13 @@ class Only(ScriptsTest):
         self.assertEqual(done.stdout, "ran dev -tc=*a case*\n")
         self.assertNotIn("bootstrap", done.stderr)
         self.assertEqual([p.name for p in (self.repo / "build/dev/bin").iterdir()], ["unit_store_test"])
+
+    def test_tests_have_the_ccache_of_the_user(self):
+        self.program("bin/ccache", 'test "$*" = "--get-config cache_dir" && echo "$HOME/of-ccache"')
+        path = f"{self.repo / 'bin'}:{os.environ['PATH']}"
+        found = self.only("--only", "store", SHOWN="1", CCACHE_DIR="", PATH=path).stdout
+        self.assertEqual(found, f"ran dev {self.folder / 'home' / 'of-ccache'}\n")
+        self.assertEqual(self.only("--only", "store", SHOWN="1", CCACHE_DIR="/c").stdout, "ran dev /c\n")
 
     def test_a_filter_reaches_doctest_with_or_without_an_equals_sign(self):
         self.assertEqual(self.only("--only", "store", "-tc=a b", "-d").stdout, "ran dev -tc=a b -d\n")

@@ -6,8 +6,10 @@ usage: layouts_test.py COMPILER…
 
 import subprocess
 import sys
-import tempfile
 from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
+from host_compiler import build, scratch_folder
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 FETCHED = REPOSITORY / ".cukiln-cutlass"
@@ -20,11 +22,11 @@ def main():
         sys.exit(f"{CUTLASS} has no CUTLASS: run scripts/bootstrap --tests")
     ours = [f"-I{REPOSITORY / folder}" for folder in (".", "tests", "include")]
     theirs = [word for folder in (CUTLASS, CUDA, CUDA / "cccl") for word in ("-isystem", str(folder))]
-    with tempfile.TemporaryDirectory() as folder:
+    with scratch_folder() as folder:
         program = Path(folder, "layouts")
-        subprocess.run([*sys.argv[1:], "-std=c++20", "-O1", "-w", *ours, *theirs,
-                        str(Path(__file__).with_name("layouts.cpp")), "-o", str(program)],
-                       check=True)  # fmt: skip
+        flags = ["-std=c++20", "-O1", "-w", *ours, *theirs]
+        if error := build(sys.argv[1:], flags, Path(__file__).with_name("layouts.cpp"), program):
+            sys.exit(error)
         return subprocess.run([program], check=False).returncode
 
 
