@@ -27,15 +27,15 @@ class Being {
   ~Being() { static_cast<void>(::seteuid(0) == 0 && ::setegid(0) == 0); }
 };
 
-/// A daemon for all users of a machine, and several of them. Only root can be them all.
+/// A daemon for all users of a machine, and several of them. Only root can become each of them.
 struct Users : DaemonFixture {
-  // Root of a namespace with one user in it is nobody else either.
+  // Root of a namespace with one user in it cannot become another user either.
   bool is_root = ::geteuid() == 0 &&
                  std::system("setpriv --reuid=64001 --regid=64001 --clear-groups true") == 0;
 
   Users() {
     if (!is_root) {
-      MESSAGE("not root: nobody else can be played");
+      MESSAGE("not root: no other user can be played");
       return;
     }
     // Others may come in here, and need no way to where this was built.
@@ -51,7 +51,7 @@ struct Users : DaemonFixture {
   static void open_to_all(const std::string& path, mode_t mode) {
     REQUIRE(::chmod(path.c_str(), mode) == 0);
   }
-  /// A folder of theirs, which nobody else can enter.
+  /// A folder of that user, which no other user can enter.
   std::string home_of(uid_t user) const {
     std::string path = scratch / std::to_string(user);
     std::filesystem::create_directory(path);
