@@ -170,7 +170,8 @@ class Preload(CliTest):
         self.assertIn(stored - int(found[1]), (0, 1), "one may have been written a moment before")
 
     def test_a_progress_bar_only_on_a_terminal(self):
-        arguments = ("preload", "--no-load", "--arch", "sm_100a")
+        several = self.manifest(*({"name": f"m{i}", "sources": ["add.cu"], "define": {"ADDEND": i}} for i in range(5)))
+        arguments = ("preload", several, "--no-load", "--arch", "sm_100a")
         code, shown = self.run_on_terminal(*arguments, "--color", "never")
         self.assertEqual(code, DONE)
         self.assertRegex(shown, r"\[[#-]{20}\] \d/\d")
