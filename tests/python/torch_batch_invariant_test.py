@@ -143,7 +143,7 @@ def test_a_token_of_experts_has_the_same_bits_in_every_batch(kind, settings, mon
 
 def test_experts_whose_scale_is_that_of_a_batch_are_refused():
     for kind, settings, missing in (
-        (NVFP4MoE, {}, "NVFP4MoE has no w13_input_scale.* pass input_scale"),
+        (NVFP4MoE, {"activations": "nvfp4"}, "NVFP4MoE has no w13_input_scale.* pass input_scale"),
         (NVFP4Experts, {"activation_scale": 1.0}, "NVFP4Experts has no w13_input_scale"),
         (NVFP4SharedExpert, {"input_scale": 0.01}, "no w2_input_scale.* pass activation_scale"),
     ):
@@ -153,7 +153,7 @@ def test_experts_whose_scale_is_that_of_a_batch_are_refused():
         with pytest.raises(ValueError, match=missing):
             layer.batch_invariant()
         assert torch.equal(call(layer, x), expected)  # as before
-        fixed = mixture(kind, **FIXED).batch_invariant()
+        fixed = mixture(kind, **FIXED, activations="nvfp4").batch_invariant()
         with pytest.raises(ValueError, match=missing.split(".")[0]):
             fixed.load_state_dict(layer.state_dict())
         fixed.load_state_dict(mixture(kind, **FIXED).state_dict())

@@ -170,6 +170,13 @@ def test_an_exported_program_is_saved_and_loaded(strict):
         assert torch.equal(loaded(x), model(x))
 
 
+@pytest.mark.parametrize("settings", [{}, {"activation_scale": 1e-3}, {"activations": "bf16"}])
+def test_a_shared_expert_alone_is_exported(settings):
+    layer = NVFP4SharedExpert.from_linear([Mlp()], **settings)
+    x = torch.randn(4, 64)
+    assert torch.equal(torch.export.export(layer, (x,)).module()(x), layer(x))
+
+
 def test_an_aotinductor_package_runs(tmp_path):
     model = nn.Sequential(NVFP4Linear.from_linear(nn.Linear(64, 32)), nn.ReLU()).eval()
     x = torch.randn(4, 64)

@@ -154,7 +154,11 @@ def biased_experts(change=lambda state: None, **settings):
     change(state)
     expert_map = settings.pop("expert_map", torch.tensor([0, 2, 1]))
     layer = ct.NVFP4Experts(
-        3, 64, 32, bias=True, **{"limit": 7.0, "expert_map": expert_map, **settings}
+        3,
+        64,
+        32,
+        bias=True,
+        **{"limit": 7.0, "activations": "nvfp4", "expert_map": expert_map, **settings},
     )
     layer.load_state_dict(state)
     return layer

@@ -94,6 +94,16 @@ def test_the_same_of_experts(name):
             layer(torch.randn(2, 64))
 
 
+def test_a_scale_of_a_layer_made_in_inference_mode_is_no_less_watched():
+    with torch.inference_mode():
+        layer = NVFP4Linear.from_linear(bf16_linear(64, 32), input_scale=0.01)
+        x = torch.randn(3, 64, dtype=torch.bfloat16)
+        layer(x)
+        layer.weight_scale_2.fill_(0.0)
+        with pytest.raises(RuntimeError, match="a scale written"):
+            layer(x)
+
+
 def test_functional_call_with_other_buffers_is_an_error():
     layer = NVFP4Linear.from_linear(bf16_linear(64, 16))
     x = torch.randn(2, 64)
@@ -218,6 +228,9 @@ def test_what_is_quantised_already_is_not_quantised_again(dtype):
     expert.down_proj.weight = nn.Parameter(torch.ones(64, 32).to(dtype), requires_grad=False)
     with pytest.raises(ValueError, match=rf"down_proj of expert 0 is \(64, 32\) {dtype}"):
         NVFP4MoE.from_linear([expert])
+    stacked = torch.ones(2, 64, columns).to(dtype), torch.ones(2, columns, 32).to(dtype)
+    with pytest.raises(ValueError, match=rf"gate_up_proj is \(2, 64, {columns}\) {dtype}"):
+        NVFP4MoE.from_bf16(*stacked)
 
 
 def test_a_weight_in_a_tensor_of_another_library_is_named():
@@ -301,23 +314,47 @@ def test_a_shared_expert_scales_by_the_largest_between_its_products():
     assert cosine(layer(x), torch.from_numpy(expected)) > 0.9995
 
 
-@pytest.mark.parametrize("scale", [0.1, 0.01])
-def test_experts_without_a_scale_warn_and_can_be_calibrated(scale):
+@pytest.mark.parametrize("scale", [1.0, 0.1, 1e-4])
+@pytest.mark.parametrize("settings", [{}, {"limit": 10.0}])
+def test_experts_without_a_scale_keep_small_activations_in_bf16(scale, settings):
     experts = [Mlp(256, 256) for _ in range(3)]
     x = torch.randn(16, 256, dtype=torch.bfloat16) * scale
     weights, ids = torch.rand(16, 2), torch.randint(0, 3, (16, 2))
     expected = routed(experts, x, weights, ids)
-    with pytest.warns(UserWarning, match=r"NVFP4MoE has no w2_input_scale and no limit.*calibrate"):
-        layer = NVFP4MoE.from_linear(experts)
-    assert cosine(layer(x, weights, ids), expected) < 0.7  # what it warns of
-    found = layer.calibrate(x, ids)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        other = copy.deepcopy(layer)
-    for each in (layer, other):
+        layer = NVFP4MoE.from_linear(experts, **settings)
+    assert layer.keeps_bf16() and cosine(layer(x, weights, ids), expected) > 0.97
+    layer.calibrate(x, ids)
+    assert not layer.keeps_bf16() and cosine(layer(x, weights, ids), expected) > 0.96
+
+
+@pytest.mark.parametrize("scale", [0.1, 0.01])
+def test_quantised_activations_without_a_scale_are_an_error_until_calibrated(scale):
+    experts = [Mlp(256, 256) for _ in range(3)]
+    x = torch.randn(16, 256, dtype=torch.bfloat16) * scale
+    weights, ids = torch.rand(16, 2), torch.randint(0, 3, (16, 2))
+    expected = routed(experts, x, weights, ids)
+    layer = NVFP4MoE.from_linear(experts, activations="nvfp4")
+    for run in (layer, copy.deepcopy(layer)):
+        with pytest.raises(RuntimeError, match=r"NVFP4MoE has activations=.*no w2_input_scale: call"):
+            run(x, weights, ids)
+    op = torch.ops.nvfp4.moe_gemm  # a host that has the runner's number alone
+    assert op(x, weights, ids.int(), layer.runner_id, 256).isnan().all()
+    found = layer.calibrate(x, ids)
+    for each in (layer, copy.deepcopy(layer)):
         assert cosine(each(x, weights, ids), expected) > 0.96
     assert layer.calibrate(x[:1], ids[:1]) == found  # it holds what was seen before
     assert layer.calibrate(2 * x, ids) > 1.5 * found
+
+
+def test_a_calibration_that_is_refused_changes_nothing():
+    layer = NVFP4MoE.from_linear([Mlp()]).batch_invariant(16)
+    x, ids = torch.randn(4, 64, dtype=torch.bfloat16), torch.zeros(4, 1, dtype=torch.int64)
+    expected = layer(x, torch.ones(4, 1), ids)
+    with pytest.raises(ValueError, match="no w13_input_scale"):
+        layer.calibrate(x, ids)
+    assert torch.equal(layer(x, torch.ones(4, 1), ids), expected)
 
 
 def test_calibration_knows_the_map_of_experts_and_what_it_cannot_use():

@@ -117,11 +117,17 @@ class Layer(nn.Module):
         self.runner_id = self._runner.runner_id
         self.fingerprint = self._runner.fingerprint
         self._ready = True
-        self._copied = [
-            name
-            for name in (*self.optional, *self.copied)
-            if (buffer := self._buffers.get(name)) is not None and not buffer.is_inference()
-        ]
+        for name, buffer in list(self._buffers.items()):
+            if buffer is None:  # behind the others: torch.export counts them as if none was missing
+                self._buffers[name] = self._buffers.pop(name)
+        self._copied = []
+        for name in (*self.optional, *self.copied):
+            buffer = self._buffers.get(name)
+            if buffer is not None:
+                if buffer.is_inference():  # which counts no writes
+                    with torch.inference_mode(False):
+                        self._buffers[name] = buffer.clone()
+                self._copied.append(name)
         self._bound = self._state()
 
     def _checkpoint_form(self, codes: str, scales: str) -> tuple[Tensor, Tensor]:
@@ -336,13 +342,13 @@ def check(name: str, tensor: Tensor, dtype: torch.dtype, rows: int, columns: int
         )
 
 
-def check_weight(name: str, weight: Tensor, rows: int, columns: int) -> None:
-    """Of what is to be quantised: numbers of a matrix, as nn.Linear has them."""
+def check_weight(name: str, weight: Tensor, *shape: int) -> None:
+    """Of what is to be quantised: numbers, as nn.Linear has them."""
     wrapped = is_traceable_wrapper_subclass(weight)
-    if wrapped or weight.dtype not in WORKABLE or tuple(weight.shape) != (rows, columns):
+    if wrapped or weight.dtype not in WORKABLE or tuple(weight.shape) != shape:
         within = f" in a {type(weight).__name__}" if wrapped else ""
         raise ValueError(
-            f"{name} is {tuple(weight.shape)} {weight.dtype}{within}; ({rows}, {columns}) bfloat16, "
+            f"{name} is {tuple(weight.shape)} {weight.dtype}{within}; {shape} bfloat16, "
             "float16, float32 or float64 is expected. What is quantised already loads by "
             "from_checkpoint, or stays as it is: see quantize_'s filter"
         )

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -60,9 +59,10 @@ class NVFP4MoE(Layer):
     gate · sigmoid(alpha · gate) · (up + beta). Empty until weights are loaded: `w13_…` is gate
     above up, or in pairs of rows if `interleaved`, `w2_…` is down, each of all experts; the rest as
     in `NVFP4Linear`, `activations` too: in bf16 what lies between the GEMMs is not quantised
-    either. Else it has a fixed scale, `w2_input_scale`. Where a checkpoint lacks it, it is that of
-    the largest value that the limit allows; without a limit, decode 1, which holds values of 0.1 to
-    2688, with a warning: `calibrate` finds a better one.
+    either. Else it has a fixed scale, `w2_input_scale`: where a checkpoint lacks it, activations
+    stay in bf16 on every device, and `calibrate` sets it from tokens. `activations="nvfp4"` without
+    it takes the scale of the largest value that the limit allows, under which values below a
+    30,000th of that lose digits; without a limit a call is an error.
     """
 
     matrices = (("w13_weight", "w13_weight_scale"), ("w2_weight", "w2_weight_scale"))
@@ -110,6 +110,7 @@ class NVFP4MoE(Layer):
         self.experts, self.hidden_size, self.width = experts, hidden_size, width
         self.limit, self.alpha, self.beta = limit, alpha, beta
         self.interleaved, self.max_topk = interleaved, max_topk
+        self._lacks_scale = False  # of what lies between the GEMMs
         for part in ("w13", "w2"):
             rows, columns = self.shape(f"{part}_weight")
             codes, blocks = (experts, rows, columns // 2), (experts, rows, columns // BLOCK)
@@ -321,6 +322,8 @@ class NVFP4MoE(Layer):
                 "width] are expected"
             )
         experts, hidden, width = down_proj.shape
+        for name, weight in (("gate_up_proj", gate_up_proj), ("down_proj", down_proj)):
+            check_weight(name, weight, *weight.shape)
         if gate_up_proj.is_meta:
             return cls._sized(experts, hidden, width, **settings)
         layer = cls._from_parts(
@@ -367,19 +370,18 @@ class NVFP4MoE(Layer):
             return 2 * self.width, self.hidden_size
         return self.hidden_size, self.width
 
+    def keeps_bf16(self) -> bool:
+        """As of every layer. Also where `activations` is None and there is no `w2_input_scale`: under
+        a scale that knows nothing of the values small ones would be 0."""
+        unknown = self.activations is None and not self.w2_input_scale > 0
+        return unknown or super().keeps_bf16()
+
     def _activation_decode(self) -> Tensor:
         if self.w2_input_scale > 0:
             return self.w2_input_scale
-        if math.isinf(self.limit):
-            warnings.warn(
-                f"{type(self).__name__} has no w2_input_scale and no limit: what lies between its "
-                "GEMMs is rounded as if it were 0.1 to 2688, and is 0 below 0.006. Call "
-                "calibrate() with tokens, pass activation_scale, the largest value / 2688, or "
-                'activations="bf16"',
-                stacklevel=2,
-            )
         most = self.limit * (self.limit + abs(self.beta))
-        return torch.full_like(self.w2_input_scale, min(most / 2688, 1.0))
+        decode = math.nan if self._lacks_scale else min(most / 2688, 1.0)
+        return torch.full_like(self.w2_input_scale, decode)
 
     def batch_invariant(self, tokens: int = 16) -> NVFP4MoE:
         """From now on a token's result is the same, bit for bit, in every batch, and no NaN or
@@ -408,6 +410,8 @@ class NVFP4MoE(Layer):
         expert_map = self.expert_map
         if expert_map is not None:
             expert_map = expert_map.to(self.w13_weight.device, torch.int32).contiguous()
+        in_bf16 = self.keeps_bf16()
+        self._lacks_scale = not (in_bf16 or self.w2_input_scale > 0) and math.isinf(self.limit)
         return MoeRunner(
             self.w13_weight,
             self.w13_weight_scale,
@@ -415,7 +419,7 @@ class NVFP4MoE(Layer):
             self.w2_weight,
             self.w2_weight_scale,
             self.w2_weight_scale_2,
-            activation_gsa=None if self.keeps_bf16() else gsa_of(self._activation_decode()),
+            activation_gsa=None if in_bf16 else gsa_of(self._activation_decode()),
             hidden_gsa=gsa_of(self.w13_input_scale) if self.w13_input_scale > 0 else None,
             expert_map=expert_map,
             up_bias=self.w13_bias,
@@ -431,6 +435,12 @@ class NVFP4MoE(Layer):
         """topk_weights and topk_ids [..., topk], with x's leading shape. An id that is no expert's
         is skipped."""
         self.require_ready()
+        if self._lacks_scale:
+            raise RuntimeError(
+                f'this {type(self).__name__} has activations="nvfp4" and no w2_input_scale: call '
+                "calibrate(tokens, topk_ids), or pass activation_scale, the largest value between "
+                "the GEMMs / 2688, a limit, or other activations"
+            )
         self._check_routing(x, topk_ids)
         if topk_weights.shape != topk_ids.shape:
             raise ValueError(
@@ -513,8 +523,13 @@ class NVFP4MoE(Layer):
                 f"the scale of what lies between the GEMMs is {scale.item()}; it needs tokens "
                 "for which that is neither all 0, nor infinite or NaN, of experts of this layer"
             )
+        before = self._buffers["w2_input_scale"]
         self._buffers["w2_input_scale"] = scale
-        self.bind()
+        try:
+            self.bind()
+        except ValueError:
+            self._buffers["w2_input_scale"] = before
+            raise
         return scale
 
     def _activation_scale(self, tokens: Tensor, expert: int) -> Tensor:
@@ -565,6 +580,9 @@ class NVFP4SharedExpert(NVFP4MoE):
         if experts != 1:
             raise ValueError(f"{experts} experts are given; a shared expert is one")
         return cls(hidden_size, width, device="meta", **settings)
+
+    def keeps_bf16(self) -> bool:
+        return Layer.keeps_bf16(self)  # what lies between its GEMMs always has a scale
 
     def _require_fixed_scales(self) -> None:
         super()._require_fixed_scales()
