@@ -24,7 +24,7 @@ T* address(std::uintptr_t value) {
 /// A loader for one device.
 struct LaunchFixture : LoaderFixture {
   explicit LaunchFixture(int capability, int num_sms = 148)
-      : opened(open(options_for(capability, num_sms))) {}
+      : opened(open(store_options(), options_for(capability, num_sms))) {}
   ~LaunchFixture() {
     using Pop = CUresult (*)(CUcontext*);
     const auto pop = reinterpret_cast<Pop>(dlsym(fake.handle, "cuCtxPopCurrent_v2"));
@@ -33,6 +33,16 @@ struct LaunchFixture : LoaderFixture {
   }
   LaunchFixture(const LaunchFixture&) = delete;
   LaunchFixture& operator=(const LaunchFixture&) = delete;
+
+  /// The store of all launch fixtures of this process, so that each module is compiled once. What a
+  /// test puts there besides, it removes.
+  static StoreOptions store_options() {
+    static const ScratchFolder folder;
+    StoreOptions options;
+    options.directory = folder / "store";
+    options.system_directory.clear();
+    return options;
+  }
 
   /// Creates a launcher in a thread without a context, and then makes one of the device current.
   template <class Launcher>

@@ -24,6 +24,7 @@ const std::string kKind = "cukiln.tactics";
 template <class Base>
 struct TacticsFixture : Base {
   TacticsFixture() : Base(90) { workspace = {address<void>(0x1000000), std::size_t{1} << 30}; }
+  ~TacticsFixture() { remove_all(); }
 
   using Gemm = decltype(Base::gemm);
   using Base::fake;
@@ -64,14 +65,17 @@ struct TacticsFixture : Base {
     return listed->front().key;
   }
 
-  /// The store has these and no others.
-  void keep_only(const std::vector<nvfp4::MeasuredGemm>& rows) {
+  void remove_all() {
     BlobStore blobs(opened.store);
     const auto listed = blobs.list(kKind);
-    REQUIRE(listed);
-    for (const BlobSummary& blob : *listed) {
-      REQUIRE(*blobs.remove(kKind, blob.key));
+    CHECK(listed);
+    for (std::size_t i = 0; listed && i < listed->size(); ++i) {
+      CHECK(*blobs.remove(kKind, (*listed)[i].key));
     }
+  }
+  /// The store has these and no others.
+  void keep_only(const std::vector<nvfp4::MeasuredGemm>& rows) {
+    remove_all();
     const auto kept = gemm.keep_tactics(opened.store, rows);
     REQUIRE_MESSAGE(kept, kept.error().message());
     REQUIRE(gemm.kept_tactics(opened.store)->size() == rows.size());
@@ -103,7 +107,6 @@ struct TacticsFixture : Base {
 
 }  // namespace
 
-// Compiling takes most of the time: one store serves all.
 TEST_CASE_TEMPLATE("tactics that a store keeps come before those that are built in", Base,
                    GemmFixture, W4a16Fixture) {
   using Fixture = TacticsFixture<Base>;

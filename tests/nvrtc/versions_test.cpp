@@ -4,6 +4,7 @@
 
 #include "support/nvrtc_fixture.hpp"
 #include "support/paths.hpp"
+#include "support/sanitized.hpp"
 
 using namespace cukiln;
 using namespace cukiln::testing;
@@ -52,7 +53,8 @@ TEST_CASE("every given NVRTC is observed, and its own headers are found") {
   }
 }
 
-TEST_CASE("every NVRTC compiles the GEMMs with tcgen05 for all targets of them that it knows") {
+TEST_CASE("every NVRTC compiles the GEMMs with tcgen05 for all targets of them that it knows" *
+          doctest::skip(kSanitized)) {  // what is tested is the kernels
   constexpr Target kTargets[] = {{100, 'a'}, {100, 'f'}, {103, 'a'}, {103, 'f'},
                                  {107, 'a'}, {107, 'f'}, {110, 'a'}};
   std::map<std::string, std::size_t> compiled;  // by version
@@ -90,7 +92,7 @@ TEST_CASE("every NVRTC compiles the GEMMs with tcgen05 for all targets of them t
   CHECK(compiled["13.5"] == std::size(kTargets));
 }
 
-TEST_CASE("the oldest NVRTC compiles every shipped file for sm_100a") {
+TEST_CASE("the oldest NVRTC compiles every shipped file for sm_100a" * doctest::skip(kSanitized)) {
   NvrtcCompiler compiler(real_options(further_roots().front()));
   REQUIRE(compiler.toolchain());
   CHECK(major_minor(compiler.toolchain()->version) == "12.8");

@@ -13,15 +13,10 @@
 #include "store/sqlite_store.hpp"
 #include "support/child.hpp"
 #include "support/paths.hpp"
+#include "support/sanitized.hpp"
 #include "support/store_entries.hpp"
 
 namespace cukiln::testing {
-
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-inline constexpr bool kSanitized = true;
-#else
-inline constexpr bool kSanitized = false;
-#endif
 
 /// Starts `store_worker DIRECTORY COMMAND OPTION…`.
 inline Child start_worker(const std::string& directory, const std::string& command,
