@@ -64,25 +64,28 @@ void print_grouped_up() {
 
 void print(const char* name, const Sm100Machine& machine) {
   std::printf(
-      "\"%s\":{\"ghz\":%.17g,\"mma_rate\":%.17g,\"memory\":%.17g,\"l2\":%.17g,\"ingress\":%.17g,"
-      "\"in_flight\":%.17g,\"l2_latency\":%.17g,\"memory_latency\":%.17g,\"producer\":%.17g,"
+      "\"%s\":{\"ghz\":%.17g,\"mma_rate\":%.17g,\"shared\":%.17g,\"memory\":%.17g,\"l2\":%.17g,"
+      "\"ingress\":%.17g,\"in_flight\":%.17g,\"l2_latency\":%.17g,\"memory_latency\":%.17g,\"producer\":%.17g,"
       "\"stage\":%.17g,\"issue\":%.17g,\"wake\":%.17g,\"mma_latency\":%.17g,\"chunk\":%.17g,"
       "\"setup\":%.17g,"
       "\"drain\":%.17g,\"barrier\":%.17g,\"dsmem\":%.17g,\"launch_us\":%.17g}",
-      name, machine.ghz, machine.mma_rate, machine.memory, machine.l2, machine.ingress,
+      name, machine.ghz, machine.mma_rate, machine.shared, machine.memory, machine.l2, machine.ingress,
       machine.in_flight, machine.l2_latency, machine.memory_latency, machine.producer,
       machine.stage, machine.issue, machine.wake, machine.mma_latency, machine.chunk, machine.setup,
       machine.drain, machine.barrier, machine.dsmem, machine.launch_us);
   // A member that is new and not printed would have no source.
-  static_assert(sizeof machine == 19 * sizeof(double));
+  static_assert(sizeof machine == 20 * sizeof(double));
 }
 
 void print(const Sm100Shape& shape, bool grouped) {
   const GemmTactic tactic = grouped ? fastest_sm100(kSm100Grouped, std::size(kSm100Kernels), shape)
                                     : select_sm100(shape.m, shape.n, shape.k, shape.num_sms);
-  std::printf("{\"kernel\":\"%s\",\"splits\":%u,\"us\":%.6g}", kSm100Kernels[tactic.tile].name,
-              tactic.splits,
-              sm100_us(kSm100Models[tactic.tile], tactic.splits, shape, kSm100AsPublished));
+  const auto us = [&](const Sm100Machine& machine) {
+    return sm100_us(kSm100Models[tactic.tile], tactic.splits, shape, machine);
+  };
+  std::printf("{\"kernel\":\"%s\",\"splits\":%u,\"us\":{\"published\":%.6g,\"h100\":%.6g}}",
+              kSm100Kernels[tactic.tile].name, tactic.splits, us(kSm100AsPublished),
+              us(kSm100AsH100));
 }
 
 }  // namespace

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where each constant of timing_model.Machine is from, for two machines, neither of which was measured on sm_100a: `published` is
-fitted to published runs of others on a B200, `h100` loads as an H100 does. Their values are those of the launcher's plan
-(sm100_model.hpp); only what its model leaves out is here."""
+"""Where each constant of timing_model.Machine is from, for two machines, on neither of which the kernels have run: `published` loads
+as others measured a B200, `h100` as an H100 does. Their values are those of the launcher's plan (sm100_model.hpp); only what its
+model leaves out is here."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ import re
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
-from timing_model import Machine, Tile, cta_clocks, time_us, work_of
+from timing_model import Machine, Tile, Work, cta_clocks, time_us, work_of
 
 RESULTS = Path(__file__).resolve().parents[1] / "gpu" / "results" / "h100-80gb-hbm3-twin.json"
 SETS = ("published", "h100")
 SMS = 148
 SCOREBOARD = 10
 
-FITTED = ("stage", "ingress", "l2")  # of `published`: together, to PUBLISHED
+FITTED = ("stage", "ingress", "l2_latency")  # of `published`: near the best for MAINLOOPS, together
 TWIN = "H100 twin"
 # In at most 47 columns. Those with two sources have a value for each machine.
 SOURCES: dict[str, str | tuple[str, str]] = {
-    "stage": ("clocks beyond a stage's bytes: fitted", f"likewise: {TWIN}"),
-    "ingress": ("bytes a clock into an SM: fitted", f"likewise: {TWIN}"),
-    "l2": ("bytes a clock: fitted", f"likewise, for as many SMs: {TWIN}"),
+    "stage": ("clocks beyond a stage's bytes: main loops", f"likewise: {TWIN}"),
+    "ingress": ("bytes a clock into an SM: main loops", f"likewise: {TWIN}"),
+    "l2": ("bytes a clock: least for NVIDIA's 94.3 %", f"likewise, for as many SMs: {TWIN}"),
     "in_flight": ("bytes: SemiAnalysis, TMA gains up to 128 KiB", f"bytes an SM's TMA has asked for: {TWIN}"),
-    "l2_latency": f"clocks of a 16 KiB load: {TWIN}",
-    "memory_latency": f"likewise: {TWIN}",
-    "producer": f"clocks to issue a stage's loads: {TWIN}",
+    "l2_latency": f"clocks of a 16 KiB load: {TWIN}, main loops",
+    "memory_latency": f"likewise: {TWIN}; SemiAnalysis 1320",
+    "producer": f"clocks to issue a stage: {TWIN}, main loops",
     "chunk": f"clocks of 64 columns' epilogue: {TWIN}",
     "setup": f"clocks of a CTA to its first load: in {TWIN}",
     "drain": f"clocks behind a CTA's last store: in {TWIN}",
@@ -35,16 +35,30 @@ SOURCES: dict[str, str | tuple[str, str]] = {
     "barrier": f"clocks, twice a reduction: in {TWIN}",
     "dsmem": "bytes a clock in a reduction: H200, sm90_plan",
     "sms": "published",
-    "mma_rate": "products a clock and SM: published, 9 PFLOP/s",
-    "ghz": "assumed; it may be less under load",
-    "memory": "bytes a clock: assumed, 7.3 of 8 TB/s published",
+    "mma_rate": "products a clock and SM: SemiAnalysis",
+    "shared": "bytes a clock that MMAs read: SemiAnalysis",
+    "ghz": "assumed; less under load, by an unknown amount",
+    "memory": "bytes a clock, 7.25 TB/s: SemiAnalysis, by TMA",
     "wake": "clocks from a barrier to a thread: assumed",
-    "mma_latency": "clocks from an MMA to its commit: assumed",
+    "mma_latency": "from an MMA to its commit: SemiAnalysis",
     "scoreboard": "clocks of a wait in the issuing loop: assumed",
 }
-# SemiAnalysis: "Dissecting Nvidia Blackwell", 2026-03. The fit is to the runs of PUBLISHED. It is slower than what NVIDIA writes of a
-# large GEMM, 94.3 % of the tensor core's peak ("CuTe DSL tutorials on optimizing NVFP4 GEMM for Blackwell", 2026-01): model-sm100's page
-# has the share that the fit allows.
+# SemiAnalysis: "Dissecting Nvidia Blackwell", 2026-03, and the results in its repository SemiAnalysisAI/microbench-blackwell, all of a
+# B200: umma_throughput (MXF4: 64 and 128 clocks an MMA of 128 and 256 columns, 48 one of 64, which are 128 bytes of shared memory a
+# clock), umma_latency (137 clocks beyond the MMA's own, 173 of a pair, each with the wait: mma_latency and wake are 140),
+# tma2d_throughput (all SMs, from memory: 7.25 TB/s; 715 ns with one load of 16 KiB in flight) and cutlass_gemm_mainloop.
+NVIDIA_SHARE = 0.943  # of the tensor core's peak, a large GEMM: "CuTe DSL tutorials on optimizing NVFP4 GEMM for Blackwell", 2026-01
+NVIDIA_TILE = "256x256_x2"  # with as much multicast as ours has: which clusters NVIDIA took is not known
+# cutlass_gemm_mainloop: GEMMs of CUTLASS in FP8 on one SM of a B200 at 1.3 GHz, 128 rows, K = 131072, from L2. Columns, 128-byte parts
+# of K in a stage, stages, clocks of a stage. With six stages they are bound by the MMAs' reads of shared memory, with few by the loads'
+# latency: a stage's loads take no more than a clock for each 128 bytes, and hardly anything beyond.
+MAINLOOP_GHZ, MAINLOOP_LOADS = 1.3, 2  # loads for each part
+MAINLOOPS = (
+    (16, 1, 2, 429), (16, 1, 3, 289), (16, 1, 4, 219), (16, 1, 6, 165), (64, 1, 2, 490), (64, 1, 3, 328), (64, 1, 4, 250), (64, 1, 6, 207),
+    (128, 1, 2, 563), (128, 1, 3, 377), (128, 1, 4, 288), (128, 1, 6, 275), (256, 1, 2, 747), (256, 1, 3, 528), (256, 1, 4, 529),
+    (16, 2, 2, 597), (16, 2, 3, 404), (16, 2, 4, 337), (16, 2, 6, 336), (64, 2, 2, 706), (64, 2, 3, 474), (64, 2, 4, 415),
+    (128, 2, 2, 848), (128, 2, 3, 573),
+)  # fmt: skip
 
 
 def machines_of(found: dict[str, dict[str, float]]) -> dict[str, Machine]:
@@ -85,8 +99,9 @@ class Run:
 
 
 DEEPGEMM, FLASHINFER = "DeepGEMM 348", "FlashInfer 2540"  # pull requests
-# Other tiles, clusters and clocks. FlashInfer 2540 is a table of the fastest of four libraries, on a B200 or a GB200; that its times are
-# of the kernels alone, as CUPTI measures them, is assumed.
+# Other tiles, clusters and clocks: how near kernels of others come to the machine, no measurements of it. FlashInfer 2540 is a table of
+# the fastest of four libraries, on a B200 or a GB200; that its times are of the kernels alone, as CUPTI measures them, is assumed. With
+# thousands of rows power limits the clock, to an unknown one: a fit of loads to such times finds loads that are too slow.
 PUBLISHED = (
     Run(DEEPGEMM, 8192, 8192, 8192, 2 * 8192**3 / 5702e6, True),
     Run(DEEPGEMM, 4096, 4096, 7168, 2 * 4096 * 4096 * 7168 / 5332e6, True),
@@ -112,6 +127,19 @@ CASE = re.compile(
     r"m (\d+), n (\d+), k (\d+), (?P<clocks>\d+) clocks of MMA, weights from (?P<where>\w+)"
     r"(?:, K split by (?P<splits>\d+))?(?P<chained>, chained)?(?:, on (?P<ctas>\d+) CTAs)?"
 )
+
+
+def mainloop_clocks(machine: Machine, columns: int, parts: int, stages: int) -> float:
+    """Of a stage of MAINLOOPS, by the event model. Each part is a quarter as many loads as a stage of ours has, times MAINLOOP_LOADS."""
+    loads = parts * MAINLOOP_LOADS / 4
+    machine = replace(machine, producer=machine.producer * loads, stage=machine.stage * loads)
+    k = 256 * parts  # of four bits: FP8 has half as many elements, and half the rate
+    tile = Tile("mainloop", 128, columns, 1, False, stages, (128 + columns) * k // 2, k, k, 64, False)
+
+    def clocks(steps: int) -> float:
+        return cta_clocks(tile, machine, Work(1, 1, 1, steps, tile.stage_bytes, machine.l2_latency, {"SM": machine.ingress}, 0))
+
+    return (clocks(200) - clocks(100)) / 100
 
 
 def source_of(name: str, machine: str) -> str:

@@ -38,13 +38,14 @@ from timing_model import Machine, Tile, Work, chained_us, cta_clocks, limit_of, 
 
 BUILD = Path(os.environ["CUKILN_TEST_BINARY_DIR"]).parent
 # The issuing loop takes at most this share of a stage by its stall counts: of its MMAs' clocks or, of narrow tiles, whose MMAs take a
-# quarter of the time or less, of its loads'.
+# third of the time or less, of its loads'.
 MOST_ISSUE = 0.6
-MOST_MMA_OF_NARROW = 0.3
+MOST_MMA_OF_NARROW = 0.35
 TOLERANCE = 0.01  # of a modelled time
 
 
 PLAN_LOSS = 0.05  # at most, of the plan's choice beside the best by the model
+PLAN_MEAN_LOSS = 0.02  # on each machine
 PLAN_CLOSE = 0.05  # of the event model's times, are those of the plan's closed form
 
 
@@ -131,10 +132,15 @@ class Kept(unittest.TestCase):
         return found | {shape: model.grouped_row(which, *shape)["planned_loss"] for shape in model.grouped}
 
     def test_the_plan_selects_what_the_event_model_finds_the_fastest(self):
-        losses = self.losses(self.model, "published")
+        losses = {shape: self.model.plan_loss(*shape) for shape in (*self.model.shapes, *self.model.grouped)}
         self.assertGreater(len(losses), 300)
         worst = max(losses, key=losses.get)
         self.assertLessEqual(losses[worst], PLAN_LOSS, worst)
+
+    def test_the_plan_is_no_bad_one_on_either_machine(self):
+        for which in self.model.machines:
+            losses = self.losses(self.model, which)
+            self.assertLess(sum(losses.values()) / len(losses), PLAN_MEAN_LOSS)
 
     def test_a_plan_by_another_machine_would_be_noticed(self):
         planned = self.model.planned
@@ -147,20 +153,26 @@ class Kept(unittest.TestCase):
         for shape in self.model.shapes:
             with self.subTest(shape):
                 tactic, us = self.model.planned[shape]
-                expected = self.model.shape_row("published", *shape)["planned"]["us"]
-                self.assertLess(abs(us / expected - 1), PLAN_CLOSE, tactic)
+                for which in self.model.machines:
+                    expected = self.model.shape_row(which, *shape)["planned"]["us"]
+                    self.assertLess(abs(us[which] / expected - 1), PLAN_CLOSE, (which, tactic))
 
-    def test_the_first_machine_is_fitted_to_published_runs(self):
+    def test_the_first_machine_is_as_a_b200_was_measured(self):
         machine = self.model.machines["published"]
         fitted = self.model.residuals(machine)
-        self.assertLess(fitted["median"], 0.1)
-        self.assertLess(fitted["rms"], 0.2)
-        # The free constants are near their best values, together and each alone.
+        self.assertLess(fitted["mean"], 0.07)
+        self.assertLess(fitted["largest"], 0.2)
+        # A large GEMM reaches what NVIDIA writes, and no more of L2 is assumed than that takes.
+        shares = {row["kernel"]: row["mma_share"] for row in self.model.kernel_rows(machine)}
+        self.assertGreaterEqual(shares[machines.NVIDIA_TILE], machines.NVIDIA_SHARE)
+        # Others' kernels are hardly faster than the machine allows.
+        self.assertLess(max(us / r.us for r, us in self.model.published(machine)), 1.1)
+        # The constants are near their best values, together and each alone.
         for factors in itertools.product((2 / 3, 1, 1.5), repeat=len(machines.FITTED)):
             if set(factors) != {1}:
                 other = {name: getattr(machine, name) * factor for name, factor in zip(machines.FITTED, factors, strict=True)}
                 with self.subTest(other):
-                    self.assertGreater(self.model.residuals(replace(machine, **other))["rms"], fitted["rms"])
+                    self.assertGreater(self.model.residuals(replace(machine, **other))["mean"], fitted["mean"])
 
     def test_a_loop_that_issues_more_slowly_is_noticed(self):
         commit = "tcgen05_commit<kCtas>(shared_address(&shared.empty[smem_pipe.index]), (1u << Tile::kClusterCtas) - 1);"
@@ -218,7 +230,7 @@ class Kept(unittest.TestCase):
 
 
 TILE = Tile("t", 128, 128, 1, False, 4, 36864, 256, 64, 64, False)
-B200 = Machine(sms=148, ghz=1.85, mma_rate=16384, memory=3946, l2=8970, ingress=1e9, in_flight=75000, l2_latency=470,
+B200 = Machine(sms=148, ghz=1.85, mma_rate=16384, shared=128, memory=3946, l2=8970, ingress=1e9, in_flight=75000, l2_latency=470,
                memory_latency=1300, producer=0, stage=0, wake=0, mma_latency=0, scoreboard=10, chunk=0, setup=0, drain=0,
                barrier=500, dsmem=16, launch_us=0)  # fmt: skip
 MACHINE = B200

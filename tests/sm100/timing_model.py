@@ -25,6 +25,7 @@ class Machine:
     sms: int
     ghz: float
     mma_rate: float  # products of elements for each clock of an SM
+    shared: float  # that MMAs read of an SM's shared memory
     memory: float  # out of memory, and into it
     l2: float  # out of L2, into all SMs together; what is multicast counts once
     ingress: float  # into one SM, multicast by others too
@@ -81,8 +82,9 @@ class Tile:
         return self.ctas * self.rows_shared
 
     def mma_clocks(self, machine: Machine) -> float:
-        """Of a whole stage. Rows that a tile has not are multiplied, too."""
-        return MMA_ROWS * self.columns * self.stage_k / machine.mma_rate
+        """Of a whole stage. Rows that a tile has not are multiplied, too. An MMA of few columns waits for shared memory."""
+        read = (MMA_ROWS + self.columns / self.ctas) * self.stage_k / 2
+        return max(MMA_ROWS * self.columns * self.stage_k / machine.mma_rate, read / machine.shared)
 
 
 @dataclass(frozen=True)

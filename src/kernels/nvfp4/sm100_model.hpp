@@ -10,19 +10,19 @@ namespace cukiln::nvfp4 {
 
 /// What the model below knows of a machine, but for its number of SMs. Clocks are those of an SM,
 /// rates bytes for each of its clocks. Nothing was measured on sm_100a: tests/sm100/machines.py
-/// says where each constant is from. The values of l2, ingress and stage were fitted together to
-/// runs on a B200 that others published.
+/// says where each constant is from: measurements of others on a B200, a twin on an H100, or none.
 struct Sm100Machine {
   double ghz = 1.85;
   double mma_rate = 16384;       // products of elements for each clock of an SM
-  double memory = 3946;          // out of memory, and into it
-  double l2 = 14450;             // out of L2, into all SMs together; what is multicast counts once
+  double shared = 128;           // that MMAs read of an SM's shared memory
+  double memory = 3920;          // out of memory, and into it
+  double l2 = 7220;              // out of L2, into all SMs together; what is multicast counts once
   double ingress = 120;          // into one SM, multicast by others too
   double in_flight = 131072;     // bytes that one SM's TMA has asked for and not got
   double l2_latency = 470;       // of a load, from its issue to its barrier
   double memory_latency = 1300;  // likewise
   double producer = 230;         // to issue the loads of a stage
-  double stage = 300;            // that TMA takes for a stage beyond its bytes
+  double stage = 25;             // that TMA takes for a stage beyond its bytes
   double wake = 40;              // from a barrier's completion to the waiting thread
   double issue = 70;  // from the first instruction that issues a stage's MMAs to half of them
   double mma_latency = 100;  // from an MMA's end to the arrival of its commit
@@ -34,7 +34,7 @@ struct Sm100Machine {
   double launch_us = 0.56;   // of a launch that does nothing
 };
 
-/// As the runs of others.
+/// As others measured a B200.
 inline constexpr Sm100Machine kSm100AsPublished;
 
 /// A machine that loads as an H100 does, where tests/bench/sm100_twin.py measured it.
@@ -134,18 +134,20 @@ constexpr double sm100_clocks(const Sm100TileModel& tile, std::int64_t splits,
 
   // A stage waits for its bytes and for the MMAs before it; beyond those that there is room for,
   // also until the stage that was there is loaded, multiplied and free again.
-  const double mma = 128.0 * tile.columns * kSm100StageK / machine.mma_rate;
+  const double mma = std::max(128.0 * tile.columns * kSm100StageK / machine.mma_rate,
+                              (128 + tile.columns / ctas) * (kSm100StageK / 2) / machine.shared);
   const double loaded = std::max(latency, load);  // the first stage
   const double issued = machine.producer + machine.wake + machine.issue;
   const double ring = machine.wake + issued + loaded + mma + machine.mma_latency;
   const auto begun = [&](std::int64_t stage) {  // its MMA, if there was room for all stages before
-    return std::max(loaded + real(stage) * mma, real(stage + 1) * load);
+    return std::max({loaded + real(stage) * mma, real(stage + 1) * load,
+                     loaded + real(stage) * machine.producer});
   };
   const std::int64_t parts = ceil_div(ceil_div(shape.k, kSm100StageK), splits);
   const std::int64_t rounds = (parts - 1) / tile.stages;
   const double first =
       std::max(begun(parts - 1), real(rounds) * ring + begun(parts - 1 - rounds * tile.stages));
-  const double period = real(parts) * std::max({load, mma, ring / tile.stages});
+  const double period = real(parts) * std::max({load, machine.producer, mma, ring / tile.stages});
 
   const double store = real(tile.rows) / ctas * real(std::min(kSm100StoreColumns, columns)) * 2 *
                        active / machine.memory;

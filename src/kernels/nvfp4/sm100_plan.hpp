@@ -137,9 +137,10 @@ constexpr bool is_too_wide(const Sm100Kernel& kernel, std::int64_t m) noexcept {
   return kernel.swapped && kernel.rows == 128 && kernel.columns > 16 && m <= kernel.columns / 2;
 }
 
-/// Selects the tactic of the kernels in [first, end) that takes the least time by the model.
-inline GemmTactic fastest_sm100(std::size_t first, std::size_t end, const Sm100Shape& shape,
-                                const Sm100Machine& machine = kSm100AsPublished) noexcept {
+/// Selects the tactic of the kernels in [first, end) with the least product of its times on both
+/// machines: which of them a device is nearer is not known.
+inline GemmTactic fastest_sm100(std::size_t first, std::size_t end,
+                                const Sm100Shape& shape) noexcept {
   GemmTactic fastest{static_cast<std::uint32_t>(first), 1};
   double least = std::numeric_limits<double>::infinity();
   for (std::size_t tile = first; tile < end; ++tile) {
@@ -151,9 +152,10 @@ inline GemmTactic fastest_sm100(std::size_t first, std::size_t end, const Sm100S
       if (!applies(tactic, shape)) {
         break;
       }
-      const double clocks = sm100_clocks(kSm100Models[tile], splits, shape, machine);
-      if (clocks < least) {
-        least = clocks;
+      const double product = sm100_us(kSm100Models[tile], splits, shape, kSm100AsPublished) *
+                             sm100_us(kSm100Models[tile], splits, shape, kSm100AsH100);
+      if (product < least) {
+        least = product;
         fastest = tactic;
       }
     }
