@@ -8,14 +8,15 @@
 namespace cukiln {
 namespace signatures {
 
-// nvfp4_gemm_128x128, _128x256, _256x256, _256x128, _256x256_x2, _swapped_*
+// nvfp4_gemm_128x128, _128x256, _256x256, _256x128, _256x*_x2, _256x*_x4, _swapped_*
 using Nvfp4Gemm = void(
-    TensorMap rows,               // data: uint8 {k / 2, rows}, box {128, 128}, of `_x2` and `_half`
-                                  // {128, 64}, 128-byte swizzle
-    TensorMap columns,            // likewise, box {128, tile columns / CTAs}
+    TensorMap rows,               // data: uint8 {k / 2, rows}, box {128, 128}, of `_x2`, `_x4`
+                                  // and `_half` {128, 64}, 128-byte swizzle
+    TensorMap columns,            // likewise, box {128, tile columns / CTAs}, of `_x4` half of that
     TensorMap row_scales,         // uint16 {256, ceil(k / 64), ceil(rows / 128)}, box {256, 4, 1}, of
-                                  // `_x2` {256, 2, 1}, no swizzle
-    TensorMap column_scales,      // likewise, box {256, 4, ceil(tile columns / 128)}
+                                  // `_x2` and `_x4` {256, 2, 1}, no swizzle
+    TensorMap column_scales,      // likewise, box {256, 4, ceil(tile columns / 128)}, of `_x4`
+                                  // {256, 4, 1}
     TensorMap output,             // bf16 {n, m}, box {64, 32}, 128-byte swizzle; swapped, no swizzle: box
                                   // {32, min(64, tile columns)}; split: {tile rows, share or 1}
     const float* a_global_scale,  // {encode, decode}

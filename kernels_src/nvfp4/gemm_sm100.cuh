@@ -31,7 +31,7 @@
   }                                                                                          \
   static_assert(cukiln::kIsSame<decltype(name), cukiln::signatures::Nvfp4GemmGrouped>);
 
-//                  name                columns, CTAs, swapped, grouped, tiles that share rows, rows
+//   name, columns, CTAs, swapped, grouped, tiles that share rows, rows, tiles that share columns
 #if CUKILN_GEMM_TOKENS == 8 || defined(CUKILN_MACHINE)
 CUKILN_SM100_KERNEL(nvfp4_gemm_128x128, , 128, 1, false, false)
 CUKILN_SM100_KERNEL(nvfp4_gemm_128x256, , 256, 1, false, false)
@@ -40,6 +40,8 @@ CUKILN_SM100_KERNEL(nvfp4_gemm_256x128, __cluster_dims__(2, 1, 1), 128, 2, false
 CUKILN_SM100_KERNEL(nvfp4_gemm_256x256_x2, __cluster_dims__(4, 1, 1), 256, 2, false, false, 2)
 CUKILN_SM100_KERNEL(nvfp4_gemm_256x192_x2, __cluster_dims__(4, 1, 1), 192, 2, false, false, 2)
 CUKILN_SM100_KERNEL(nvfp4_gemm_256x128_x2, __cluster_dims__(4, 1, 1), 128, 2, false, false, 2)
+CUKILN_SM100_KERNEL(nvfp4_gemm_256x256_x4, __cluster_dims__(8, 1, 1), 256, 2, false, false, 2, 128, 2)
+CUKILN_SM100_KERNEL(nvfp4_gemm_256x192_x4, __cluster_dims__(8, 1, 1), 192, 2, false, false, 2, 128, 2)
 CUKILN_SM100_GROUPED_KERNEL(nvfp4_gemm_grouped_128x128, 128, 1, false)
 CUKILN_SM100_GROUPED_KERNEL(nvfp4_gemm_grouped_128x256, 256, 1, false)
 #endif

@@ -4,7 +4,8 @@
 //
 // Persistent and warp-specialised: one CTA for each SM (or a pair for two SMs) computes tile after tile.
 // Two pairs of a cluster may compute two tiles side by side, whose rows are the same: each loads one half of
-// them and multicasts it to both. A pair whose tile lies beyond the matrix loads zeros and stores nothing.
+// them and multicasts it to both. Four may compute two by two tiles, and share columns likewise. A pair whose
+// tile lies beyond the matrix loads zeros and stores nothing.
 //
 //   warp 0     producer: per stage 256 of K, data and block scales of both operands, by TMA
 //   warp 1     MMA: copies block scales to tensor memory, issues four MMAs of K = 64 for each stage
@@ -94,6 +95,7 @@ __device__ __forceinline__ StageRange stages_of_cta(const Sm100Problem& problem)
 // cluster count as one. `rank_in_cluster`: the CTA's.
 template <class Tile>
 struct TileScheduler {
+  static constexpr u32 kRowsOfCluster = Tile::kColumnsShared * Tile::kCtas * Tile::kRows;
   const Sm100Problem& problem;
   u32 rank;
   u32 row_tiles;
@@ -108,8 +110,7 @@ struct TileScheduler {
   __device__ __forceinline__ TileScheduler(const Sm100Problem& of, u32 rank_in_cluster)
       : problem(of),
         rank(rank_in_cluster),
-        row_tiles(((Tile::kSwapped ? of.n : of.m) + Tile::kCtas * Tile::kRows - 1) /
-                  (Tile::kCtas * Tile::kRows)),
+        row_tiles(((Tile::kSwapped ? of.n : of.m) + kRowsOfCluster - 1) / kRowsOfCluster),
         column_tiles(((Tile::kSwapped ? of.m : of.n) + Tile::kRowsShared * Tile::kColumns - 1) /
                      (Tile::kRowsShared * Tile::kColumns)),
         splits(splits_of_tile<Tile>()),
@@ -134,9 +135,18 @@ struct TileScheduler {
     const u32 group_rows = min(kRasterRows, row_tiles - first);
     const u32 within = tile - first * column_tiles;
     const u32 row_tile = first + within % group_rows;
-    row = (row_tile * Tile::kCtas + rank % Tile::kCtas) * Tile::kRows;
-    column = (within / group_rows * Tile::kRowsShared + rank / Tile::kCtas) * Tile::kColumns;
+    row = row_tile * kRowsOfCluster + (row_in_cluster() * Tile::kCtas + rank % Tile::kCtas) * Tile::kRows;
+    column = (within / group_rows * Tile::kRowsShared + column_in_cluster()) * Tile::kColumns;
     return row_tile;
+  }
+
+  // The place of this CTA's tile among those of the cluster, which are in rows of kRowsShared.
+  __device__ __forceinline__ u32 row_in_cluster() const {
+    return Tile::kColumnsShared == 1 ? 0 : rank / (Tile::kCtas * Tile::kRowsShared);
+  }
+  __device__ __forceinline__ u32 column_in_cluster() const {
+    const u32 pair = rank / Tile::kCtas;
+    return Tile::kColumnsShared == 1 ? pair : pair % Tile::kRowsShared;
   }
 
   // The row of an MMA that the tile's first one is.
@@ -174,15 +184,43 @@ __device__ __forceinline__ void load_rows(typename Tile::Stage& stage, const Sm1
   } else {
     constexpr u32 kRows = kTileRows / Tile::kRowsShared;
     constexpr u32 kAtoms = kSteps / Tile::kRowsShared;
-    const u32 part = tiles.rank / Tile::kCtas;
+    const u32 part = tiles.column_in_cluster();
     u32 sharing = 0;  // the CTA of each pair that has these rows
 #pragma unroll
-    for (u32 i = tiles.rank % Tile::kCtas; i < Tile::kClusterCtas; i += Tile::kCtas) sharing |= 1u << i;
+    for (u32 i = 0; i < Tile::kRowsShared; ++i) sharing |= 1u << (tiles.rank + (i - part) * Tile::kCtas);
     tma_load_multicast(shared_address(stage.rows + part * kRows * kStageBytes), &problem.rows,
                        s * kStageBytes, row + part * kRows, barrier, sharing);
     tma_load_multicast(shared_address(stage.row_scales + part * kAtoms * kAtomBytes),
                        &problem.row_scales, 0, s * kSteps + part * kAtoms, row / kTileRows, barrier,
                        sharing);
+  }
+}
+
+// Likewise the columns, of which each CTA of a pair has a part.
+template <class Tile>
+__device__ __forceinline__ void load_columns(typename Tile::Stage& stage,
+                                             const Sm100Problem& problem,
+                                             const TileScheduler<Tile>& tiles, u32 s, u32 barrier) {
+  const u32 first = tiles.expert * problem.n + tiles.column;
+  const u32 column = first + tiles.rank % Tile::kCtas * Tile::kColumnsLoaded;
+  if constexpr (Tile::kColumnsShared == 1) {
+    tma_load<Tile::kCtas>(shared_address(stage.columns), &problem.columns, s * kStageBytes, column,
+                          barrier);
+    tma_load<Tile::kCtas>(shared_address(stage.column_scales), &problem.column_scales, 0,
+                          s * kSteps, first / kTileRows, barrier);
+  } else {
+    constexpr u32 kPart = Tile::kColumnsLoaded / Tile::kColumnsShared;
+    constexpr u32 kAtoms = Tile::kColumnAtoms / Tile::kColumnsShared;
+    const u32 part = tiles.row_in_cluster();
+    constexpr u32 kCtasOfRow = Tile::kCtas * Tile::kRowsShared;
+    u32 sharing = 0;
+#pragma unroll
+    for (u32 i = 0; i < Tile::kColumnsShared; ++i) sharing |= 1u << (tiles.rank + (i - part) * kCtasOfRow);
+    tma_load_multicast(shared_address(stage.columns + part * kPart * kStageBytes), &problem.columns,
+                       s * kStageBytes, column + part * kPart, barrier, sharing);
+    tma_load_multicast(shared_address(stage.column_scales + part * kAtoms * kSteps * kAtomBytes),
+                       &problem.column_scales, 0, s * kSteps, first / kTileRows + part * kAtoms,
+                       barrier, sharing);
   }
 }
 
@@ -207,15 +245,9 @@ __device__ __forceinline__ void run_producer(typename Tile::Shared& shared,
     auto& stage = shared.stage[smem_pipe.index];
     const u32 full = shared_address(&shared.full[smem_pipe.index]);
     const u32 loaded = kCtas == 1 ? full : address_in_rank(full, rank / kCtas * kCtas);
-    const u32 column = tiles.expert * problem.n + tiles.column;
     if (b && rank % kCtas == 0) mbarrier_arrive_expect(full, kCtas * sizeof(stage));
     if (Tile::kSwapped ? b : a) load_rows<Tile>(stage, problem, tiles, s, loaded);
-    if (Tile::kSwapped ? a : b) {
-      tma_load<kCtas>(shared_address(stage.columns), &problem.columns, s * kStageBytes,
-                      column + rank % kCtas * Tile::kColumnsLoaded, loaded);
-      tma_load<kCtas>(shared_address(stage.column_scales), &problem.column_scales, 0, s * kSteps,
-                      column / kTileRows, loaded);
-    }
+    if (Tile::kSwapped ? a : b) load_columns<Tile>(stage, problem, tiles, s, loaded);
   };
 
   u32 early = 0;  // stages of which B is loaded before the wait
@@ -575,7 +607,7 @@ __device__ __forceinline__ void gemm_sm100(const Problem& problem) {
 #pragma unroll  // a loop would have a fence for each iteration
     for (u32 i = 0; i < Tile::kStages; ++i) {
       mbarrier_init(shared_address(&shared.full[i]), 1);
-      mbarrier_init(shared_address(&shared.empty[i]), Tile::kRowsShared);
+      mbarrier_init(shared_address(&shared.empty[i]), Tile::kTiles);
     }
     for (u32 i = 0; i < 2; ++i) {
       mbarrier_init(shared_address(&shared.control.tmem_full[i]), 1);

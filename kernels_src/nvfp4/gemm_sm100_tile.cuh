@@ -28,7 +28,7 @@ constexpr u32 kMaxSplits = 8;         // CTAs of a cluster, of whatever device
 constexpr u32 kRasterRows = 16;        // row tiles of a raster group, whose CTAs share B's tiles in L2
 
 template <u32 kColumns_, u32 kCtas_, bool kSwapped_, bool kGrouped_, u32 kRowsShared_ = 1,
-          u32 kRows_ = kTileRows>
+          u32 kRows_ = kTileRows, u32 kColumnsShared_ = 1>
 struct Sm100Tile {
   static constexpr u32 kColumns = kColumns_;
   static constexpr u32 kCtas = kCtas_;
@@ -36,10 +36,13 @@ struct Sm100Tile {
   static constexpr bool kGrouped = kGrouped_;
   // Tiles side by side that a cluster computes, each by kCtas CTAs, which share the loads of rows.
   static constexpr u32 kRowsShared = kRowsShared_;
+  // Tiles one above the other, likewise, which share the loads of columns.
+  static constexpr u32 kColumnsShared = kColumnsShared_;
+  static constexpr u32 kTiles = kRowsShared * kColumnsShared;
   // Rows of a CTA. If they are fewer than an MMA's, they are the rows of the MMA that they are of an atom of
   // scales; the MMA multiplies others with them, of which nothing was loaded, and whose sums are not read.
   static constexpr u32 kRows = kRows_;
-  static constexpr u32 kClusterCtas = kCtas * kRowsShared;
+  static constexpr u32 kClusterCtas = kCtas * kTiles;
   static constexpr u32 kColumnsLoaded = kColumns / kCtas;  // by each CTA of a pair
   static constexpr u32 kColumnAtoms = (kColumns + 127) / 128;
   static constexpr u32 kChunk = kColumns < kStoreColumns ? kColumns : kStoreColumns;  // in one TMA store
@@ -89,7 +92,9 @@ struct Sm100Tile {
   // Each 128 rows of A have their own expert.
   static_assert(!kGrouped || (kCtas == 1 && !kSwapped));
   // Multicast is for pairs, and a part of a load a whole number of swizzle groups and of atoms.
-  static_assert(kRowsShared == 1 || (kCtas == 2 && kSteps % kRowsShared == 0));
+  static_assert(kTiles == 1 || (kCtas == 2 && kSteps % kRowsShared == 0));
+  static_assert(kColumnsShared == 1 || (kColumnsLoaded % (8 * kColumnsShared) == 0 &&
+                                        kColumnAtoms % kColumnsShared == 0));
   // A CTA of a split tile stages its columns in the store buffers.
   static_assert(!kSwapped || kStoreBytes >= kColumns / 2 * kRows * sizeof(u16));
   static_assert(kSecondAccumulator + kAccumulator <= kRowScales && sizeof(Shared) <= kSharedLimit);
@@ -103,8 +108,10 @@ struct GateUpTile {
   static constexpr bool kSwapped = false;
   static constexpr bool kGrouped = true;
   static constexpr u32 kRowsShared = 1;
+  static constexpr u32 kColumnsShared = 1;
+  static constexpr u32 kTiles = 1;
   static constexpr u32 kRows = kTileRows;
-  static constexpr u32 kClusterCtas = kCtas * kRowsShared;
+  static constexpr u32 kClusterCtas = kCtas * kTiles;
   static constexpr u32 kMmas = 2;
   static constexpr u32 kMmaColumns = kColumns / kMmas;
   static constexpr u32 kColumnAtoms = 3;  // of the first box, and of both halves of the second

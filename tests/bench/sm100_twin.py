@@ -41,10 +41,11 @@ class Tile:
     rows_shared: int = 1
     swapped: bool = False
     rows: int = 128  # for each CTA
+    columns_shared: int = 1
 
     @property
     def cluster(self) -> int:
-        return self.ctas * self.rows_shared
+        return self.ctas * self.rows_shared * self.columns_shared
 
 
 TILES = {
@@ -55,6 +56,8 @@ TILES = {
     "256x256_x2": Tile(256, 228352, 2, 2),
     "256x192_x2": Tile(192, 207872, 2, 2),
     "256x128_x2": Tile(128, 205824, 2, 2),
+    "256x256_x4": Tile(256, 228352, 2, 2, columns_shared=2),
+    "256x192_x4": Tile(192, 207872, 2, 2, columns_shared=2),
     "swapped_16": Tile(16, 230400, swapped=True),
     "swapped_32": Tile(32, 230400, swapped=True),
     "swapped_64": Tile(64, 218112, swapped=True),
@@ -224,7 +227,7 @@ def time_twin(gpu: Gpu, run: Run, launches: int = 20, promotion: int = 2) -> flo
         box = (tile.rows, tile.columns // run.splits if tile.columns % run.splits == 0 else 1)
     d = gpu.map(BF16, not tile.swapped, output, (n, m), (n * 2,), box)
     rows, columns = (n, m) if tile.swapped else (m, n)
-    clusters = ceil_div(rows, tile.rows * tile.ctas) * ceil_div(columns, tile.columns * tile.rows_shared)
+    clusters = ceil_div(rows, tile.rows * tile.ctas * tile.columns_shared) * ceil_div(columns, tile.columns * tile.rows_shared)
     ctas = tile.cluster * run.splits
     grid = ctas * (clusters if run.splits > 1 else min(clusters, gpu.clusters(tile.cluster)))
     grid = min(grid, run.most_ctas or grid)
@@ -234,7 +237,7 @@ def time_twin(gpu: Gpu, run: Run, launches: int = 20, promotion: int = 2) -> flo
         b = weights[i % len(weights)]
         left, right = (b, a) if tile.swapped else (a, b)
         maps = (left.maps(gpu, tile.rows // tile.rows_shared, TILE_ROWS, 4 // tile.rows_shared, promotion=promotion),
-                right.maps(gpu, tile.columns // tile.ctas, tile.columns, promotion=promotion))  # fmt: skip
+                right.maps(gpu, tile.columns // tile.ctas // tile.columns_shared, tile.columns // tile.columns_shared, promotion=promotion))  # fmt: skip
         arguments = [maps[0][0], maps[1][0], maps[0][1], maps[1][1], d, pointer, pointer, ctypes.c_uint64(0),
                      *map(ctypes.c_uint32, (m, n, k, chained, run.clocks // 4))]  # fmt: skip
         calls.append(lambda arguments=arguments: gpu.launch(
@@ -351,12 +354,12 @@ LOADS = (
 
 # A wave of each tile but for those of one row tile, on SMS SMs: m, n.
 WAVES = {"128x128": (1536, 1408), "128x256": (1536, 2816), "256x256": (1536, 2816), "256x128": (1536, 1408), "256x256_x2": (1536, 2560),
-         "256x192_x2": (1536, 1920), "256x128_x2": (1536, 1280),
+         "256x192_x2": (1536, 1920), "256x128_x2": (1536, 1280), "256x256_x4": (1536, 2560), "256x192_x4": (1536, 1920),
          **{f"swapped_{columns}": (columns, 16896) for columns in (16, 64, 128, 256)}}  # fmt: skip
-LARGE = ("128x128", "128x256", "256x256", "256x128", "256x256_x2", "256x192_x2", "256x128_x2")
+LARGE = ("128x128", "128x256", "256x256", "256x128", "256x256_x2", "256x192_x2", "256x128_x2", "256x256_x4", "256x192_x4")
 B200_CLOCKS = {"128x128": 256, "128x256": 512, "256x256": 512, "256x128": 256, "256x256_x2": 512, "256x192_x2": 384, "256x128_x2": 256,
-               "swapped_16": 32, "swapped_32": 64,
-               "swapped_64": 128, "swapped_128": 256, "swapped_256": 512, "swapped_64_half": 128}  # fmt: skip
+               "256x256_x4": 512, "256x192_x4": 384, "swapped_16": 144, "swapped_32": 160,
+               "swapped_64": 192, "swapped_128": 256, "swapped_256": 512, "swapped_64_half": 192}  # fmt: skip
 
 
 def on_b200(tile: str, m: int, n: int, k: int = 7168, **more) -> Run:

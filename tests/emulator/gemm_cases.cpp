@@ -55,6 +55,8 @@ constexpr const Sm100Kernel* k256x128 = kernel_named("nvfp4_gemm_256x128");
 constexpr const Sm100Kernel* k256x256x2 = kernel_named("nvfp4_gemm_256x256_x2");
 constexpr const Sm100Kernel* k256x192x2 = kernel_named("nvfp4_gemm_256x192_x2");
 constexpr const Sm100Kernel* k256x128x2 = kernel_named("nvfp4_gemm_256x128_x2");
+constexpr const Sm100Kernel* k256x256x4 = kernel_named("nvfp4_gemm_256x256_x4");
+constexpr const Sm100Kernel* k256x192x4 = kernel_named("nvfp4_gemm_256x192_x4");
 constexpr const Sm100Kernel* kSwapped16 = kernel_named("nvfp4_gemm_swapped_16");
 constexpr const Sm100Kernel* kSwapped32 = kernel_named("nvfp4_gemm_swapped_32");
 constexpr const Sm100Kernel* kSwapped64 = kernel_named("nvfp4_gemm_swapped_64");
@@ -68,7 +70,8 @@ template <class Tile>
 constexpr bool is_planned(const Sm100Kernel& kernel) {
   return kernel.columns == Tile::kColumns && kernel.ctas == Tile::kCtas &&
          kernel.swapped == Tile::kSwapped && kernel.rows_shared == Tile::kRowsShared &&
-         kernel.rows == Tile::kRows && kernel.shared_bytes == sizeof(typename Tile::Shared);
+         kernel.columns_shared == Tile::kColumnsShared && kernel.rows == Tile::kRows &&
+         kernel.shared_bytes == sizeof(typename Tile::Shared);
 }
 static_assert(nvfp4::kSm100BlockThreads == nvfp4::kSm100Threads);
 static_assert(nvfp4::kSm100StageK == nvfp4::kStageBytes * 2);
@@ -77,6 +80,8 @@ static_assert(is_planned<nvfp4::Sm100Tile<256, 2, false, false>>(*k256x256));
 static_assert(is_planned<nvfp4::Sm100Tile<256, 2, false, false, 2>>(*k256x256x2));
 static_assert(is_planned<nvfp4::Sm100Tile<192, 2, false, false, 2>>(*k256x192x2));
 static_assert(is_planned<nvfp4::Sm100Tile<128, 2, false, false, 2>>(*k256x128x2));
+static_assert(is_planned<nvfp4::Sm100Tile<256, 2, false, false, 2, 128, 2>>(*k256x256x4));
+static_assert(is_planned<nvfp4::Sm100Tile<192, 2, false, false, 2, 128, 2>>(*k256x192x4));
 static_assert(is_planned<nvfp4::Sm100Tile<128, 2, false, false>>(*k256x128));
 static_assert(is_planned<nvfp4::Sm100Tile<256, 1, false, false>>(*k128x256));
 static_assert(is_planned<nvfp4::Sm100Tile<128, 1, false, false>>(*k128x128));
@@ -120,6 +125,11 @@ const Case kCases[] = {
     {300, 584, 320, 4, true, k256x192x2, nvfp4_gemm_256x192_x2},
     {257, 384, 1376, 4, false, k256x192x2, nvfp4_gemm_256x192_x2},
     {300, 264, 352, 4, true, k256x128x2, nvfp4_gemm_256x128_x2},
+    // Two by two tiles: those below have 44 rows, those on the right 8 columns.
+    {300, 264, 320, 8, true, k256x256x4, nvfp4_gemm_256x256_x4},
+    {512, 512, 1600, 8, false, k256x256x4, nvfp4_gemm_256x256_x4},
+    // Half of the clusters have no tiles below, and half none on the right.
+    {520, 776, 608, 8, false, k256x192x4, nvfp4_gemm_256x192_x4},
     {1, 8, 32, 1, true, kSwapped16, nvfp4_gemm_swapped_16},
     {13, 392, 2592, 1, true, kSwapped16, nvfp4_gemm_swapped_16},
     {29, 264, 2400, 1, true, kSwapped32, nvfp4_gemm_swapped_32},

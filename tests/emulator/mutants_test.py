@@ -32,6 +32,7 @@ HALF, HALF_LONG, HALF_SPLIT = "swapped_64_half m 17", "swapped_64_half m 130", "
 GROUPED, COUNTED = "grouped_128x256", "grouped_128x128 m 500"
 SHARED, SHARED_LONG = "256x256_x2 m 300", "256x256_x2 m 256"
 MIDDLE = "256x192_x2 m 300"
+FOUR, FOUR_LONG, FOUR_MIDDLE = "256x256_x4 m 300", "256x256_x4 m 512", "256x192_x4 m 520"
 B_NOT_CONSTANT = "128x128 m 96"
 SPLIT, SIX, EIGHT, FEW_STAGES, UNEVEN = "swapped_16 m 5", "swapped_16 m 16", "swapped_32 m 29, n 136", "swapped_64 m 70", "swapped_128 m 150, n 128"
 WRONG, RULE, RACE = 1, 2, 66
@@ -39,7 +40,8 @@ SEEDS = range(1, 21)
 
 EMPTY = "tcgen05_commit<kCtas>(shared_address(&shared.empty[smem_pipe.index]), (1u << Tile::kClusterCtas) - 1);"
 EMPTY_OF_PAIR = "tcgen05_commit<kCtas>(shared_address(&shared.empty[smem_pipe.index]), 3u << blockIdx.x % Tile::kClusterCtas);"
-EMPTY_INIT = "mbarrier_init(shared_address(&shared.empty[i]), Tile::kRowsShared);"
+EMPTY_OF_ROW = "tcgen05_commit<kCtas>(shared_address(&shared.empty[smem_pipe.index]), 15u << blockIdx.x % Tile::kClusterCtas / 4 * 4);"
+EMPTY_INIT = "mbarrier_init(shared_address(&shared.empty[i]), Tile::kTiles);"
 FULL_WAIT = "mbarrier_wait(shared_address(&shared.full[smem_pipe.index]), smem_pipe.phase);"
 EMPTY_WAIT = "mbarrier_wait(shared_address(&shared.empty[smem_pipe.index]), smem_pipe.phase ^ 1); load("
 TMEM_FULL = "tcgen05_commit<Tile::kCtas>(shared_address(&shared.control.tmem_full[tmem_pipe.index]), ((1u << Tile::kCtas) - 1) << rank);"
@@ -88,10 +90,10 @@ MUTANTS = {
     "loads report to their own CTA": ("kCtas == 1 ? full : address_in_rank(full, rank / kCtas * kCtas)", "full", PAIR, RULE),
     "epilogue reports to its own CTA": ("Tile::kCtas == 1 ? tmem_empty : address_in_rank(tmem_empty, rank / Tile::kCtas * Tile::kCtas)", "tmem_empty", PAIR, RULE),
     # coordinates and the epilogue
-    "columns of the second CTA": ("column + rank % kCtas * Tile::kColumnsLoaded", "column", PAIR, WRONG),
-    "rows of the second CTA": ("(row_tile * Tile::kCtas + rank % Tile::kCtas) *", "(row_tile * Tile::kCtas) *", PAIR, WRONG),
+    "columns of the second CTA": ("first + tiles.rank % Tile::kCtas * Tile::kColumnsLoaded", "first", PAIR, WRONG),
+    "rows of the second CTA": ("(row_in_cluster() * Tile::kCtas + rank % Tile::kCtas) *", "(row_in_cluster() * Tile::kCtas) *", PAIR, WRONG),
     "row scales of the tile": ("row / kTileRows, barrier);", "0, barrier);", RAGGED, WRONG),
-    "column scales of the tile": ("column / kTileRows, loaded", "0, loaded", RAGGED, WRONG),
+    "column scales of the tile": ("first / kTileRows, barrier", "0, barrier", RAGGED, WRONG),
     "rows of a tile of few tokens": ("row = tile * Tile::kRows; return tile;", "row = 0; return tile;", SWAPPED, WRONG),
     "order of tiles": ("first + within % group_rows", "within % group_rows + 1", RAGGED, WRONG),
     "lanes of a warp": ("quarter = threadIdx.x / 32 % 4", "quarter = threadIdx.x / 32 - 2", SMALL, RULE),
@@ -138,25 +140,37 @@ MUTANTS = {
     "scale of an expert's rows": ("of_a += tiles.expert * problem.a_global_scale_stride;", "", GROUPED, WRONG),
     "bias of an expert": ("if (bias != nullptr) bias += u64{tiles.expert} * problem.n;", "", GROUPED, WRONG),
     # two pairs that share the loads of rows
-    "CTAs that share rows": ("sharing |= 1u << i", "sharing |= 1u << (i ^ 1)", SHARED, WRONG),
-    "rows for one pair only": ("i < Tile::kClusterCtas; i +=", "i < Tile::kCtas; i +=", SHARED, RULE),
+    "CTAs that share rows": ("1u << (tiles.rank + (i - part) * Tile::kCtas)", "1u << ((tiles.rank ^ 1) + (i - part) * Tile::kCtas)", SHARED, WRONG),
+    "rows for one pair only": ("i < Tile::kRowsShared; ++i", "i < 1; ++i", SHARED, RULE),
     "part of the rows": ("row + part * kRows", "row", SHARED, WRONG),
     "place of a part of the rows": ("stage.rows + part * kRows * kStageBytes", "stage.rows", SHARED, WRONG),
     "part of the row scales": ("s * kSteps + part * kAtoms", "s * kSteps", SHARED, WRONG),
     "place of a part of the row scales": ("stage.row_scales + part * kAtoms * kAtomBytes", "stage.row_scales", SHARED, WRONG),
     "row scales of the shared rows": ("row / kTileRows, barrier, sharing", "0, barrier, sharing", SHARED, WRONG),
-    "tile of the second pair": ("* Tile::kRowsShared + rank / Tile::kCtas) *", "* Tile::kRowsShared) *", SHARED, WRONG),
+    "tile of the second pair": ("* Tile::kRowsShared + column_in_cluster()) *", "* Tile::kRowsShared) *", SHARED, WRONG),
     "first tile of a cluster": ("tile(blockIdx.x / (Tile::kClusterCtas * splits))", "tile(blockIdx.x / (Tile::kCtas * splits))", SHARED, RULE),
     "next tile of a cluster": ("gridDim.x / (Tile::kClusterCtas * splits)", "gridDim.x / (Tile::kCtas * splits)", SHARED, WRONG),
     "a last tile without a neighbour": ("of.n) + Tile::kRowsShared * Tile::kColumns - 1)", "of.n))", SHARED, WRONG),
-    "arrivals of both pairs' MMAs": (EMPTY_INIT, EMPTY_INIT.replace("Tile::kRowsShared", "1"), SHARED_LONG, RULE),
+    "arrivals of both pairs' MMAs": (EMPTY_INIT, EMPTY_INIT.replace("Tile::kTiles", "1"), SHARED_LONG, RULE),
     "a stage's MMAs are complete for one pair only": (EMPTY, EMPTY_OF_PAIR, SHARED, RULE),
     "accumulator of the other pair": ("((1u << Tile::kCtas) - 1) << rank", "(1u << Tile::kCtas) - 1", SHARED, RULE),
     "loads report to the first pair": ("address_in_rank(full, rank / kCtas * kCtas)", "address_in_rank(full, 0)", SHARED, RULE),
     "epilogue reports to the first pair": ("address_in_rank(tmem_empty, rank / Tile::kCtas * Tile::kCtas)", "address_in_rank(tmem_empty, 0)", SHARED, RULE),
     "MMAs of the first pair only": ("rank % kCtas == 0 && elect_one_sync()", "rank == 0 && elect_one_sync()", SHARED, RULE),
     "bytes of the first pair only": ("if (b && rank % kCtas == 0) mbarrier_arrive_expect", "if (b && rank == 0) mbarrier_arrive_expect", SHARED, RULE),
-    "the other pair's MMAs not awaited": ((EMPTY, EMPTY_INIT), (EMPTY_OF_PAIR, EMPTY_INIT.replace("Tile::kRowsShared", "1")), SHARED_LONG, RACE),
+    "the other pair's MMAs not awaited": ((EMPTY, EMPTY_INIT), (EMPTY_OF_PAIR, EMPTY_INIT.replace("Tile::kTiles", "1")), SHARED_LONG, RACE),
+    # four pairs, which share the loads of columns, too
+    "CTAs that share columns": ("1u << (tiles.rank + (i - part) * kCtasOfRow)", "1u << ((tiles.rank ^ 1) + (i - part) * kCtasOfRow)", FOUR, WRONG),
+    "columns for one pair only": ("i < Tile::kColumnsShared; ++i", "i < 1; ++i", FOUR, RULE),
+    "part of the columns": ("column + part * kPart", "column", FOUR, WRONG),
+    "place of a part of the columns": ("stage.columns + part * kPart * kStageBytes", "stage.columns", FOUR, WRONG),
+    "part of the column scales": ("first / kTileRows + part * kAtoms", "first / kTileRows", FOUR_MIDDLE, WRONG),
+    "place of a part of the column scales": ("stage.column_scales + part * kAtoms * kSteps * kAtomBytes", "stage.column_scales", FOUR_MIDDLE, WRONG),
+    "row of a tile in its cluster": ("(row_in_cluster() * Tile::kCtas + rank % Tile::kCtas)", "(rank % Tile::kCtas)", FOUR, WRONG),
+    "column of a tile in its cluster": ("pair : pair % Tile::kRowsShared", "pair : pair / Tile::kRowsShared", FOUR, WRONG),
+    "a last tile with none below": ("of.m) + kRowsOfCluster - 1)", "of.m))", FOUR, WRONG),
+    "arrivals of four pairs' MMAs": (EMPTY_INIT, EMPTY_INIT.replace("kTiles", "kRowsShared"), FOUR_LONG, RULE),
+    "the MMAs of the pairs below not awaited": ((EMPTY, EMPTY_INIT), (EMPTY_OF_ROW, EMPTY_INIT.replace("kTiles", "kRowsShared")), FOUR_LONG, RACE),
     # the preceding kernel, and the next one
     "A is loaded early": (EARLY_LOAD, "load(first, stages.begin + early, true, true);", SMALL, RULE),
     "B is loaded early, although it is not constant": ("problem.constant_b && first.next()", "first.next()", B_NOT_CONSTANT, RULE),

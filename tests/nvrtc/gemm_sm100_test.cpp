@@ -58,10 +58,9 @@ TEST_CASE("a GEMM uses the tactic that the model expects to be fastest") {
   CHECK(chosen(17, 8192, 8192) == "nvfp4_gemm_swapped_32");
   CHECK(chosen(8, 28672, 4096) == "nvfp4_gemm_128x256");  // one wave, though most rows are empty
   CHECK(chosen(256, 7168, 7168) == "nvfp4_gemm_256x128_x2");
-  CHECK(chosen(256, 7168, 256) == "nvfp4_gemm_swapped_64");  // the epilogue is short
-  CHECK(chosen(1024, 9216, 7168) == "nvfp4_gemm_256x256");  // two waves of pairs; of clusters three
-  CHECK(chosen(4096, 7168, 7168) ==
-        "nvfp4_gemm_256x256_x2");  // seven waves of 32 clusters: all full
+  CHECK(chosen(256, 7168, 256) == "nvfp4_gemm_swapped_64");    // the epilogue is short
+  CHECK(chosen(1024, 9216, 7168) == "nvfp4_gemm_256x192_x4");  // three waves of clusters: all full
+  CHECK(chosen(4096, 7168, 7168) == "nvfp4_gemm_256x256_x4");  // seven, likewise
 }
 
 TEST_CASE("no other tactic takes less time by the model, on both machines together") {
@@ -125,6 +124,13 @@ TEST_CASE("the model of a tile follows from how it is launched") {
   };
   CHECK(gain(1, nvfp4::kSm100AsPublished) == alone);
   CHECK(gain(2, slow_l2) < gain(1, slow_l2));
+  // Likewise the columns, of two by two tiles.
+  const double side_by_side = gain(2, slow_l2);
+  kernel.columns_shared = 2;
+  CHECK(nvfp4::model_of(kernel).cluster() == 8);
+  CHECK(nvfp4::wave_clusters(nvfp4::model_of(kernel), 1, kB200) == 16);
+  CHECK(nvfp4::cluster_count(kernel, 513, 264) == 2);
+  CHECK(gain(2, slow_l2) < side_by_side);
 }
 
 TEST_CASE("K is split where the CTAs of a cluster take less time than one") {
@@ -153,7 +159,7 @@ TEST_CASE("other devices with tcgen05 have the GEMMs of sm_100a, by their own or
     CAPTURE(capability);
     GemmFixture device(capability);
     REQUIRE(device.launch(1024, 9216, 7168));
-    CHECK(std::string(device.fake.last_launch().kernel) == "nvfp4_gemm_256x256");
+    CHECK(std::string(device.fake.last_launch().kernel) == "nvfp4_gemm_256x192_x4");
     CHECK(nvfp4::GroupedGemm::runs_on(capability));
     CHECK(nvfp4::GroupedGemm::create(device.opened.loader, 0));
   }
@@ -161,7 +167,7 @@ TEST_CASE("other devices with tcgen05 have the GEMMs of sm_100a, by their own or
 }
 
 TEST_CASE_FIXTURE(Sm100Fixture, "a GEMM on sm_100a is one launch, planned for its shape") {
-  REQUIRE(launch(1024, 9216, 7168));
+  REQUIRE(launch(1024, 9216, 7168, with_tactic(2)));
   FakeLaunch last = fake.last_launch();
   CHECK(std::string(last.kernel) == "nvfp4_gemm_256x256");
   CHECK(last.grid[0] == 148);  // 74 pairs at once
@@ -181,20 +187,26 @@ TEST_CASE_FIXTURE(Sm100Fixture, "a GEMM on sm_100a is one launch, planned for it
   CHECK(passed.k == 7168);
   CHECK(passed.constant_b == 0);
 
-  // A cluster of four loads each half of its rows once, and takes two tiles side by side.
+  // A cluster of eight loads half of its rows and columns in each CTA, and takes two by two tiles.
   REQUIRE(launch(4096, 7168, 7168));
   last = fake.last_launch();
-  CHECK(std::string(last.kernel) == "nvfp4_gemm_256x256_x2");
-  CHECK(last.grid[0] == 128);  // 32 clusters: those of four do not fit on all SMs
+  CHECK(std::string(last.kernel) == "nvfp4_gemm_256x256_x4");
+  CHECK(last.grid[0] == 128);  // 16 clusters: those of eight do not fit on all SMs
   CHECK(last.shared_bytes == 228352);
   passed = arguments();
   CHECK(box_of(passed.rows) == Box{128, 64, 0});
   CHECK(box_of(passed.row_scales) == Box{256, 2, 1});
-  CHECK(box_of(passed.columns) == Box{128, 128, 0});
-  CHECK(box_of(passed.column_scales) == Box{256, 4, 2});
+  CHECK(box_of(passed.columns) == Box{128, 64, 0});
+  CHECK(box_of(passed.column_scales) == Box{256, 4, 1});
   REQUIRE(launch(300, 264, 96, with_tactic(4)));  // two rows of tiles, each of two
   CHECK(std::string(fake.last_launch().kernel) == "nvfp4_gemm_256x256_x2");
   CHECK(fake.last_launch().grid[0] == 8);
+  CHECK(box_of(arguments().columns) == Box{128, 128, 0});
+  CHECK(box_of(arguments().column_scales) == Box{256, 4, 2});
+  REQUIRE(launch(513, 264, 96, with_tactic(8)));  // two clusters, of two by two tiles
+  CHECK(std::string(fake.last_launch().kernel) == "nvfp4_gemm_256x192_x4");
+  CHECK(fake.last_launch().grid[0] == 16);
+  CHECK(box_of(arguments().columns) == Box{128, 48, 0});
 
   // Few rows of A: the weights' rows are the tile's, and a small GEMM takes a small grid.
   const auto* bias = address<const std::uint16_t>(0x80000);
@@ -258,33 +270,36 @@ TEST_CASE_FIXTURE(Sm100Fixture,
   };
   CHECK(names(17, 6144, 1024) ==
         "128x128/1 128x256/1 256x256/1 256x128/1 256x256_x2/1 256x192_x2/1 256x128_x2/1 "
+        "256x256_x4/1 256x192_x4/1 "
         "swapped_32/1 swapped_32/2 swapped_32/3 swapped_64/1 "
         "swapped_64/2 swapped_64/3 swapped_128/1 swapped_128/2 swapped_128/3 swapped_256/1 "
         "swapped_256/2 swapped_256/3 swapped_64_half/1 ");
   CHECK(names(200, 128, 512) ==
         "128x128/1 128x256/1 256x256/1 256x128/1 256x256_x2/1 256x192_x2/1 256x128_x2/1 "
+        "256x256_x4/1 256x192_x4/1 "
         "swapped_64/1 swapped_64/2 swapped_128/1 swapped_128/2 "
         "swapped_256/1 swapped_256/2 swapped_64_half/1 swapped_64_half/2 ");
-  CHECK(gemm.tactics(1, 128, 7168) == 7 + 6 * 6);
+  CHECK(gemm.tactics(1, 128, 7168) == 9 + 6 * 6);
 }
 
 TEST_CASE_FIXTURE(Sm100Fixture, "a given tactic is used, and an unknown one is refused") {
   const char* const names[] = {
-      "nvfp4_gemm_128x128",     "nvfp4_gemm_128x256",        "nvfp4_gemm_256x256",
-      "nvfp4_gemm_256x128",     "nvfp4_gemm_256x256_x2",     "nvfp4_gemm_256x192_x2",
-      "nvfp4_gemm_256x128_x2",  "nvfp4_gemm_swapped_64",     "nvfp4_gemm_swapped_128",
-      "nvfp4_gemm_swapped_256", "nvfp4_gemm_swapped_64_half"};
-  REQUIRE(gemm.tactics(4096, 4096, 7168) == 11);
-  for (int tactic = 0; tactic < 11; ++tactic) {
+      "nvfp4_gemm_128x128",        "nvfp4_gemm_128x256",     "nvfp4_gemm_256x256",
+      "nvfp4_gemm_256x128",        "nvfp4_gemm_256x256_x2",  "nvfp4_gemm_256x192_x2",
+      "nvfp4_gemm_256x128_x2",     "nvfp4_gemm_256x256_x4",  "nvfp4_gemm_256x192_x4",
+      "nvfp4_gemm_swapped_64",     "nvfp4_gemm_swapped_128", "nvfp4_gemm_swapped_256",
+      "nvfp4_gemm_swapped_64_half"};
+  REQUIRE(gemm.tactics(4096, 4096, 7168) == 13);
+  for (int tactic = 0; tactic < 13; ++tactic) {
     REQUIRE(launch(4096, 4096, 7168, with_tactic(tactic)));
     CHECK(std::string(fake.last_launch().kernel) == names[tactic]);
   }
   const std::size_t before = fake.launches();
-  const auto refused = launch(4096, 4096, 7168, with_tactic(11));
+  const auto refused = launch(4096, 4096, 7168, with_tactic(13));
   REQUIRE(!refused);
   CHECK(
       refused.error().message() ==
-      "tactic is 11; [4096, 4096, 7168] has 11, counted from 0, and -1 selects the one expected to "
+      "tactic is 13; [4096, 4096, 7168] has 13, counted from 0, and -1 selects the one expected to "
       "be fastest");
   CHECK(fake.launches() == before);
   CHECK(nvfp4::Gemm().tactics(4096, 4096, 7168) == 0);

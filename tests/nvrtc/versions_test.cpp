@@ -77,7 +77,7 @@ TEST_CASE("every NVRTC compiles the GEMMs with tcgen05 for all targets of them t
                           {kShippedFolder});
         module.arch(target.capability, target.suffix);
         const CompileResult result = must(module.run(compiler));
-        CHECK(result.cubin.kernels.size() == (swapped ? 6 : 9));
+        CHECK(result.cubin.kernels.size() == (swapped ? 6 : 11));
         for (const KernelInfo& kernel : result.cubin.kernels) {
           CHECK(kernel.name.find("decode") == std::string::npos);
           CHECK(kernel.spill_bytes == 0);

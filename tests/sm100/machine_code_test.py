@@ -22,9 +22,10 @@ MANIFEST = REPOSITORY / "cache" / "manifests" / "shipped.json"
 MOST_REGISTERS = 128
 # By kernel: what its code must have. The rest of a name says for how many CTAs, and what it copies.
 ONE_CTA = ("UTCOMMA.4X", "UTCCP.T.S.4x32dp128bit", "UTMALDG.2D", "UTMALDG.3D")
-PAIR = ("UTCOMMA.2CTA.4X", "UTCCP.T.S.2CTA.4x32dp128bit", "UTMALDG.2D.2CTA", "UTMALDG.3D.2CTA",
-        "UTCBAR.2CTA.MULTICAST", "UCGABAR_ARV")  # fmt: skip
-SHARED_ROWS = (*PAIR, "UTMALDG.2D.MULTICAST.2CTA", "UTMALDG.3D.MULTICAST.2CTA")
+OF_PAIR = ("UTCOMMA.2CTA.4X", "UTCCP.T.S.2CTA.4x32dp128bit", "UTCBAR.2CTA.MULTICAST", "UCGABAR_ARV")
+PAIR = (*OF_PAIR, "UTMALDG.2D.2CTA", "UTMALDG.3D.2CTA")
+SHARED_BOTH = (*OF_PAIR, "UTMALDG.2D.MULTICAST.2CTA", "UTMALDG.3D.MULTICAST.2CTA")  # rows and columns
+SHARED_ROWS = (*PAIR, *SHARED_BOTH)
 SPLIT = (*ONE_CTA, "UCGABAR_ARV", "LD.E.128")
 # By the module's number of tokens.
 GEMMS = {
@@ -38,6 +39,8 @@ GEMMS = {
         "nvfp4_gemm_256x256_x2": SHARED_ROWS,
         "nvfp4_gemm_256x192_x2": SHARED_ROWS,
         "nvfp4_gemm_256x128_x2": SHARED_ROWS,
+        "nvfp4_gemm_256x256_x4": SHARED_BOTH,
+        "nvfp4_gemm_256x192_x4": SHARED_BOTH,
     },
     "16": {f"nvfp4_gemm_swapped_{tile}": SPLIT for tile in (16, 32, 64, 128, 256, "64_half")},
 }  # fmt: skip

@@ -183,7 +183,7 @@ def predictions(tiles: dict[str, Tile], h100: Machine) -> list[tuple[str, float,
         cold = match["where"] == "memory" or (m + n) * k * 9 / 16 > TWIN_L2_BYTES
         tile = replace(tiles[name], issue_clocks=TWIN_ISSUE_CLOCKS)
         ctas = tile.cluster * splits
-        slots = int(match["ctas"]) // tile.ctas if match["ctas"] else clusters[ctas] * tile.rows_shared if ctas > 1 else None
+        slots = int(match["ctas"]) // tile.ctas if match["ctas"] else clusters[ctas] * tile.tiles if ctas > 1 else None
         work = work_of(tile, twin, m, n, k, cold, splits, slots=slots)
         if match["chained"]:
             us = cta_clocks(tile, twin, work, clocks, chained=True) / twin.ghz / 1000

@@ -301,13 +301,20 @@ class Model(unittest.TestCase):
         pairs = replace(TILE, rows=256, ctas=2)
         self.assertEqual([slots_of(pairs, sms, 1) for sms in (148, 1)], [74, 1])
         self.assertEqual(slots_of(replace(pairs, rows_shared=2), 148, 1), 64)
+        self.assertEqual(slots_of(replace(pairs, rows_shared=2, columns_shared=2), 148, 1), 64)
+
+    def test_an_mma_of_few_columns_waits_for_shared_memory(self):
+        self.assertEqual([replace(TILE, columns=columns).mma_clocks(B200) for columns in (64, 128, 256)], [192, 256, 512])
+        self.assertEqual(replace(TILE, rows=256, columns=128, ctas=2).mma_clocks(B200), 256)
 
     def test_what_is_multicast_is_asked_for_once_and_arrives_everywhere(self):
         shared = replace(TILE, rows_shared=2)
         alone, of_two = (work_of(tile, B200, 8192, 8192, 8192, cold=False) for tile in (TILE, shared))
         self.assertEqual((alone.stage_bytes, of_two.stage_bytes), (36864, 36864 * 3 / 4))
         # The second tile of the cluster is beyond the matrix.
-        self.assertEqual([work_of(tile, B200, 128, 128, 2560).tiles for tile in (TILE, shared)], [1, 2])
+        both = replace(shared, columns_shared=2)
+        self.assertEqual(work_of(both, B200, 8192, 8192, 8192, cold=False).stage_bytes, 36864 / 2)
+        self.assertEqual([work_of(tile, B200, 128, 128, 2560).tiles for tile in (TILE, shared, both)], [1, 2, 4])
         port = replace(B200, ingress=36)  # 36864 bytes in 1024 clocks, multicast or not
         for tile in (TILE, shared):
             self.assertAlmostEqual(cta_clocks(tile, port, work_of(tile, port, 128, 128, 2560, cold=False)), 10 * 1024 + 256, delta=20)

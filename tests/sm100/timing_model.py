@@ -71,15 +71,21 @@ class Tile:
     splits: tuple[int, ...] = (1,)  # CTAs of a cluster among which K may be split
     stored: float = 2  # bytes of the result, for each column of the accumulator
     chunk: float = 1  # the epilogue's clocks, of the machine's for 64 columns
+    columns_shared: int = 1  # tiles one above the other, likewise
 
     @property
     def scale_bytes(self) -> int:
         return self.stage_bytes - (self.rows + self.columns) // self.ctas * self.stage_k // 2
 
     @property
+    def tiles(self) -> int:
+        """Of a cluster."""
+        return self.rows_shared * self.columns_shared
+
+    @property
     def cluster(self) -> int:
         """CTAs that are launched together, if K is not split."""
-        return self.ctas * self.rows_shared
+        return self.ctas * self.tiles
 
     def mma_clocks(self, machine: Machine) -> float:
         """Of a whole stage. Rows that a tile has not are multiplied, too. An MMA of few columns waits for shared memory."""
@@ -127,7 +133,7 @@ def slots_of(tile: Tile, sms: int, splits: int) -> int:
     """Tiles that are computed at the same time."""
     cluster = tile.cluster * splits
     clusters = sms // cluster if cluster == tile.ctas else sms // GPC_SMS * (GPC_SMS // cluster)
-    return max(clusters, 1) * tile.rows_shared
+    return max(clusters, 1) * tile.tiles
 
 
 def work_of(tile: Tile, machine: Machine, m: int, n: int, k: int, cold: bool = True, splits: int = 1, experts: int = 1,
@@ -136,15 +142,16 @@ def work_of(tile: Tile, machine: Machine, m: int, n: int, k: int, cold: bool = T
     `slots`: tiles at the same time, where that is known."""
     rows, columns = (n, m) if tile.swapped else (m, n)
     row_tiles, column_tiles = ceil_div(rows, tile.rows), ceil_div(columns, tile.columns)
-    # A cluster with tiles side by side may be half empty.
-    tiles = row_tiles * ceil_div(column_tiles, tile.rows_shared) * tile.rows_shared
+    # A cluster of several tiles may be half empty.
+    cluster_rows = ceil_div(row_tiles, tile.columns_shared)
+    tiles = cluster_rows * ceil_div(column_tiles, tile.rows_shared) * tile.tiles
     slots = slots or slots_of(tile, machine.sms, splits)
     active = min(tiles, slots) * tile.ctas * splits
     # A mean tile: the last ones of a row and of a column are smaller.
     mean_rows, mean_columns = rows / row_tiles, columns / column_tiles
     of_rows = mean_rows / (mean_rows + mean_columns)
     received = (mean_rows + mean_columns) / tile.ctas * tile.stage_k / 2 + tile.scale_bytes
-    asked = received * (of_rows / tile.rows_shared + (1 - of_rows))
+    asked = received * (of_rows / tile.rows_shared + (1 - of_rows) / tile.columns_shared)
     waves = ceil_div(tiles, slots)
     steps_of_stage = tile.stage_k // tile.step_k
     steps = ceil_div(k, tile.step_k)
@@ -153,7 +160,7 @@ def work_of(tile: Tile, machine: Machine, m: int, n: int, k: int, cold: bool = T
     if cold:
         # Each byte comes from memory once, and from L2 as often as tiles share it; tiles that ask for it at the same time
         # all wait for memory. Columns are new in each wave of the first group of rows, rows in the first wave of a group.
-        groups = min(ceil_div(row_tiles, RASTER_ROWS), waves)
+        groups = min(ceil_div(cluster_rows, RASTER_ROWS), waves)
         weights = min(experts, row_tiles)
         missed = of_rows * groups / waves + (1 - of_rows) * max(1 / groups, weights / row_tiles if experts > 1 else 0)
         latency += missed * (machine.memory_latency - machine.l2_latency)

@@ -52,13 +52,15 @@ struct Sm100TileModel {
   std::uint32_t rows;  // of all its CTAs
   std::uint32_t columns;
   std::uint32_t ctas;
-  bool swapped;               // its rows are B's
-  std::uint32_t rows_shared;  // tiles side by side, of a cluster that shares the loads of rows
-  std::uint32_t stages;       // that a CTA has room for
-  std::uint32_t scale_bytes;  // of a stage, in a CTA
-  bool overlap;               // its two accumulators share columns of tensor memory
+  bool swapped;                  // its rows are B's
+  std::uint32_t rows_shared;     // tiles side by side, of a cluster that shares the loads of rows
+  std::uint32_t columns_shared;  // tiles one above the other, likewise
+  std::uint32_t stages;          // that a CTA has room for
+  std::uint32_t scale_bytes;     // of a stage, in a CTA
+  bool overlap;                  // its two accumulators share columns of tensor memory
 
-  constexpr std::uint32_t cluster() const noexcept { return ctas * rows_shared; }
+  constexpr std::uint32_t tiles() const noexcept { return rows_shared * columns_shared; }
+  constexpr std::uint32_t cluster() const noexcept { return ctas * tiles(); }
 };
 
 /// A GEMM on a device with `num_sms` SMs. `experts`: of a grouped GEMM, whose m is that of all of
@@ -99,10 +101,11 @@ constexpr double sm100_clocks(const Sm100TileModel& tile, std::int64_t splits,
   const std::int64_t columns = tile.swapped ? shape.m : shape.n;
   const std::int64_t row_tiles = ceil_div(rows, std::int64_t{tile.rows});
   const std::int64_t column_tiles = ceil_div(columns, std::int64_t{tile.columns});
-  // A cluster with tiles side by side may be half empty.
+  // A cluster of several tiles may be half empty.
+  const std::int64_t cluster_rows = ceil_div(row_tiles, std::int64_t{tile.columns_shared});
   const std::int64_t tiles =
-      row_tiles * ceil_div(column_tiles, std::int64_t{tile.rows_shared}) * tile.rows_shared;
-  const std::int64_t in_wave = wave_clusters(tile, splits, shape.num_sms) * tile.rows_shared;
+      cluster_rows * ceil_div(column_tiles, std::int64_t{tile.rows_shared}) * tile.tiles();
+  const std::int64_t in_wave = wave_clusters(tile, splits, shape.num_sms) * tile.tiles();
   const std::int64_t waves = ceil_div(tiles, in_wave);
   const double ctas = real(tile.ctas);
   const double active = real(std::min(tiles, in_wave) * splits) * ctas;
@@ -114,11 +117,12 @@ constexpr double sm100_clocks(const Sm100TileModel& tile, std::int64_t splits,
   const double of_rows = mean_rows / (mean_rows + mean_columns);
   const double received =
       (mean_rows + mean_columns) / ctas * kSm100StageK / 2 + real(tile.scale_bytes);
-  const double asked = received * (of_rows / tile.rows_shared + (1 - of_rows));
+  const double asked =
+      received * (of_rows / tile.rows_shared + (1 - of_rows) / tile.columns_shared);
 
   // Each byte comes from memory once, and from L2 as often as tiles share it. Columns are new in
   // each wave of the first group of rows, rows in the first wave of a group.
-  const double groups = real(std::min(ceil_div(row_tiles, kSm100RasterRows), waves));
+  const double groups = real(std::min(ceil_div(cluster_rows, kSm100RasterRows), waves));
   const double weights = real(std::min(shape.experts, row_tiles));
   const double new_columns =
       shape.experts > 1 ? std::max(1 / groups, weights / real(row_tiles)) : 1 / groups;

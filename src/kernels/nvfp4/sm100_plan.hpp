@@ -29,8 +29,9 @@ struct Sm100Kernel {
   std::uint32_t max_splits = 1;   // of K, each for a CTA of a cluster
   std::uint32_t rows_shared = 1;  // tiles side by side, of a cluster that shares the loads of rows
   std::uint32_t rows = 128;       // of a tile, for each CTA; fewer than an MMA has if less than 128
+  std::uint32_t columns_shared = 1;  // tiles one above the other, likewise
 
-  constexpr std::uint32_t cluster() const noexcept { return ctas * rows_shared; }
+  constexpr std::uint32_t cluster() const noexcept { return ctas * rows_shared * columns_shared; }
 };
 
 inline constexpr std::uint32_t kSm100BlockThreads = 192;
@@ -42,6 +43,8 @@ inline constexpr Sm100Kernel kSm100Kernels[] = {
     {"nvfp4_gemm", "nvfp4_gemm_256x256_x2", 256, 2, false, 228352, 1, 2},
     {"nvfp4_gemm", "nvfp4_gemm_256x192_x2", 192, 2, false, 207872, 1, 2},
     {"nvfp4_gemm", "nvfp4_gemm_256x128_x2", 128, 2, false, 205824, 1, 2},
+    {"nvfp4_gemm", "nvfp4_gemm_256x256_x4", 256, 2, false, 228352, 1, 2, 128, 2},
+    {"nvfp4_gemm", "nvfp4_gemm_256x192_x4", 192, 2, false, 207872, 1, 2, 128, 2},
     {"nvfp4_gemm_16", "nvfp4_gemm_swapped_16", 16, 1, true, 230400, 8},
     {"nvfp4_gemm_16", "nvfp4_gemm_swapped_32", 32, 1, true, 230400, 8},
     {"nvfp4_gemm_16", "nvfp4_gemm_swapped_64", 64, 1, true, 218112, 8},
@@ -53,7 +56,7 @@ inline constexpr Sm100Kernel kSm100Kernels[] = {
 };
 /// Into how many parts K may be split, at most a kernel's max_splits.
 inline constexpr std::uint32_t kSm100Splits[] = {1, 2, 3, 4, 6, 8};
-inline constexpr std::size_t kSm100Grouped = 13;  ///< from here on
+inline constexpr std::size_t kSm100Grouped = 15;  ///< from here on
 inline constexpr std::size_t kSm100PlainCount = kSm100Grouped;
 
 /// One launch.
@@ -64,10 +67,10 @@ struct Sm100Plan {
   TensorBox rows, columns, row_scales, column_scales, output;
 };
 
-/// How many clusters' worth of tiles there are: the last of a row of tiles may be half empty.
+/// How many clusters' worth of tiles there are: the last of a row or column may be half empty.
 constexpr std::int64_t cluster_count(const Sm100Kernel& kernel, std::int64_t m,
                                      std::int64_t n) noexcept {
-  const std::int64_t tile_rows = std::int64_t{kernel.rows} * kernel.ctas;
+  const std::int64_t tile_rows = std::int64_t{kernel.rows} * kernel.ctas * kernel.columns_shared;
   return kernels::ceil_div(kernel.swapped ? n : m, tile_rows) *
          kernels::ceil_div(kernel.swapped ? m : n,
                            std::int64_t{kernel.columns} * kernel.rows_shared);
@@ -89,6 +92,7 @@ constexpr Sm100TileModel model_of(const Sm100Kernel& kernel) noexcept {
           kernel.ctas,
           kernel.swapped,
           kernel.rows_shared,
+          kernel.columns_shared,
           (kernel.shared_bytes - store_bytes) / stage_bytes,
           scale_bytes,
           overlap};
@@ -195,7 +199,7 @@ inline Sm100Plan plan_sm100(const Sm100Kernel& kernel, const QuantizedMatrix& a,
                      {128, rows, 1}};
   };
   // An atom of 512 bytes is 256 elements, because a box has at most 256 in a dimension.
-  const auto scales_box = [&](const QuantizedMatrix& matrix, std::uint32_t rows,
+  const auto scales_box = [&](const QuantizedMatrix& matrix, std::uint32_t row_atoms,
                               std::uint32_t atoms) {
     return TensorBox{TensorBox::Element::u16,
                      false,
@@ -203,7 +207,7 @@ inline Sm100Plan plan_sm100(const Sm100Kernel& kernel, const QuantizedMatrix& a,
                      matrix.scales,
                      {256, scale_atoms, (to_unsigned(matrix.rows) + 127) / 128},
                      {512, scale_atoms * 512},
-                     {256, atoms, (rows + 127) / 128}};
+                     {256, atoms, row_atoms}};
   };
   const QuantizedMatrix& rows = kernel.swapped ? b : a;
   const QuantizedMatrix& columns = kernel.swapped ? a : b;
@@ -215,9 +219,9 @@ inline Sm100Plan plan_sm100(const Sm100Kernel& kernel, const QuantizedMatrix& a,
   plan.grid = static_cast<std::uint32_t>(persistent_clusters) * kernel.cluster() * splits;
   plan.splits = splits;
   plan.rows = data_box(rows, kernel.rows / kernel.rows_shared);
-  plan.columns = data_box(columns, kernel.columns / kernel.ctas);
-  plan.row_scales = scales_box(rows, 128, 4 / kernel.rows_shared);
-  plan.column_scales = scales_box(columns, kernel.columns, 4);
+  plan.columns = data_box(columns, kernel.columns / kernel.ctas / kernel.columns_shared);
+  plan.row_scales = scales_box(rows, 1, 4 / kernel.rows_shared);
+  plan.column_scales = scales_box(columns, (kernel.columns + 127) / 128 / kernel.columns_shared, 4);
   plan.output = {
       TensorBox::Element::bf16, !kernel.swapped, 2, d, {to_unsigned(n), to_unsigned(a.rows)},
       {to_unsigned(n) * 2},     {64, 32, 1}};

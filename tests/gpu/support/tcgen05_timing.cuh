@@ -12,10 +12,10 @@ namespace cukiln {
 
 // Commits that the tensor core has yet to complete. A ring: the issuer waits for loads, which wait for
 // commits, so that there are never more than the stages of a tile and both accumulators. An entry is one
-// store: clock of the issue << 32 | number of the commit << 24 | CTAs << 20 | barrier.
+// store: clock of the issue << 32 | number of the commit << 24 | CTAs << 16 | barrier / 8.
 constexpr u32 kTimingQueue = 32;
 constexpr u32 kTimingNumbers = 1 << 8;
-constexpr u32 kMaxTimingCtas = 4;  // of a cluster whose commits are multicast
+constexpr u32 kMaxTimingCtas = 8;  // of a cluster whose commits are multicast
 __shared__ volatile u64 timing_queue[kTimingQueue];
 __shared__ volatile u32 timing_pushed;  // the issuer's own
 
@@ -46,7 +46,7 @@ __device__ __forceinline__ void tcgen05_commit(u32 barrier, u32 ctas) {
   const u32 number = timing_pushed;
   timing_queue[number % kTimingQueue] = u64{static_cast<u32>(clock64())} << 32 |
                                         number % kTimingNumbers << 24 |
-                                        (kCtas == 1 ? 0 : ctas) << 20 | (barrier & 0xFFFFF);
+                                        (kCtas == 1 ? 0 : ctas) << 16 | (barrier & 0x3FFFF) / 8;
   timing_pushed = number + 1;
 }
 
@@ -68,8 +68,8 @@ __device__ __forceinline__ void timing_complete(u32 number, u32 clocks, u32& idl
   idle_from += clocks;
   while (static_cast<int>(static_cast<u32>(clock64()) - idle_from) < 0) {
   }
-  const u32 barrier = static_cast<u32>(entry) & 0xFFFFF;
-  const u32 ctas = static_cast<u32>(entry) >> 20 & ((1 << kMaxTimingCtas) - 1);
+  const u32 barrier = (static_cast<u32>(entry) & 0xFFFF) * 8;
+  const u32 ctas = static_cast<u32>(entry) >> 16 & ((1 << kMaxTimingCtas) - 1);
   if (ctas == 0) mbarrier_arrive(timing_here(barrier));
   for (u32 rank = 0; rank < kMaxTimingCtas; ++rank) {
     if (ctas >> rank & 1) mbarrier_arrive(address_in_rank(barrier, rank));
