@@ -31,7 +31,7 @@ experts = nn.ModuleList(Expert() for _ in range(EXPERTS)).to(device)
 shared = Expert().to(device)
 router = nn.Linear(HIDDEN, EXPERTS, device=device)
 
-# Without calibration activations stay in bf16: no scale is known for what lies between the GEMMs.
+# Without calibration what lies between the GEMMs has a scale of each token at each of its experts.
 moe = NVFP4MoE.from_linear(experts, limit=LIMIT)
 one = NVFP4SharedExpert.from_linear([shared], limit=LIMIT)
 for layer in (moe, one):

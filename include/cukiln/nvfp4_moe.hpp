@@ -18,7 +18,8 @@ struct MoeShape {
   std::int64_t width = 0;    ///< columns between the two GEMMs, a multiple of 32
   /// Ids are below this; 0: below `experts`. With an expert map it is the map's length.
   std::int64_t global_experts = 0;
-  bool w4a16 = false;  ///< hidden states and SwiGLU's results stay in bf16
+  bool w4a16 = false;                     ///< hidden states and SwiGLU's results stay in bf16
+  bool dynamic_activation_scale = false;  ///< as of `MoeLayer`
 };
 
 /// The weights of all experts: matrices [rows, columns], one after the other, each as `Quantize`
@@ -37,22 +38,28 @@ struct MoeWeights {
 struct MoeLayer {
   MoeWeights up;    ///< [experts, 2 · width, hidden], gate and up rows as `layout` says
   MoeWeights down;  ///< [experts, hidden, width]
-  /// Of SwiGLU's results. Null: W4A16, nothing but the weights is quantised.
+  /// Of SwiGLU's results. Null: W4A16, nothing but the weights is quantised, unless the scale is
+  /// dynamic.
   const GlobalScale* activation_scale = nullptr;
+  /// Each row of SwiGLU's results, one for each token and expert of it, is quantised with a global
+  /// scale of its own, that of its amax as `AmaxGsa` has it: no row depends on another.
+  /// `activation_scale` is not read.
+  bool dynamic_activation_scale = false;
   VectorView expert_map;  ///< i32 [global_experts] → local expert; absent: ids are local experts
   /// Ids are below this; 0: below the map's length, or the number of experts here.
   std::int64_t global_experts = 0;
   GateUpLayout layout = GateUpLayout::halves;
   SwiGlu activation;
 
+  constexpr bool is_w4a16() const noexcept {
+    return activation_scale == nullptr && !dynamic_activation_scale;
+  }
+
   constexpr MoeShape shape(std::int64_t tokens, std::int64_t topk) const noexcept {
-    return {tokens,
-            topk,
-            up.experts,
-            up.columns,
-            down.columns,
-            global_experts != 0 ? global_experts : expert_map.size,
-            activation_scale == nullptr};
+    return {tokens,       topk,
+            up.experts,   up.columns,
+            down.columns, global_experts != 0 ? global_experts : expert_map.size,
+            is_w4a16(),   dynamic_activation_scale};
   }
 };
 
@@ -67,28 +74,28 @@ struct MoeInput {
 /// Computes a mixture of experts with NVFP4 weights, from hidden states to hidden states:
 ///
 ///     x = NVFP4(hidden)                             once a token, with hidden_scale
-///     y = NVFP4(SwiGLU(x · up[e]ᵀ + up.bias[e]))    with activation_scale
+///     y = NVFP4(SwiGLU(x · up[e]ᵀ + up.bias[e]))    with activation_scale, or one of each row
 ///     output = bf16(Σ over ranks of topk_weights[rank] · (y · down[e]ᵀ + down.bias[e]))
 ///
 /// where biases are 0 unless given, and e is the expert of the token's rank: topk_ids, through
 /// expert_map if there is one. Ranks whose id is negative or not below global_experts, or that map
 /// to no expert here, are skipped: a token without any gets zeros. MMAs are exact, sums in float,
 /// SwiGLU in float with one rounding to bf16 before quantisation; biases are added to the sums.
-/// W4A16, of a layer without activation_scale, is the same without quantisation: x = hidden and y =
-/// bf16(SwiGLU(…)), multiplied by the exact weights. With more than 16 tokens for each expert (and
-/// width a multiple of 64), its second GEMM's results are rounded to bf16 before the sum over
-/// ranks, on sm_90a. On devices of GroupedGemm, with more than 16 tokens for each expert (and
-/// hidden a multiple of 128, width of 64), grouped GEMMs are used for W4A4: their results are
-/// rounded to bf16 too, before SwiGLU and before the sum over ranks. The same inputs and shape give
-/// the same bytes.
+/// W4A16, of a layer without activation_scale and with no dynamic one, is the same without
+/// quantisation: x = hidden and y = bf16(SwiGLU(…)), multiplied by the exact weights. With more
+/// than 16 tokens for each expert (and width a multiple of 64), its second GEMM's results are
+/// rounded to bf16 before the sum over ranks, on sm_90a. On devices of GroupedGemm, with more than
+/// 16 tokens for each expert (and hidden a multiple of 128, width of 64), grouped GEMMs are used
+/// for W4A4: their results are rounded to bf16 too, before SwiGLU and before the sum over ranks.
+/// The same inputs and shape give the same bytes.
 ///
 /// Shapes: output bf16 [tokens, hidden], dense, 16-byte aligned. Limits: topk 1 to 1024, tokens ·
 /// topk up to 2^20.
 /// Workspace: `workspace_bytes(shape)`, 16-byte aligned, any contents. It is enough for any
 /// routing: where experts are on several devices, for one in which every rank's expert is here.
-/// `launch` queues four kernels, or five (W4A16) or six where experts have many tokens on sm_90a;
-/// it needs nothing from the device, and a replayed capture reads ids and weights anew. The rules
-/// of nvfp4.hpp apply. Source: vLLM, fused MoE.
+/// `launch` queues four kernels, or five (W4A16) or six where experts have many tokens on sm_90a,
+/// and one more with a dynamic scale; it needs nothing from the device, and a replayed capture
+/// reads ids and weights anew. The rules of nvfp4.hpp apply. Source: vLLM, fused MoE.
 class CUKILN_API MoeGemm {
  public:
   /// Errors: incompatible (a device below 9.0).
@@ -109,6 +116,7 @@ class CUKILN_API MoeGemm {
   static constexpr std::size_t kTileSizes = 5;  // 8, 16, 32; by warpgroup MMA 64, 128
   cukiln::detail::LaunchDevice device_;
   Kernel route_;
+  Kernel quantize_rows_;
   Kernel expand_;  // empty where there is no warpgroup MMA, as the last two of each format below
   Kernel w4a16_gather_;
   Kernel up_[2][kTileSizes];  // W4A4, W4A16

@@ -73,10 +73,12 @@ typedef struct cukiln_torch_moe {
   float alpha;
   float beta;
   int64_t max_tokens;
-  int64_t max_topk;       ///< that scratch is reserved for; 0: 8
-  int64_t fingerprint;    ///< of the weights, or 0: see below
-  const void* up_bias;    ///< bf16 [experts, 2 * width], in the order of up's rows, or NULL
-  const void* down_bias;  ///< bf16 [experts, hidden], or NULL
+  int64_t max_topk;             ///< that scratch is reserved for; 0: 8
+  int64_t fingerprint;          ///< of the weights, or 0: see below
+  const void* up_bias;          ///< bf16 [experts, 2 * width], in the order of up's rows, or NULL
+  const void* down_bias;        ///< bf16 [experts, hidden], or NULL
+  int64_t dynamic_activations;  ///< not 0: each row of SwiGLU's results has a scale of its own
+                                ///< amax, and activation_gsa is not read
 } cukiln_torch_moe;
 
 /// A runner has an id, which compiled graphs contain as an integer. Ids follow from the order of

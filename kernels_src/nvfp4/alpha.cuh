@@ -22,14 +22,22 @@ struct GemmAlpha {
 // What stands for a bias where there is none: -0, which changes no sum, not even its sign. Two in bf16.
 constexpr u32 kNoBias = 0x80008000u;
 
-// Of a mixture of experts with tokens in NVFP4.
+// Of a mixture of experts with tokens in NVFP4, under one global scale or, where that is null, a scale of each
+// row.
 struct Nvfp4Alpha {
   float token_scale;
   float weight_scale;
 
   __device__ __forceinline__ Nvfp4Alpha(const float* token_global_scale, float weight_decode)
-      : token_scale(token_global_scale[kDecode] * kTwoTo14),
+      : token_scale(token_global_scale != nullptr ? token_global_scale[kDecode] * kTwoTo14 : 0.0f),
         weight_scale(weight_decode * F16::kWeightFactor) {}
+
+  // Of a row of tokens. `row_decode`: decode scales of all rows, or null.
+  __device__ __forceinline__ Nvfp4Alpha of_row(const float* row_decode, u32 row) const {
+    Nvfp4Alpha alpha = *this;
+    if (row_decode != nullptr) alpha.token_scale = row_decode[row] * kTwoTo14;
+    return alpha;
+  }
   __device__ __forceinline__ float operator()(float sum, float bias) const {
     return mul_rn(sum, token_scale) * weight_scale + bias;
   }

@@ -89,6 +89,14 @@ __device__ __forceinline__ GateUpColumns gate_up_biases(const bf16* bias, u32 co
                          in_pairs);
 }
 
+// Stores four columns of y in bf16, [positions, width].
+__device__ __forceinline__ void store_bf16(bf16* y, u32 position, u32 column, u32 width,
+                                           const float (&value)[4]) {
+  if (column >= width) return;
+  const u64 at = static_cast<u64>(position) * width + column;
+  *reinterpret_cast<uint2*>(y + at) = {pack_bf16x2(value[0], value[1]), pack_bf16x2(value[2], value[3])};
+}
+
 template <class Gemm>
 struct UpProblem {
   const u32* slots;
@@ -172,7 +180,7 @@ template <class Gemm>
 __device__ __forceinline__ void moe_down_tile(uint4* shared, const MoeTile& tile,
                                               const DownProblem<Gemm>& p) {
   const float* const sums = reinterpret_cast<const float*>(shared);
-  const auto scaled = Gemm::TokenFormat::alpha(p.tokens, p.weight_decode[tile.expert]);
+  const auto alpha = Gemm::TokenFormat::alpha(p.tokens, p.weight_decode[tile.expert]);
 
   const u32 split = blockIdx.x % p.splits;
   const u32 first_row = blockIdx.x / p.splits * 128;
@@ -190,6 +198,7 @@ __device__ __forceinline__ void moe_down_tile(uint4* shared, const MoeTile& tile
     const u32 row = first_row + i % 32 * 4;
     if (row >= p.columns) continue;
     const FourBiases bias(biases, row);
+    const auto scaled = Gemm::TokenFormat::alpha_of_row(alpha, p.tokens, tile.first + token);
     float4 value = *reinterpret_cast<const float4*>(sums + token * Gemm::kPitch + i % 32 * 4);
     value.x = scaled(value.x, bias.value[0]);
     value.y = scaled(value.y, bias.value[1]);

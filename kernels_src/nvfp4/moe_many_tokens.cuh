@@ -152,17 +152,21 @@ struct DownStep {
       const bool is_inside = first_column + rows[i] < a.columns;
       bias[i] = bias_of(is_inside ? a.bias : nullptr, weights.row[0] + rows[i]);
     }
-    const auto scaled = output.alpha(a.weight_decode[tile.expert]);
+    const auto alpha = output.alpha(a.weight_decode[tile.expert]);
     const u32 results = gemm.base + Gemm::kResults;
     consumers_sync();  // the previous tile's results have been read
 #pragma unroll
     for (u32 j = 0; j < kTokens / 8; ++j) {
       if (Gemm::kIsSmall && 8 * j >= tile.count) break;
 #pragma unroll
-      for (u32 i = 0; i < 4; ++i) {
-        const u32 token = 8 * j + (threadIdx.x & 3) * 2 + i % 2;
-        store_shared_bf16(results + token * kResultPitch + rows[i / 2] * 2,
-                          scaled(sum[4 * j + i], bias[i / 2]));
+      for (u32 i = 0; i < 2; ++i) {
+        const u32 token = 8 * j + (threadIdx.x & 3) * 2 + i;
+        const auto scaled = output.alpha_of_row(alpha, tile.first + min(token, tile.count - 1));
+#pragma unroll
+        for (u32 r = 0; r < 2; ++r) {
+          store_shared_bf16(results + token * kResultPitch + rows[r] * 2,
+                            scaled(sum[4 * j + 2 * r + i], bias[r]));
+        }
       }
     }
     consumers_sync();

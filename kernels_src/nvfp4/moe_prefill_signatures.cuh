@@ -24,7 +24,7 @@ using MoeExpand = void(
     u32 columns);
 
 using MoePrefillUp = void(
-    u8* data,                         // out, of y
+    u8* data,                         // out, of y, or without global_scale bf16 y
     u8* scales,                       // out, of y, linear
     const MoeTile* tiles,
     const u32* tile_count,
@@ -34,7 +34,7 @@ using MoePrefillUp = void(
     const u8* weight_scales,
     const float* weight_decode,       // [experts]
     const bf16* bias,                 // [experts, 2 * width], or null
-    const float* global_scale,        // {encode, decode} of y
+    const float* global_scale,        // {encode, decode} of y, or null
     u32 columns,                      // of hidden
     u32 width,                        // multiple of 64
     u32 layout,                       // 0 halves, 1 pairs
@@ -47,7 +47,8 @@ using MoePrefillDown = void(
     const MoeTile* tiles,
     const u32* tile_count,
     TensorMap tokens,                 // `moe_expand`'s output
-    const float* token_global_scale,  // {encode, decode} of y
+    const float* token_global_scale,  // {encode, decode} of y, or null
+    const float* row_decode,          // [positions] of y, or null
     TensorMap weights,                // data of all experts
     const u8* weight_scales,
     const float* weight_decode,       // [experts]

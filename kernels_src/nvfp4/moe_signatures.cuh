@@ -32,8 +32,16 @@ using MoeRoute = void(
     u32 tile_tokens,            // T
     u32 sorters);               // thread blocks that sort
 
+using MoeQuantizeRows = void(
+    u8* data,              // out, [rows, columns / 2]
+    u8* scales,            // out, linear
+    float* row_decode,     // out, [rows]
+    const bf16* values,    // [rows, columns]
+    const u32* row_count,  // positions: tile_count + 1
+    u32 columns);          // multiple of 16
+
 using MoeUp = void(
-    u8* data,                         // out, of y
+    u8* data,                         // out, of y, or without global_scale bf16 y
     u8* scales,                       // out, of y, linear
     const MoeTile* tiles,
     const u32* tile_count,
@@ -45,7 +53,7 @@ using MoeUp = void(
     const u8* weight_scales,
     const float* weight_decode,       // [experts]
     const bf16* bias,                 // [experts, 2 * width], or null
-    const float* global_scale,        // {encode, decode} of y
+    const float* global_scale,        // {encode, decode} of y, or null
     u32 topk,
     u32 columns,                      // of hidden
     u32 width,
@@ -60,7 +68,8 @@ using MoeDown = void(
     const u32* tile_count,
     const u8* token_data,             // of y
     const u8* token_scales,           // of y, linear
-    const float* token_global_scale,  // {encode, decode} of y
+    const float* token_global_scale,  // {encode, decode} of y, or null
+    const float* row_decode,          // [positions] of y, or null
     const u8* weight_data,            // [experts, columns, width]
     const u8* weight_scales,
     const float* weight_decode,       // [experts]

@@ -50,10 +50,15 @@ struct Nvfp4Tokens {
     const u8* data;
     const u8* scales;
     const float* global_scale;
+    const float* row_decode;  // of each row, where global_scale is null
   };
 
   static __device__ __forceinline__ Nvfp4Alpha alpha(const Matrix& tokens, float weight_decode) {
     return Nvfp4Alpha(tokens.global_scale, weight_decode);
+  }
+  static __device__ __forceinline__ Nvfp4Alpha alpha_of_row(const Nvfp4Alpha& alpha, const Matrix& tokens,
+                                                            u32 row) {
+    return alpha.of_row(tokens.row_decode, row);
   }
 
   // A lane's 32 elements of a group, in registers.
@@ -89,6 +94,9 @@ struct Bf16Tokens {
 
   static __device__ __forceinline__ Bf16Alpha alpha(const Matrix&, float weight_decode) {
     return Bf16Alpha(weight_decode);
+  }
+  static __device__ __forceinline__ Bf16Alpha alpha_of_row(const Bf16Alpha& alpha, const Matrix&, u32) {
+    return alpha;
   }
 
   struct LaneTokens {

@@ -4,7 +4,8 @@
 //   What: for each position p of a tile of expert e, with the token x of that position's slot,
 //     h[r] = token_decode * weight_decode[e] * sum over k of x(k) * w(e, r, k) + bias[e, r], in float;
 //     y[c] = SwiGLU of rows c and width + c (layout 0) or 2 * c and 2 * c + 1 (layout 1) of h, as
-//     swiglu.cuh has it, in float, rounded to bf16 once; then quantised with global_scale.
+//     swiglu.cuh has it, in float, rounded to bf16 once; then quantised with global_scale, or if that is
+//     null stored in `data` as bf16 [.., width], for moe_quantize_rows.
 //   Shapes: tokens: packed data [.., columns / 2], linear scales [.., columns / 16]; weights, all experts
 //     stacked: data [2 * width, columns / 2], block scales in swizzled atoms; outputs, by position: data
 //     [.., width / 2], linear scales [.., width / 16].
@@ -19,7 +20,8 @@
 //   Launch: grid (splits * ceil(columns / 128), maximum number of tiles, 1), no cluster.
 //
 // Both: block (128, 1, 1), no dynamic shared memory; thread blocks beyond *tile_count exit immediately.
-//   token_decode is the decode scale of token_global_scale. A bias that is null is none.
+//   token_decode is the decode scale of token_global_scale, or where that is null row_decode[p]. A bias that is
+//   null is none.
 //   CUKILN_MOE_TOKENS = 8, 16 or 32 is the largest tile, and must equal moe_route's tile_tokens.
 // Alignment: data, scales and bias 16 bytes.
 // NaN: a NaN scale, of a token or of a row of weights, makes what depends on it NaN.
@@ -71,12 +73,16 @@ extern "C" __global__ void __launch_bounds__(cukiln::nvfp4::Gemm::kThreads,
   griddepcontrol_launch_dependents();
   const MoeTile tile = tiles[blockIdx.y];
   if (blockIdx.y >= *tile_count) return;
-  const float scale_factor = block_scale_factor(global_scale[kEncode]);
-  const float decode = global_scale[kDecode];
+  const bool is_bf16 = global_scale == nullptr;
+  const float scale_factor = is_bf16 ? 0.0f : block_scale_factor(global_scale[kEncode]);
+  const float decode = is_bf16 ? 0.0f : global_scale[kDecode];
   moe_up_tile<Gemm>(shared, tile,
-                    {slots, {token_data, token_scales, token_global_scale}, weight_data, weight_scales,
+                    {slots, {token_data, token_scales, token_global_scale, nullptr}, weight_data, weight_scales,
                      weight_decode, bias, topk, columns, width, layout, limit, alpha, beta},
                     [&](u32 position, u32 column, const float (&value)[4]) {
+                      if (is_bf16) {
+                        return store_bf16(reinterpret_cast<bf16*>(data), position, column, width, value);
+                      }
                       u16 four;
                       const u32 scale_byte = quantize_block_of_lanes(value, scale_factor, decode, &four);
                       if (column >= width) return;
@@ -91,7 +97,7 @@ extern "C" __global__ void __launch_bounds__(cukiln::nvfp4::Gemm::kThreads,
                                              cukiln::nvfp4::kDownBlocksPerSm)
     moe_down(float* partial, const cukiln::nvfp4::MoeTile* tiles, const cukiln::u32* tile_count,
              const cukiln::u8* token_data, const cukiln::u8* token_scales, const float* token_global_scale,
-             const cukiln::u8* weight_data, const cukiln::u8* weight_scales,
+             const float* row_decode, const cukiln::u8* weight_data, const cukiln::u8* weight_scales,
              const float* weight_decode, const cukiln::bf16* bias, cukiln::u32 slot_count,
              cukiln::u32 columns, cukiln::u32 width, cukiln::u32 splits) {
   using namespace cukiln;
@@ -102,7 +108,7 @@ extern "C" __global__ void __launch_bounds__(cukiln::nvfp4::Gemm::kThreads,
   const MoeTile tile = tiles[blockIdx.y];
   if (blockIdx.y >= *tile_count) return;
   moe_down_tile<Gemm>(shared, tile,
-                      {partial, {token_data, token_scales, token_global_scale}, weight_data,
+                      {partial, {token_data, token_scales, token_global_scale, row_decode}, weight_data,
                        weight_scales, weight_decode, bias, slot_count, columns, width, splits});
 }
 static_assert(cukiln::kIsSame<decltype(moe_down), cukiln::signatures::MoeDown>);

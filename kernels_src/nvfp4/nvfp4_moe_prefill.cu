@@ -9,7 +9,7 @@
 //   Launch: block (256, 1, 1), any grid.
 //
 // moe_prefill_up, moe_prefill_down
-//   What: as moe_up, and as moe_down with one split and results rounded to bf16; for tiles of T =
+//   What: as moe_up, y in bf16 without global_scale, and as moe_down with one split and results rounded to bf16; for tiles of T =
 //     CUKILN_MOE_TOKENS = 64 or 128.
 //   Shapes: token_map: tensor map of moe_expand's output, fp16 {columns rounded up to 128, slots}, box {64,
 //     32 or 128}, 128-byte swizzle; weight_map: tensor map of all experts' packed data, uint8 {columns / 2, rows of
@@ -61,7 +61,7 @@ static_assert(cukiln::kIsSame<decltype(moe_expand), cukiln::signatures::MoeExpan
 namespace cukiln {
 namespace nvfp4 {
 
-// y in NVFP4.
+// y in NVFP4, or without a global scale in bf16.
 struct Nvfp4Output {
   using Operands = F16;
   u8* data;
@@ -78,11 +78,17 @@ struct Nvfp4Output {
                                         u32 width) const {
     const uint4 low = load_shared(results + quarter * 32);
     const uint4 high = load_shared(results + quarter * 32 + 16);
+    const u64 at = static_cast<u64>(position) * width + first_column + quarter * 16;
+    if (global_scale == nullptr) {
+      uint4* const to = reinterpret_cast<uint4*>(reinterpret_cast<bf16*>(data) + at);
+      to[0] = low;
+      to[1] = high;
+      return;
+    }
     const u32 pairs[8] = {low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w};
     uint2 packed;
     const u32 scale_byte = quantize_block(pairs, block_scale_factor(global_scale[kEncode]),
                                           global_scale[kDecode], &packed);
-    const u64 at = static_cast<u64>(position) * width + first_column + quarter * 16;
     *reinterpret_cast<uint2*>(data + at / 2) = packed;
     scales[at / 16] = static_cast<u8>(scale_byte);
   }
@@ -93,9 +99,13 @@ struct Nvfp4Rows {
   using Operands = F16;
   bf16* rows;
   const float* token_global_scale;
+  const float* row_decode;
 
   __device__ __forceinline__ Nvfp4Alpha alpha(float weight_decode) const {
     return Nvfp4Alpha(token_global_scale, weight_decode);
+  }
+  __device__ __forceinline__ Nvfp4Alpha alpha_of_row(const Nvfp4Alpha& alpha, u32 row) const {
+    return alpha.of_row(row_decode, row);
   }
 };
 
@@ -126,11 +136,11 @@ extern "C" __global__ void __launch_bounds__(cukiln::nvfp4::MoeDown::kThreads,
     moe_prefill_down(cukiln::bf16* output, const cukiln::nvfp4::MoeTile* tiles,
                      const cukiln::u32* tile_count,
                      const __grid_constant__ cukiln::TensorMap token_map, const float* token_global_scale,
-                     const __grid_constant__ cukiln::TensorMap weight_map,
+                     const float* row_decode, const __grid_constant__ cukiln::TensorMap weight_map,
                      const cukiln::u8* weight_scales, const float* weight_decode,
                      const cukiln::bf16* bias, cukiln::u32 columns, cukiln::u32 width) {
   cukiln::nvfp4::MoeDown().run({tiles, tile_count, weight_scales, weight_decode, bias, columns, width},
-                               {output, token_global_scale}, &token_map, &weight_map);
+                               {output, token_global_scale, row_decode}, &token_map, &weight_map);
 }
 static_assert(cukiln::kIsSame<decltype(moe_prefill_down), cukiln::signatures::MoePrefillDown>);
 

@@ -15,6 +15,16 @@
 //     each expert, so that none waits for another; it then places its share of the slots.
 //   Determinism: a stable counting sort; atomics count only.
 //
+// moe_quantize_rows: quantises what lies between the two GEMMs, each row with a global scale of its own, so
+// that a row's bytes do not depend on others.
+//
+//   What: row_decode[r] is the decode scale of row r's amax, as amax_gsa has it with the divisor 2688; data and scales
+//     are the row's as quantize_nvfp4_from_buffer makes them with that global scale, but for linear block scales.
+//   Shapes: values bf16 [rows, columns]; data [rows, columns / 2], scales [rows, columns / 16], row_decode
+//     float [rows]; rows from *row_count on are not read, nor written.
+//   Limits: columns a multiple of 16. Launch: block (128, 1, 1), any grid.
+//   NaN: a row with a NaN has a NaN scale. An amax of 0 or infinity has decode 1.
+//
 // Alignment: 16 bytes, except ids, weights and scales.
 // Source: vLLM, moe_align_block_size, for the tiles.
 #include "dependent_launch.cuh"
@@ -112,3 +122,49 @@ extern "C" __global__ void __launch_bounds__(cukiln::nvfp4::kRouteThreads, 4)
   }
 }
 static_assert(cukiln::kIsSame<decltype(moe_route), cukiln::signatures::MoeRoute>);
+
+namespace cukiln {
+namespace nvfp4 {
+
+constexpr u32 kQuantizeRowsThreads = 128;
+constexpr float kRowDivisor = 2688.0f;  // 448 * 6, the largest scale and element
+
+}  // namespace nvfp4
+}  // namespace cukiln
+
+extern "C" __global__ void __launch_bounds__(cukiln::nvfp4::kQuantizeRowsThreads)
+    moe_quantize_rows(cukiln::u8* data, cukiln::u8* scales, float* row_decode,
+                      const cukiln::bf16* values, const cukiln::u32* row_count, cukiln::u32 columns) {
+  using namespace cukiln;
+  using namespace cukiln::nvfp4;
+  __shared__ u32 warp_amax[kQuantizeRowsThreads / 32];
+  griddepcontrol_wait();
+  griddepcontrol_launch_dependents();
+  const u32 blocks = columns / kBlockColumns;
+  const u32 rows = *row_count;
+  for (u32 row = blockIdx.x; row < rows; row += gridDim.x) {
+    const bf16* const from = values + static_cast<u64>(row) * columns;
+    u32 pairs[8];
+    u32 amax = 0;
+    for (u32 block = threadIdx.x; block < blocks; block += kQuantizeRowsThreads) {
+      load_16_bf16(from + block * kBlockColumns, pairs);
+      amax = max(amax, amax_of(pairs));
+    }
+    amax = __reduce_max_sync(~0u, amax);
+    __syncthreads();  // the previous row's maxima have been read
+    if (threadIdx.x % 32 == 0) warp_amax[threadIdx.x / 32] = amax;
+    __syncthreads();
+    amax = max(max(warp_amax[0], warp_amax[1]), max(warp_amax[2], warp_amax[3]));
+    const GlobalScale scale = global_scale_of(__uint_as_float(amax), kRowDivisor);
+    const float scale_factor = block_scale_factor(scale.encode);
+    if (threadIdx.x == 0) row_decode[row] = scale.decode;
+    for (u32 block = threadIdx.x; block < blocks; block += kQuantizeRowsThreads) {
+      uint2 packed;
+      load_16_bf16(from + block * kBlockColumns, pairs);
+      const u64 at = static_cast<u64>(row) * blocks + block;
+      scales[at] = static_cast<u8>(quantize_block(pairs, scale_factor, scale.decode, &packed));
+      reinterpret_cast<uint2*>(data)[at] = packed;
+    }
+  }
+}
+static_assert(cukiln::kIsSame<decltype(moe_quantize_rows), cukiln::signatures::MoeQuantizeRows>);

@@ -51,10 +51,7 @@ extern "C" __global__ void __launch_bounds__(cukiln::nvfp4::Gemm::kThreads,
                     {slots, {hidden}, weight_data, weight_scales, weight_decode, bias, topk, columns,
                      width, layout, limit, alpha, beta},
                     [&](u32 position, u32 column, const float (&value)[4]) {
-                      if (column >= width) return;
-                      const u64 at = static_cast<u64>(position) * width + column;
-                      *reinterpret_cast<uint2*>(y + at) = {pack_bf16x2(value[0], value[1]),
-                                                           pack_bf16x2(value[2], value[3])};
+                      store_bf16(y, position, column, width, value);
                     });
 }
 static_assert(cukiln::kIsSame<decltype(moe_w4a16_up), cukiln::signatures::MoeW4a16Up>);

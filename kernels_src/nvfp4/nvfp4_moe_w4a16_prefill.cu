@@ -126,6 +126,7 @@ struct Bf16Rows {
   __device__ __forceinline__ Bf16Alpha alpha(float weight_decode) const {
     return Bf16Alpha(weight_decode);
   }
+  __device__ __forceinline__ Bf16Alpha alpha_of_row(const Bf16Alpha& alpha, u32) const { return alpha; }
 };
 
 using MoeUp = MoeTileGemm<UpStep<Bf16Output>>;

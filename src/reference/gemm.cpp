@@ -160,19 +160,27 @@ class Expert {
   void add_results(float* results, const std::vector<std::int64_t>& slots,
                    const std::vector<std::uint16_t>& y) const {
     const std::int64_t width = layer_.down.columns;
-    if (layer_.activation_scale == nullptr) {
+    if (layer_.is_w4a16()) {
       add_dots(results, slots, [&](std::int64_t row, const Rows& right) {
         return 0.5 * twice_dot(y.data() + row * width, right, 0);
       });
       return;
     }
-    const OwnedMatrix quantized(
-        {DataType::bf16, y.data(), static_cast<std::int64_t>(slots.size()), width},
-        *layer_.activation_scale);
-    const Rows activations = all_rows(quantized.view);
-    const double decode = 0.25 * double{layer_.activation_scale->decode};
+    // Matrices with a scale each: of one row, or of all rows.
+    const auto rows = static_cast<std::int64_t>(slots.size());
+    const std::int64_t rows_of_scale = layer_.dynamic_activation_scale ? 1 : rows;
+    std::vector<Rows> matrices;
+    std::vector<double> decodes;
+    for (std::int64_t row = 0; row < rows; row += rows_of_scale) {
+      const MatrixView part(DataType::bf16, y.data() + row * width, rows_of_scale, width);
+      const nvfp4::GlobalScale scale =
+          layer_.dynamic_activation_scale ? compute_global_scale(part) : *layer_.activation_scale;
+      matrices.push_back(all_rows(OwnedMatrix(part, scale).view));
+      decodes.push_back(0.25 * double{scale.decode});
+    }
     add_dots(results, slots, [&](std::int64_t row, const Rows& right) {
-      return decode * four_times_dot(activations, row, right, 0);
+      const std::size_t of = size_of(row / rows_of_scale);
+      return decodes[of] * four_times_dot(matrices[of], row % rows_of_scale, right, 0);
     });
   }
 
@@ -194,7 +202,7 @@ class Expert {
   /// Of the first GEMM, which W4A16 never rounds.
   double first_result(double dot, std::int64_t row) const noexcept {
     const double value = double{up_decode_} * dot + at(up_bias_, row);
-    return layer_.activation_scale == nullptr ? value : intermediate(value);
+    return layer_.is_w4a16() ? value : intermediate(value);
   }
 
   static nvfp4::QuantizedMatrix of(const nvfp4::MoeWeights& weights, std::int64_t expert) noexcept {
@@ -273,7 +281,7 @@ void moe_gemm(const MutableMatrixView& output, const nvfp4::MoeInput& input,
   const std::int64_t tokens = input.hidden.rows;
   const std::int64_t hidden = input.hidden.columns;
   const std::int64_t topk = input.topk_ids.columns;
-  const bool w4a16 = layer.activation_scale == nullptr;
+  const bool w4a16 = layer.is_w4a16();
   const auto* const tokens_bf16 = input.hidden.data_as<const std::uint16_t>();
   const nvfp4::GlobalScale scale = w4a16 ? nvfp4::GlobalScale{} : *input.hidden_scale;
   const OwnedMatrix quantized(w4a16 ? MatrixView(DataType::bf16, nullptr, 0, hidden) : input.hidden,

@@ -63,6 +63,12 @@ void run_combine(u32 tokens, u16* output, const float* partial, const float* wei
          [=] { moe_combine(output, partial, weights, positions, topk, columns, splits); });
 }
 
+void run_quantize_rows(u32 blocks, u8* data, u8* scales, float* row_decode, const u16* values,
+                       const u32* row_count, u32 columns) {
+  launch({blocks, 1}, 128, 1,
+         [=] { moe_quantize_rows(data, scales, row_decode, values, row_count, columns); });
+}
+
 void run_gather(u32 blocks, u16* output, const u16* hidden, const u32* slots, const u32* row_count,
                 u32 topk, u32 columns) {
   launch({blocks, 1}, 256, 1,

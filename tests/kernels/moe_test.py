@@ -5,7 +5,7 @@
   moe_test.py COMPILER…
 
 The kernels for few tokens run as they are, with mma.sync and cp.async as moe_machine.hpp has them; of those
-for many tokens, what has no wgmma. A token has the same bits in another batch of the same size. Each mutant
+for many tokens, what has no wgmma; and of W4A4 the quantisation of rows with a scale each. A token has the same bits in another batch of the same size. Each mutant
 has one thing changed, found by its C++ tokens: that must be noticed.
 """
 
@@ -23,6 +23,7 @@ from device_library import HERE, REPOSITORY, compile_library, ml_dtypes
 from device_library import numpy as np
 from device_source import translate_files
 from host_compiler import scratch_folder
+from quantizers_test import global_scale, quantize
 
 sys.path.insert(0, str(HERE.parent / "emulator"))
 from mutate import MutantError, mutate
@@ -79,6 +80,14 @@ MUTANTS = {
     "route: tiles of the blocks": ("own += sorters", "own += sorters + 1"),
     "route: order of equal experts": ("first + __popc(same & lower_lanes)", "first + __popc(same & ~lower_lanes) - 1"),
     "route: last tile of an expert": ("min(tile_tokens, end - position)", "tile_tokens"),
+    "rows: another row's amax": ("const bf16* const from = values + static_cast<u64>(row) * columns;",
+                                 "const bf16* const from = values + static_cast<u64>(row / 2) * columns;"),
+    "rows: amax of all warps": ("max(max(warp_amax[0], warp_amax[1]), max(warp_amax[2], warp_amax[3]))",
+                                "max(max(warp_amax[0], warp_amax[1]), warp_amax[2])"),
+    "rows: amax of all blocks": ("amax = max(amax, amax_of(pairs));", "amax = amax_of(pairs);"),
+    "rows: maxima of the row before": ("amax = __reduce_max_sync(~0u, amax); __syncthreads(); if",
+                                       "amax = __reduce_max_sync(~0u, max(amax, row != 0 ? warp_amax[0] : 0)); __syncthreads(); if"),
+    "rows: decode": ("row_decode[row] = scale.decode;", "row_decode[row] = scale.encode;"),
     "gather: token of a slot": ("slots[item / 16 / groups] / topk", "slots[item / 16 / groups]"),
     "gather: word of a lane": ("(item & 3) * kLaneK + (item >> 2 & 3) * 8", "(item >> 2 & 3) * kLaneK + (item & 3) * 8"),
     "gather: transposition": ("for (u32 step = 1; step < 4; step *= 2)", "for (u32 step = 1; step < 2; step *= 2)"),
@@ -292,6 +301,35 @@ def routing_problems(device: Device, sorters: int) -> list[str]:
     return [f"{name} of {sorters} sorters" for name, right in found.items() if not right]
 
 
+def rows_problems(device: Device, blocks: int) -> list[str]:
+    """What is wrong with rows that `blocks` thread blocks quantise, each with a scale of its own."""
+    random = np.random.default_rng(blocks)
+    rows, columns = 5, 2080  # some threads have two blocks of 16, most have one
+    size = np.array([1, 2.0**-30, 2.0**20, 0, np.nan])  # of each row; NaN: one in it is
+    values = random.standard_normal((rows, columns)) * np.nan_to_num(size, nan=1)[:, None]
+    values[4, 777] = np.nan
+    values[0, columns - 1] = -9  # the largest, in the last block of 16, or in the first
+    values[1, 0] = 9 * size[1]
+    given = guarded(rows * columns, np.uint16)
+    given[:-32] = values.astype(BF16).view(np.uint16).ravel()
+    data, scales = guarded(rows * columns // 2, np.uint8), guarded(rows * columns // 16, np.uint8)
+    decode, count = guarded(rows, np.float32), np.array([rows], np.uint32)
+    device("quantize_rows", blocks, data, scales, decode, given, count, columns)
+    expected: dict[str, list[np.ndarray]] = {"data": [], "scales": [], "decode": []}
+    for row in values.astype(BF16).astype(np.float32):
+        with np.errstate(all="ignore"):
+            scale = global_scale(row)
+            packed, atoms = quantize(row[None], *scale)
+        expected["data"].append(packed[0])
+        expected["scales"].append(atoms.reshape(-1, 32, 4, 4)[:, 0, 0].ravel()[: columns // 16])
+        expected["decode"].append(scale[1])
+    found = {"data": (data[:-32].reshape(rows, -1) == expected["data"]).all(),
+             "scales": (scales[:-32].reshape(rows, -1) == expected["scales"]).all(),
+             "decode scales": np.array_equal(decode[:-32], np.array(expected["decode"], np.float32), equal_nan=True),
+             "ends": all((each[-32:].view(np.uint8) == 0xFF).all() for each in (data, scales, decode))}
+    return [f"{name} of rows of {blocks} blocks" for name, right in found.items() if not right]
+
+
 def run_cases(folder: Path) -> str:
     """What is wrong with the sources in a folder."""
     devices: dict[int, Device] = {}
@@ -300,7 +338,8 @@ def run_cases(folder: Path) -> str:
             devices[case.tile] = Device(folder, case.tile)
         if found := problems_of(case, devices[case.tile]):
             return f"{case}: {', '.join(found)}"
-    return ", ".join(found for sorters in (1, 3) for found in routing_problems(devices[8], sorters))
+    found = [each for sorters in (1, 3) for each in routing_problems(devices[8], sorters)]
+    return ", ".join(found + [each for blocks in (2, 5) for each in rows_problems(devices[8], blocks)])
 
 
 def outcome(name: str | None) -> str:

@@ -97,6 +97,7 @@ def test_it_is_compiled_for_any_number_of_tokens():
 
 EXPERTS, TOPK = 4, 2
 FIXED = {"input_scale": 8 / 2688, "activation_scale": 8 / 2688}
+OF_ROWS = {"input_scale": 8 / 2688}  # what lies between the GEMMs has a scale of each row
 
 
 def mixture(kind=NVFP4MoE, **settings):
@@ -122,7 +123,7 @@ def call(layer, x):
 
 
 @pytest.mark.parametrize("kind", [NVFP4MoE, NVFP4Experts, NVFP4SharedExpert])
-@pytest.mark.parametrize("settings", [FIXED, {"activations": "bf16"}])
+@pytest.mark.parametrize("settings", [FIXED, OF_ROWS, {"activations": "bf16"}])
 def test_a_token_of_experts_has_the_same_bits_in_every_batch(kind, settings, monkeypatch):
     layer = mixture(kind, **settings)
     assert layer.batch_invariant(16) is layer
@@ -145,7 +146,7 @@ def test_experts_whose_scale_is_that_of_a_batch_are_refused():
     for kind, settings, missing in (
         (NVFP4MoE, {"activations": "nvfp4"}, "NVFP4MoE has no w13_input_scale.* pass input_scale"),
         (NVFP4Experts, {"activation_scale": 1.0}, "NVFP4Experts has no w13_input_scale"),
-        (NVFP4SharedExpert, {"input_scale": 0.01}, "no w2_input_scale.* pass activation_scale"),
+        (NVFP4SharedExpert, {"activation_scale": 0.01}, "no w13_input_scale.* pass input_scale"),
     ):
         layer = mixture(kind, **settings)
         x = torch.randn(3, 64)

@@ -123,6 +123,7 @@ def test_a_fingerprint_is_of_contents_and_settings():
         {"alpha": 1.702},
         {"interleaved": True},
         {"activation_gsa": torch.tensor([32.0, 1 / 32])},
+        {"activation_gsa": None, "dynamic_activations": True},
         {"hidden_gsa": torch.tensor([32.0, 1 / 32])},
         {"expert_map": torch.tensor([0, 2, 1], dtype=torch.int32)},
         {"up_bias": torch.zeros(3, 64, dtype=torch.bfloat16)},

@@ -166,7 +166,7 @@ def test_rows_may_have_gaps():
 def expected_moe(
     x, topk_weights, topk_ids, up, down, activation_gsa, interleaved, swiglu_of, biases=(0, 0)
 ):
-    """`activation_gsa`: None for W4A16."""
+    """`activation_gsa`: None for W4A16, "dynamic" for one of each row."""
     up_bias, down_bias = (np.broadcast_to(bias, (len(up), *np.shape(bias)[1:])) for bias in biases)
     w4a16 = activation_gsa is None
     tokens = numbers(x) if w4a16 else Quantized(numbers(x)).numbers()
@@ -181,25 +181,29 @@ def expected_moe(
             h = tokens[token] @ up[expert].numbers().T + up_bias[expert]
             gate, linear = (h[0::2], h[1::2]) if interleaved else (h[:width], h[width:])
             y = swiglu(gate[None], linear[None], *swiglu_of)
-            y = y if w4a16 else Quantized(y, activation_gsa).numbers()
+            if isinstance(activation_gsa, str):
+                y = Quantized(y).numbers()
+            elif not w4a16:
+                y = Quantized(y, activation_gsa).numbers()
             out[token] += weight * (y @ down[expert].numbers().T + down_bias[expert])[0]
     return out
 
 
 @pytest.mark.parametrize("interleaved", [False, True])
-@pytest.mark.parametrize("w4a16", [False, True])
+@pytest.mark.parametrize("scale", ["fixed", "dynamic", "w4a16"])
 @pytest.mark.parametrize("biased", [(), ("up",), ("down",), ("up", "down")])
-def test_moe_gemm_is_the_mixture_of_its_experts(interleaved, w4a16, biased):
+def test_moe_gemm_is_the_mixture_of_its_experts(interleaved, scale, biased):
     up, down = moe_weights()
     biases = {
         "up_bias": matrix(3, 64, 11) if "up" in biased else None,
         "down_bias": matrix(3, 64, 12) if "down" in biased else None,
     }
-    activation_gsa = None if w4a16 else torch.tensor([64.0, 1 / 64])
+    activation_gsa = torch.tensor([64.0, 1 / 64]) if scale == "fixed" else None
     runner = moe_runner(
         up,
         down,
         activation_gsa=activation_gsa,
+        dynamic_activations=scale == "dynamic",
         interleaved=interleaved,
         limit=7.0,
         alpha=1.702,
@@ -214,7 +218,7 @@ def test_moe_gemm_is_the_mixture_of_its_experts(interleaved, w4a16, biased):
     topk_ids[4] = torch.tensor([-1, 3])  # no expert: zeros
     topk_ids[5, 1] = 1 << 20
     y = ops.moe_gemm(x, topk_weights, topk_ids, runner.runner_id, 64)
-    gsa = None if w4a16 else activation_gsa.numpy()
+    gsa = {"fixed": np.array([64.0, 1 / 64], np.float32), "dynamic": "dynamic", "w4a16": None}[scale]
     added = [0 if bias is None else numbers(bias).astype(np.float64) for bias in biases.values()]
     expected = expected_moe(
         x, topk_weights, topk_ids, up, down, gsa, interleaved, (7.0, 1.702, 1.0), added

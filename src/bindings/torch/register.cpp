@@ -187,7 +187,7 @@ Result<void> create_moe(const cukiln_torch_moe* given, std::int64_t* id) {
   if (cuda != nullptr) {
     CUKILN_TRY(const DeviceLaunchers* const launchers, cuda->on(weights.device));
     CUKILN_CHECK(status_of(launchers->moe));
-    if (weights.activation_gsa != nullptr) {  // W4A4
+    if (weights.activation_gsa != nullptr || weights.dynamic_activations != 0) {  // W4A4
       CUKILN_CHECK(status_of(launchers->global_scale));
     }
   }

@@ -51,6 +51,7 @@ nvfp4::MoeLayer layer_of(const cukiln_torch_moe& given) noexcept {
                 given.width,
                 static_cast<const std::uint16_t*>(given.down_bias)};
   layer.activation_scale = reinterpret_cast<const nvfp4::GlobalScale*>(given.activation_gsa);
+  layer.dynamic_activation_scale = given.dynamic_activations != 0;
   layer.global_experts = given.global_experts;
   if (given.expert_map != nullptr) {
     layer.expert_map = {DataType::i32, given.expert_map,
@@ -170,7 +171,7 @@ std::size_t MoeRunner::most_scratch(const DeviceLaunchers& launchers,
 }
 
 void MoeRunner::run(nvfp4::MoeInput input, const MutableMatrixView& output) const {
-  const bool w4a16 = layer_.activation_scale == nullptr;
+  const bool w4a16 = layer_.is_w4a16();
   if (cuda_ == nullptr) {
     const nvfp4::GlobalScale scale =
         w4a16 ? nvfp4::GlobalScale{} : input_scale_on_cpu(input.hidden, weights_.hidden_gsa);

@@ -37,6 +37,8 @@ struct MoePlan {
   std::size_t token_scales;
   std::size_t activation_data;  ///< bf16 with W4A16, which has no scales
   std::size_t activation_scales;
+  std::size_t activation_rows;    ///< bf16, before they are quantised with a dynamic scale
+  std::size_t activation_decode;  ///< float, of each row, with a dynamic scale
   std::size_t expanded;  ///< fp16 tokens, then activations, or bf16 tokens; by warpgroups only
   std::size_t partial;   ///< float; of skinny kernels only
   // Of grouped GEMMs only, but for gemm_output. Rows: 128 for each of max_tiles.
@@ -109,6 +111,9 @@ inline void lay_out_workspace(MoePlan& plan, const MoeShape& shape) noexcept {
                                  : warpgroups ? slots * whole_groups(shape.width) * 2
                                               : slots * shape.width * 2);
   plan.activation_scales = reserve(shape.w4a16 ? 0 : activations * (shape.width / 16));
+  const std::int64_t dynamic_rows = shape.dynamic_activation_scale && !grouped ? slots : 0;
+  plan.activation_rows = reserve(dynamic_rows * shape.width * 2);
+  plan.activation_decode = reserve(dynamic_rows * 4);
   plan.expanded =
       reserve(warpgroups ? slots * whole_groups(shape.w4a16 ? shape.hidden : max_columns) * 2 : 0);
   plan.partial = reserve(grouped || warpgroups ? 0 : plan.down_splits * slots * shape.hidden * 4);
@@ -129,8 +134,10 @@ inline MoePlan moe_plan(const MoeShape& shape, MoeKernels for_many,
   plan.slots = static_cast<std::uint32_t>(slots);
 
   const std::int64_t tokens_per_expert = slots / shape.global_experts;
-  const bool has_whole_tiles = shape.width % 64 == 0 && (for_many != MoeKernels::grouped ||
-                                                         (shape.hidden % 128 == 0 && !shape.w4a16));
+  const bool has_whole_tiles =
+      shape.width % 64 == 0 &&
+      (for_many != MoeKernels::grouped ||
+       (shape.hidden % 128 == 0 && !shape.w4a16 && !shape.dynamic_activation_scale));
   const std::int64_t few =
       for_many == MoeKernels::warpgroups ? kMoeSkinnyTokens : kMoeSkinnyTokensBeforeGrouped;
   plan.kernels = has_whole_tiles && tokens_per_expert > few ? for_many : MoeKernels::skinny;

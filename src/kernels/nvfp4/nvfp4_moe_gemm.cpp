@@ -18,6 +18,7 @@ namespace {
 using kernels::DeviceKernels;
 
 using Route = kernels::KernelSignature<signatures::MoeRoute>;
+using QuantizeRows = kernels::KernelSignature<signatures::MoeQuantizeRows>;
 using Expand = kernels::KernelSignature<signatures::MoeExpand>;
 using Up = kernels::KernelSignature<signatures::MoeUp>;
 using Down = kernels::KernelSignature<signatures::MoeDown>;
@@ -38,6 +39,7 @@ constexpr int kWarpgroupCapability = 90;  // sm_90a alone
 constexpr std::uint32_t kSimpleThreads = 256;  // of kernels that copy, sort or add up
 constexpr std::uint32_t kRouteRowsThreads = 512;
 constexpr std::uint32_t kSortedSlots = 64;  // by each thread block of moe_route that sorts
+constexpr std::uint32_t kQuantizeRowsThreads = 128;
 constexpr std::uint32_t kSkinnyThreads = 128;
 constexpr std::uint32_t kWarpgroupThreads = 384;
 
@@ -132,7 +134,7 @@ Result<void> check_weights(const char* name, const MoeWeights& weights, std::int
 Result<void> check_layer(const MoeLayer& layer, const MoeShape& shape) noexcept {
   CUKILN_CHECK(check_weights("layer.up", layer.up, shape.experts, 2 * shape.width, shape.hidden));
   CUKILN_CHECK(check_weights("layer.down", layer.down, shape.experts, shape.hidden, shape.width));
-  if (!shape.w4a16) {
+  if (!shape.w4a16 && !shape.dynamic_activation_scale) {
     CUKILN_CHECK(kernels::check_pointer("layer", "activation_scale", layer.activation_scale,
                                         alignof(GlobalScale)));
   }
@@ -219,6 +221,35 @@ Result<void> launch_route(const MoePlan& plan, const MoeCall& call, std::uint32_
       plan.tile_tokens, sorters);
 }
 
+/// What lies between the GEMMs, as their kernels take it: the scale of all rows, or null and what
+/// moe_quantize_rows makes of rows in bf16.
+struct Activations {
+  std::uint8_t* first_output;        ///< of the first GEMM
+  const float* scale;                ///< {encode, decode}
+  const float* row_decode;           ///< of each row
+
+  Activations(const MoePlan& plan, const MoeCall& call) noexcept {
+    const bool dynamic = call.shape.dynamic_activation_scale;
+    first_output = call.at<std::uint8_t>(dynamic ? plan.activation_rows : plan.activation_data);
+    scale = dynamic ? nullptr : &call.layer.activation_scale->encode;
+    row_decode = dynamic ? call.at<float>(plan.activation_decode) : nullptr;
+  }
+};
+
+/// Quantises rows whose scale is dynamic; else the first GEMM has done so.
+Result<void> quantize_rows(const MoePlan& plan, const MoeCall& call, std::uint32_t num_sms,
+                           const Kernel& kernel) noexcept {
+  if (!call.shape.dynamic_activation_scale) {
+    return {};
+  }
+  const MoeGrid grid{std::min(plan.slots, 16 * num_sms)};
+  return QuantizeRows::launch(
+      kernel, call.stream, early_config(grid, kQuantizeRowsThreads),
+      call.at<std::uint8_t>(plan.activation_data), call.at<std::uint8_t>(plan.activation_scales),
+      call.at<float>(plan.activation_decode), call.at<std::uint16_t>(plan.activation_rows),
+      call.at<std::uint32_t>(plan.tile_count) + 1, static_cast<std::uint32_t>(call.shape.width));
+}
+
 LaunchConfig skinny_up_config(const MoePlan& plan, const MoeShape& shape) noexcept {
   LaunchConfig config;
   config.block.x = kSkinnyThreads;
@@ -237,10 +268,12 @@ LaunchConfig skinny_down_config(const MoePlan& plan, const MoeShape& shape) noex
 }
 
 /// The kernels of nvfp4_moe_gemm.cu.
-Result<void> launch_skinny(const MoePlan& plan, const MoeCall& call, const Kernel& up_kernel,
+Result<void> launch_skinny(const MoePlan& plan, const MoeCall& call, std::uint32_t num_sms,
+                           const Kernel& up_kernel, const Kernel& quantize_kernel,
                            const Kernel& down_kernel) noexcept {
   const MoeShape& shape = call.shape;
   const MoeLayer& layer = call.layer;
+  const Activations between(plan, call);
   auto* const tiles = call.at<MoeTile>(plan.tiles);
   auto* const tile_count = call.at<std::uint32_t>(plan.tile_count);
   auto* const activation_data = call.at<std::uint8_t>(plan.activation_data);
@@ -248,16 +281,17 @@ Result<void> launch_skinny(const MoePlan& plan, const MoeCall& call, const Kerne
   const auto hidden = static_cast<std::uint32_t>(shape.hidden);
   const auto width = static_cast<std::uint32_t>(shape.width);
   CUKILN_CHECK(Up::launch(
-      up_kernel, call.stream, skinny_up_config(plan, shape), activation_data, activation_scales,
+      up_kernel, call.stream, skinny_up_config(plan, shape), between.first_output, activation_scales,
       tiles, tile_count, call.at<std::uint32_t>(plan.slot_of_position),
       call.at<std::uint8_t>(plan.token_data), call.at<std::uint8_t>(plan.token_scales),
       &call.input.hidden_scale->encode, layer.up.data, layer.up.scales, layer.up.decode,
-      layer.up.bias, &layer.activation_scale->encode, static_cast<std::uint32_t>(shape.topk),
-      hidden, width, static_cast<std::uint32_t>(layer.layout), layer.activation.limit,
-      layer.activation.alpha, layer.activation.beta));
+      layer.up.bias, between.scale, static_cast<std::uint32_t>(shape.topk), hidden, width,
+      static_cast<std::uint32_t>(layer.layout), layer.activation.limit, layer.activation.alpha,
+      layer.activation.beta));
+  CUKILN_CHECK(quantize_rows(plan, call, num_sms, quantize_kernel));
   return Down::launch(down_kernel, call.stream, skinny_down_config(plan, shape),
                       call.at<float>(plan.partial), tiles, tile_count, activation_data,
-                      activation_scales, &layer.activation_scale->encode, layer.down.data,
+                      activation_scales, between.scale, between.row_decode, layer.down.data,
                       layer.down.scales, layer.down.decode, layer.down.bias, plan.slots, hidden,
                       width, plan.down_splits);
 }
@@ -289,7 +323,7 @@ Result<void> launch_w4a16_skinny(const MoePlan& plan, const MoeCall& call, const
 class WarpgroupSteps {
  public:
   WarpgroupSteps(const MoePlan& plan, const MoeCall& call, std::uint32_t num_sms) noexcept
-      : plan_(plan), call_(call), num_sms_(num_sms) {}
+      : plan_(plan), call_(call), between_(plan, call), num_sms_(num_sms) {}
 
   /// Tokens or activations to fp16. `slots`: null for rows in order.
   Result<void> expand(const Kernel& kernel, const std::uint8_t* data, const std::uint8_t* scales,
@@ -309,9 +343,9 @@ class WarpgroupSteps {
     CUKILN_TRY(const TensorMap tokens, token_map(kernel, expanded(), shape.hidden));
     CUKILN_TRY(const TensorMap weights, tensor_map(kernel, weight_box(layer.up)));
     return WarpgroupUp::launch(
-        kernel, call_.stream, persistent(ceil_div(shape.width, 64)), activation_data(),
+        kernel, call_.stream, persistent(ceil_div(shape.width, 64)), between_.first_output,
         activation_scales(), tiles(), tile_count(), tokens, &call_.input.hidden_scale->encode,
-        weights, layer.up.scales, layer.up.decode, layer.up.bias, &layer.activation_scale->encode,
+        weights, layer.up.scales, layer.up.decode, layer.up.bias, between_.scale,
         static_cast<std::uint32_t>(shape.hidden), static_cast<std::uint32_t>(shape.width),
         static_cast<std::uint32_t>(layer.layout), layer.activation.limit, layer.activation.alpha,
         layer.activation.beta);
@@ -324,7 +358,7 @@ class WarpgroupSteps {
     CUKILN_TRY(const TensorMap weights, tensor_map(kernel, weight_box(layer.down)));
     return WarpgroupDown::launch(kernel, call_.stream, persistent(ceil_div(shape.hidden, 128)),
                                  call_.at<std::uint16_t>(plan_.gemm_output), tiles(), tile_count(),
-                                 activations, &layer.activation_scale->encode, weights,
+                                 activations, between_.scale, between_.row_decode, weights,
                                  layer.down.scales, layer.down.decode, layer.down.bias,
                                  static_cast<std::uint32_t>(shape.hidden),
                                  static_cast<std::uint32_t>(shape.width));
@@ -401,17 +435,19 @@ class WarpgroupSteps {
 
   const MoePlan& plan_;
   const MoeCall& call_;
+  Activations between_;
   std::uint32_t num_sms_;
 };
 
 Result<void> launch_warpgroups(const MoePlan& plan, const MoeCall& call, std::uint32_t num_sms,
                                const Kernel& expand_kernel, const Kernel& up_kernel,
-                               const Kernel& down_kernel) noexcept {
+                               const Kernel& quantize_kernel, const Kernel& down_kernel) noexcept {
   const WarpgroupSteps steps(plan, call, num_sms);
   CUKILN_CHECK(steps.expand(expand_kernel, call.at<std::uint8_t>(plan.token_data),
                             call.at<std::uint8_t>(plan.token_scales),
                             call.at<std::uint32_t>(plan.slot_of_position), call.shape.hidden));
   CUKILN_CHECK(steps.up(up_kernel));
+  CUKILN_CHECK(quantize_rows(plan, call, num_sms, quantize_kernel));
   CUKILN_CHECK(steps.expand(expand_kernel, steps.activation_data(), steps.activation_scales(),
                             nullptr, call.shape.width));
   return steps.down(down_kernel);
@@ -496,6 +532,8 @@ Result<MoeGemm> MoeGemm::create(KernelLoader& loader, int device) {
     CUKILN_CHECK(detail::check_hopper_or_later(kernels.info(), "nvfp4_moe_gemm"));
     MoeGemm made;
     CUKILN_TRY(made.route_, kernels.get<Route>("nvfp4_moe_route", "moe_route"));
+    CUKILN_TRY(made.quantize_rows_,
+               kernels.get<QuantizeRows>("nvfp4_moe_route", "moe_quantize_rows"));
     CUKILN_TRY(made.combine_, kernels.get<Combine>("nvfp4_moe_combine", "moe_combine"));
     CUKILN_TRY(made.combine_rows_,
                kernels.get<CombineRows>("nvfp4_moe_combine", "moe_combine_rows"));
@@ -566,14 +604,15 @@ Result<void> MoeGemm::launch(Stream stream, const MutableMatrixView& output, con
     CUKILN_CHECK(shape.w4a16 ? launch_w4a16_warpgroups(plan, call, device_.num_sms, w4a16_gather_,
                                                        up_kernel, down_kernel)
                              : launch_warpgroups(plan, call, device_.num_sms, expand_, up_kernel,
-                                                 down_kernel));
+                                                 quantize_rows_, down_kernel));
     return CombineRows::launch(combine_rows_, stream,
                                early_config({tokens, ceil_div(hidden, 8 * kSimpleThreads)}),
                                call.output, call.at<std::uint16_t>(plan.gemm_output), topk_weights,
                                positions, topk, hidden);
   }
   CUKILN_CHECK(shape.w4a16 ? launch_w4a16_skinny(plan, call, up_kernel, down_kernel)
-                           : launch_skinny(plan, call, up_kernel, down_kernel));
+                           : launch_skinny(plan, call, device_.num_sms, up_kernel, quantize_rows_,
+                                           down_kernel));
   return Combine::launch(
       combine_, stream, early_config({tokens, ceil_div(hidden, 4 * kSimpleThreads)}), call.output,
       call.at<float>(plan.partial), topk_weights, positions, topk, hidden, plan.down_splits);

@@ -218,7 +218,9 @@ struct MoeProblem {
     magnitude.assign(hidden.size(), 0);
     for (std::size_t slot = 0; slot < ids.size(); ++slot) {
       if (y[slot].empty()) continue;
-      const auto row = operands(y[slot], 1, width, activation_scale);
+      const auto row =
+          operands(y[slot], 1, width,
+                   shape.dynamic_activation_scale ? scale_of(amax_of(y[slot])) : activation_scale);
       const std::vector<double>& w = down.dense[index_of(expert_of(slot))];
       const std::size_t at = slot / index_of(shape.topk) * k;
       for (std::size_t column = 0; column < k; ++column) {
@@ -321,7 +323,10 @@ struct MoeBuffers {
     nvfp4::MoeLayer made;
     made.up = problem.up.view();
     made.down = problem.down.view();
-    if (!problem.shape.w4a16) made.activation_scale = activation_scale.data();
+    made.dynamic_activation_scale = problem.shape.dynamic_activation_scale;
+    if (!problem.shape.w4a16 && !made.dynamic_activation_scale) {
+      made.activation_scale = activation_scale.data();
+    }
     if (!problem.map.empty()) {
       made.expert_map = {DataType::i32, map.data(), static_cast<std::int64_t>(map.size())};
     }

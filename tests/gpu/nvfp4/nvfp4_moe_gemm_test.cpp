@@ -177,6 +177,35 @@ TEST_CASE_FIXTURE(Fixture, "W4A16 keeps values between the GEMMs that are very s
   }
 }
 
+TEST_CASE_FIXTURE(Fixture,
+                  "a dynamic scale is each row's own: small ones are kept, beside large ones") {
+  for (const Case& of : {Case{{3, 2, 8, 128, 96}, nvfp4::GateUpLayout::pairs, kGptOss, true},
+                         Case{{1, 2, 4, 2080, 2080}}, Case{{40, 3, 6, 160, 384}},
+                         Case{{90, 2, 3, 96, 192}, {}, {2, 1, 0}, true},
+                         Case{{130, 2, 8, 1056, 192}, nvfp4::GateUpLayout::pairs},
+                         Case{{300, 2, 4, 416, 64}, {}, kGptOss, true}}) {
+    CAPTURE(of.shape.tokens);
+    Case dynamic = of;
+    dynamic.shape.dynamic_activation_scale = true;
+    Problem problem(dynamic, random);
+    check(problem);
+    // Tokens so small that a scale of all would make what lies between their GEMMs zeros.
+    const std::size_t k = index_of(of.shape.hidden);
+    for (std::size_t i = 0; i < problem.hidden.size(); ++i) {
+      if (i / k % 2 == 0) continue;
+      problem.hidden[i] = bf16_of_float(float_of_bf16(problem.hidden[i]) * 0x1p-6f);
+    }
+    check(problem);
+    // A NaN, and what is large beyond its own row.
+    Run clean(moe, problem);
+    require_ok(clean.launch(stream));
+    problem.hidden[17] = 0x7FC0;
+    Run run(moe, problem);
+    require_ok(run.launch(stream));
+    require_nan_in_one_token(run.result(), clean.result(), 0, k);
+  }
+}
+
 TEST_CASE_FIXTURE(Fixture, "expert_map chooses the experts that are here") {
   for (const std::int64_t tokens : {4, 100, 300, -100, -300}) {  // negative: W4A16
     const std::int64_t count = std::abs(tokens);

@@ -145,6 +145,19 @@ TEST_CASE("Under expert parallelism there are tiles for the experts here, not fo
   CHECK(here.bytes < all.bytes / 3);
 }
 
+TEST_CASE("A dynamic scale takes memory for rows in bf16 and for their scales") {
+  for (const MoeKernels for_many : {MoeKernels::skinny, kWarpgroups}) {
+    MoeShape shape{100, 3, 8, 128, 192, 8};
+    const MoePlan fixed = moe_plan(shape, for_many, 132);
+    shape.dynamic_activation_scale = true;
+    const MoePlan plan = moe_plan(shape, for_many, 132);
+    REQUIRE(plan.kernels == for_many);
+    CHECK(plan.activation_rows + 300 * 192 * 2 <= plan.activation_decode);
+    CHECK(plan.activation_decode + 300 * 4 <= plan.expanded);
+    CHECK(plan.bytes == fixed.bytes + 300 * 192 * 2 + 1280);
+  }
+}
+
 TEST_CASE("The parts of the workspace lie one after the other") {
   for (const MoeKernels for_many : {MoeKernels::skinny, kWarpgroups, kGrouped}) {
     const MoePlan plan = plan_of(100, 3, 8, 128, 192, 0, for_many);
@@ -161,6 +174,8 @@ TEST_CASE("The parts of the workspace lie one after the other") {
         {plan.token_scales, grouped ? 0u : 100u * 8},
         {plan.activation_data, activations * 96},
         {plan.activation_scales, activations * 12},
+        {plan.activation_rows, 0},
+        {plan.activation_decode, 0},
         {plan.expanded, for_many == kWarpgroups ? 300u * 256 * 2 : 0u},
         {plan.partial, for_many == MoeKernels::skinny ? 300u * 128 * 4 : 0u},
         {plan.row_experts, rows / 128 * 4},

@@ -61,6 +61,7 @@ class Moe(_library.Sized):
         ("fingerprint", c_int64),
         ("up_bias", c_void_p),
         ("down_bias", c_void_p),
+        ("dynamic_activations", c_int64),
     )
 
 

@@ -180,9 +180,10 @@ class MoeRunner(Runner):
 
     up_codes uint8 [experts, 2 · width, hidden / 2], down_codes uint8 [experts, hidden, width / 2];
     scales uint8 [experts, …] as the quantisers lay out each expert's; decode float32 [experts], the
-    decode scale of each. activation_gsa float32 [2] scales what lies between the GEMMs;
+    decode scale of each. activation_gsa float32 [2] scales what lies between the GEMMs, or with
+    dynamic_activations a scale of each token and expert, by its amax, does;
     hidden_gsa float32 [2] every input, and without it each input's own amax does. Without
-    activation_gsa (W4A16) neither is quantised: both stay in bf16. up_bias bfloat16 [experts, 2 ·
+    either (W4A16) neither is quantised: both stay in bf16. up_bias bfloat16 [experts, 2 ·
     width], in the order of up's rows, and down_bias [experts, hidden] are added to the products;
     without them nothing is. expert_map int32 maps ids to local experts, -1 to none. SwiGLU: gate = min(gate, limit), up clamped to ±limit,
     gate · sigmoid(alpha · gate) · (up + beta).
@@ -198,6 +199,7 @@ class MoeRunner(Runner):
         down_decode: torch.Tensor,
         *,
         activation_gsa: torch.Tensor | None = None,
+        dynamic_activations: bool = False,
         hidden_gsa: torch.Tensor | None = None,
         expert_map: torch.Tensor | None = None,
         up_bias: torch.Tensor | None = None,
@@ -213,6 +215,8 @@ class MoeRunner(Runner):
             raise ValueError(
                 f"up_codes is {tuple(up_codes.shape)}; [experts, 2 * width, hidden / 2] is expected"
             )
+        if dynamic_activations and activation_gsa is not None:
+            raise ValueError("activation_gsa and dynamic_activations are given; one is expected")
         experts, double_width, half_hidden = up_codes.shape
         hidden, width = 2 * half_hidden, double_width // 2
         byte, real = torch.uint8, torch.float32
@@ -252,6 +256,7 @@ class MoeRunner(Runner):
                 beta=beta,
                 max_tokens=max_tokens,
                 max_topk=max_topk,
+                dynamic_activations=int(dynamic_activations),
                 **weights,
             ),
             kept,

@@ -13,7 +13,7 @@ from torch.nn.functional import pad
 
 from ._checkpoints import AsModelOpt, blocks_of_16, one_decode, refuse_smoothing
 from ._layer import E4M3, Layer, as_rows, check, check_weight, largest, like, one_scale
-from ._runners import LinearRunner, MoeRunner, Runner
+from ._runners import MoeRunner, Runner
 from ._weights import BLOCK, K_MULTIPLE, gsa_of, quantize
 
 _PROJECTIONS = ("gate_proj", "up_proj", "down_proj")
@@ -59,10 +59,8 @@ class NVFP4MoE(Layer):
     gate · sigmoid(alpha · gate) · (up + beta). Empty until weights are loaded: `w13_…` is gate
     above up, or in pairs of rows if `interleaved`, `w2_…` is down, each of all experts; the rest as
     in `NVFP4Linear`, `activations` too: in bf16 what lies between the GEMMs is not quantised
-    either. Else it has a fixed scale, `w2_input_scale`: where a checkpoint lacks it, activations
-    stay in bf16 on every device, and `calibrate` sets it from tokens. `activations="nvfp4"` without
-    it takes the scale of the largest value that the limit allows, under which values below a
-    30,000th of that lose digits; without a limit a call is an error.
+    either. Else it has a fixed scale, `w2_input_scale`, or where a checkpoint lacks it each token a
+    scale of its own for each of its experts, by its amax, which takes one kernel more.
     """
 
     matrices = (("w13_weight", "w13_weight_scale"), ("w2_weight", "w2_weight_scale"))
@@ -110,7 +108,6 @@ class NVFP4MoE(Layer):
         self.experts, self.hidden_size, self.width = experts, hidden_size, width
         self.limit, self.alpha, self.beta = limit, alpha, beta
         self.interleaved, self.max_topk = interleaved, max_topk
-        self._lacks_scale = False  # of what lies between the GEMMs
         for part in ("w13", "w2"):
             rows, columns = self.shape(f"{part}_weight")
             codes, blocks = (experts, rows, columns // 2), (experts, rows, columns // BLOCK)
@@ -370,48 +367,30 @@ class NVFP4MoE(Layer):
             return 2 * self.width, self.hidden_size
         return self.hidden_size, self.width
 
-    def keeps_bf16(self) -> bool:
-        """As of every layer. Also where `activations` is None and there is no `w2_input_scale`: under
-        a scale that knows nothing of the values small ones would be 0."""
-        unknown = self.activations is None and not self.w2_input_scale > 0
-        return unknown or super().keeps_bf16()
-
-    def _activation_decode(self) -> Tensor:
-        if self.w2_input_scale > 0:
-            return self.w2_input_scale
-        most = self.limit * (self.limit + abs(self.beta))
-        decode = math.nan if self._lacks_scale else min(most / 2688, 1.0)
-        return torch.full_like(self.w2_input_scale, decode)
-
     def batch_invariant(self, tokens: int = 16) -> NVFP4MoE:
         """From now on a token's result is the same, bit for bit, in every batch, and no NaN or
         outlier of another token reaches it. Every call of the kernels has `tokens` rows, some of
         which may be padding, which no expert takes: for decode. More tokens are several calls.
 
-        Activations are in bf16 or have fixed scales, `w13_input_scale`, and NVFP4SharedExpert's
-        `w2_input_scale` too: else it is a ValueError, here or when weights are loaded. On a GPU at
-        most 16 tokens for each expert on average (tokens · topk / experts) are taken; with more,
-        this was not shown."""
+        Activations are in bf16 or have a fixed scale, `w13_input_scale`: else it is a ValueError,
+        here or when weights are loaded. On a GPU at most 16 tokens for each expert on average
+        (tokens · topk / experts) are taken; with more, this was not shown."""
         self._take_groups(tokens)
         return self
 
     def _require_fixed_scales(self) -> None:
         if not (self.keeps_bf16() or self.w13_input_scale > 0):
-            self._refuse_batch_invariance("has no w13_input_scale", "input_scale")
-
-    def _refuse_batch_invariance(self, why: str, setting: str) -> None:
-        raise ValueError(
-            f"batch_invariant: this {type(self).__name__} {why}, so that all tokens of a call have "
-            f'one scale, by their amax: pass {setting}, the largest value / 2688, or activations="'
-            'bf16"'
-        )
+            raise ValueError(
+                f"batch_invariant: this {type(self).__name__} has no w13_input_scale, so that all "
+                "tokens of a call have one scale, by their amax: pass input_scale, the largest "
+                'value / 2688, or activations="bf16"'
+            )
 
     def make_runner(self) -> Runner:
+        is_fixed = bool(self.w2_input_scale > 0) and not self.keeps_bf16()
         expert_map = self.expert_map
         if expert_map is not None:
             expert_map = expert_map.to(self.w13_weight.device, torch.int32).contiguous()
-        in_bf16 = self.keeps_bf16()
-        self._lacks_scale = not (in_bf16 or self.w2_input_scale > 0) and math.isinf(self.limit)
         return MoeRunner(
             self.w13_weight,
             self.w13_weight_scale,
@@ -419,7 +398,8 @@ class NVFP4MoE(Layer):
             self.w2_weight,
             self.w2_weight_scale,
             self.w2_weight_scale_2,
-            activation_gsa=None if in_bf16 else gsa_of(self._activation_decode()),
+            activation_gsa=gsa_of(self.w2_input_scale) if is_fixed else None,
+            dynamic_activations=not (is_fixed or self.keeps_bf16()),
             hidden_gsa=gsa_of(self.w13_input_scale) if self.w13_input_scale > 0 else None,
             expert_map=expert_map,
             up_bias=self.w13_bias,
@@ -435,12 +415,6 @@ class NVFP4MoE(Layer):
         """topk_weights and topk_ids [..., topk], with x's leading shape. An id that is no expert's
         is skipped."""
         self.require_ready()
-        if self._lacks_scale:
-            raise RuntimeError(
-                f'this {type(self).__name__} has activations="nvfp4" and no w2_input_scale: call '
-                "calibrate(tokens, topk_ids), or pass activation_scale, the largest value between "
-                "the GEMMs / 2688, a limit, or other activations"
-            )
         self._check_routing(x, topk_ids)
         if topk_weights.shape != topk_ids.shape:
             raise ValueError(
@@ -523,13 +497,8 @@ class NVFP4MoE(Layer):
                 f"the scale of what lies between the GEMMs is {scale.item()}; it needs tokens "
                 "for which that is neither all 0, nor infinite or NaN, of experts of this layer"
             )
-        before = self._buffers["w2_input_scale"]
         self._buffers["w2_input_scale"] = scale
-        try:
-            self.bind()
-        except ValueError:
-            self._buffers["w2_input_scale"] = before
-            raise
+        self.bind()
         return scale
 
     def _activation_scale(self, tokens: Tensor, expert: int) -> Tensor:
@@ -559,21 +528,14 @@ class NVFP4MoE(Layer):
 class NVFP4SharedExpert(NVFP4MoE):
     """SwiGLU(x · gateᵀ, x · upᵀ) · downᵀ, gate clamped before SiLU: the expert that every token has.
     `from_linear([mlp])`, `from_checkpoint(tensors, ["….shared_experts."])`.
-
-    With a `w2_input_scale`, or activations in bf16, it is one node, like an NVFP4MoE. Else what lies
-    between the GEMMs is scaled by its own amax, in four nodes.
     """
 
-    copied = NVFP4MoE.decodes
+    copied: tuple[str, ...] = ()
 
     def __init__(self, hidden_size: int, width: int, **settings: Any) -> None:
         if settings.get("expert_map") is not None:
             raise ValueError("expert_map is given; a shared expert is one, for all tokens")
         super().__init__(1, hidden_size, width, max_topk=1, **settings)
-        self._dynamic = False
-        # Text: a module's floats would be variables of a graph, which no op takes.
-        self._activation = tuple(repr(float(each)) for each in (self.limit, self.alpha, self.beta))
-        self.register_buffer("_w2_gsa", None, persistent=False)
 
     @classmethod
     def _sized(cls, experts: int, hidden_size: int, width: int, **settings: Any) -> NVFP4MoE:
@@ -581,46 +543,12 @@ class NVFP4SharedExpert(NVFP4MoE):
             raise ValueError(f"{experts} experts are given; a shared expert is one")
         return cls(hidden_size, width, device="meta", **settings)
 
-    def keeps_bf16(self) -> bool:
-        return Layer.keeps_bf16(self)  # what lies between its GEMMs always has a scale
-
-    def _require_fixed_scales(self) -> None:
-        super()._require_fixed_scales()
-        if not (self.keeps_bf16() or self.w2_input_scale > 0):
-            self._refuse_batch_invariance("has no w2_input_scale", "activation_scale")
-
-    def make_runner(self) -> Runner:
-        self._dynamic = not self.keeps_bf16() and not self.w2_input_scale > 0
-        if not self._dynamic:
-            return super().make_runner()
-        gsa, self._buffers["_w2_gsa"] = (
-            gsa_of(getattr(self, name)[0]) for name in ("w13_weight_scale_2", "w2_weight_scale_2")
-        )
-        return LinearRunner(
-            self.w13_weight[0],
-            self.w13_weight_scale[0],
-            gsa,
-            input_gsa=gsa_of(self.w13_input_scale) if self.w13_input_scale > 0 else None,
-        )
-
     def calibrate(self, x: Tensor) -> Tensor:
-        """As NVFP4MoE's; the layer is one node then."""
+        """As NVFP4MoE's."""
         return super().calibrate(x, torch.zeros(*x.shape[:-1], 1, dtype=torch.int32, device=x.device))
 
     def forward(self, x: Tensor) -> Tensor:  # type: ignore[override]  # routing has no part in it
-        self.require_ready()
-        if self._dynamic:
-            return like(self._run_dynamically(as_rows(x, self.hidden_size)), x)
         shape = (*x.shape[:-1], 1)
         weights = torch.ones(shape, dtype=torch.float32, device=x.device)
         ids = torch.zeros(shape, dtype=torch.int32, device=x.device)
         return super().forward(x, weights, ids)
-
-    def _run_dynamically(self, rows: Tensor) -> Tensor:
-        ops = torch.ops.nvfp4
-        activation = (*(float(number) for number in self._activation), self.interleaved)
-        both = self.call(ops.linear_gemm.default, rows, size=2 * self.width)
-        gsa = ops.swiglu_amax_gsa(both, *activation)
-        between = ops.swiglu_quantize_from_buffer(both, gsa, *activation)
-        y = ops.gemm(*between, gsa, self.w2_weight[0], self.w2_weight_scale[0], self._w2_gsa)
-        return y if torch.compiler.is_compiling() else self.without_gradient(y)
