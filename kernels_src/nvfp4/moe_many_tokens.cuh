@@ -11,8 +11,6 @@
 namespace cukiln {
 namespace nvfp4 {
 
-__device__ __forceinline__ void consumers_sync() { named_barrier_sync<256>(1); }
-
 __device__ __forceinline__ void store_shared_bf16(u32 address, float value) {
   asm volatile(
       "{\n\t"
@@ -48,12 +46,11 @@ struct UpProblem : TileProblem {
 };
 
 // The first GEMM, whose weights are gate and up, and SwiGLU.
-template <class OutputOfStep>
+template <class OutputOfStep, u32 kRows>
 struct UpStep {
   using Problem = UpProblem;
   using Output = OutputOfStep;
-  static constexpr u32 kTileColumns = 64;
-  static constexpr u32 kMaxPadding = 0;                       // columns are a multiple of the tile's
+  static constexpr u32 kTileColumns = kRows / 2;
   static constexpr u32 kResultPitch = kTileColumns * 2 + 16;  // bytes of a token's bf16 results
   static constexpr bool kHasThreeQuarters = true;             // tiles of three quarters of the tokens
 
@@ -65,14 +62,12 @@ struct UpStep {
                                                          u32 first_column, u32 k_atoms) {
     const bool in_pairs = a.layout == kPairs;
     const u32 row[2] = {in_pairs ? 2 * first_column : first_column,
-                        in_pairs ? 2 * first_column + 64 : a.columns + first_column};
+                        in_pairs ? 2 * first_column + kRows / 2 : a.columns + first_column};
     const u8* const scales = a.weight_scales + tile.expert * padded_scale_bytes(2 * a.columns, a.k);
     WeightBoxes boxes;
 #pragma unroll
     for (u32 i = 0; i < 2; ++i) {
-      boxes.row[i] = tile.expert * 2 * a.columns + row[i];
-      boxes.scales[i] = scales + static_cast<u64>(row[i] / kAtomRows) * k_atoms * kAtomBytes;
-      boxes.atom_row[i] = row[i] % kAtomRows;
+      boxes.set(i, scales, tile.expert * 2 * a.columns, row[i], 2 * a.columns, k_atoms);
     }
     return boxes;
   }
@@ -88,18 +83,19 @@ struct UpStep {
     const u32 thread = threadIdx.x - 128;
     const u32 column = thread / 32 * 8 + g;
     const bool in_pairs = a.layout == kPairs;
-    const u32 rows[2] = {in_pairs ? 2 * column : column, in_pairs ? 2 * column + 1 : 64 + column};
+    const u32 rows[2] = {in_pairs ? 2 * column : column, in_pairs ? 2 * column + 1 : kTileColumns + column};
     float sum[kTokens / 2];
     gemm.template consume<kTokens>(sum, rows, weights, tile.count);
     const auto scaled = output.alpha(a.weight_decode[tile.expert]);
     float bias[2];
 #pragma unroll
     for (u32 i = 0; i < 2; ++i) {
-      bias[i] = bias_of(a.bias, (rows[i] < 64 ? weights.row[0] : weights.row[1]) + rows[i] % 64);
+      const u32 row = (rows[i] < kRows / 2 ? weights.row[0] : weights.row[1]) + rows[i] % (kRows / 2);
+      bias[i] = bias_of(first_column + column < a.columns ? a.bias : nullptr, row);
     }
 
     const u32 results = gemm.base + Gemm::kResults;
-    consumers_sync();  // the previous tile's results have been read
+    Gemm::consumers_sync();  // the previous tile's results have been read
 #pragma unroll
     for (u32 j = 0; j < kTokens / 8; ++j) {
       if (Gemm::kIsSmall && 8 * j >= tile.count) break;
@@ -109,20 +105,25 @@ struct UpStep {
                           activate(scaled(sum[4 * j + i], bias[0]), scaled(sum[4 * j + 2 + i], bias[1])));
       }
     }
-    consumers_sync();
-    for (u32 i = thread; i < tile.count * 4; i += Gemm::kConsumerThreads) {
-      output.store(results + i / 4 * kResultPitch, tile.first + i / 4, i % 4, first_column, a.columns);
+    Gemm::consumers_sync();
+    constexpr u32 kHalves = kTileColumns / 64;  // of 64 columns
+    for (u32 i = thread; i < tile.count * kHalves * 4; i += Gemm::kConsumerThreads) {
+      const u32 token = i / (4 * kHalves);
+      const u32 half = i / 4 % kHalves;
+      const u32 column_of_half = first_column + 64 * half;
+      if (column_of_half >= a.columns) continue;
+      output.store(results + token * kResultPitch + half * 128, tile.first + token, i % 4, column_of_half,
+                   a.columns);
     }
   }
 };
 
 // The second GEMM, whose results are rounded to bf16, by position. A thread has two rows of weights, 8 apart.
-template <class OutputOfStep>
+template <class OutputOfStep, u32 kRows>
 struct DownStep {
   using Problem = TileProblem;
   using Output = OutputOfStep;
-  static constexpr u32 kTileColumns = 128;
-  static constexpr u32 kMaxPadding = kTileColumns - 1;
+  static constexpr u32 kTileColumns = kRows;
   static constexpr u32 kResultPitch = kTileColumns * 2 + 16;
   static constexpr bool kHasThreeQuarters = false;
 
@@ -131,10 +132,15 @@ struct DownStep {
 
   static __device__ __forceinline__ WeightBoxes boxes_of(const TileProblem& a, const MoeTile& tile,
                                                          u32 first_column, u32 k_atoms) {
-    const u32 row = tile.expert * a.columns + first_column;
-    const u8* const scales = a.weight_scales + tile.expert * padded_scale_bytes(a.columns, a.k) +
-                             static_cast<u64>(first_column / kAtomRows) * k_atoms * kAtomBytes;
-    return {{row, row + 64}, {scales, scales}, {0, 64}};
+    const u8* const scales = a.weight_scales + tile.expert * padded_scale_bytes(a.columns, a.k);
+    WeightBoxes boxes;
+#pragma unroll
+    for (u32 i = 0; i < 2; ++i) {
+      // The last tile may have one box only: the other's results are not stored.
+      const u32 row = first_column + (i != 0 && first_column + kRows / 2 < a.columns ? kRows / 2 : 0);
+      boxes.set(i, scales, tile.expert * a.columns, row, a.columns, k_atoms);
+    }
+    return boxes;
   }
 
   template <u32 kTokens, class Gemm>
@@ -154,7 +160,7 @@ struct DownStep {
     }
     const auto alpha = output.alpha(a.weight_decode[tile.expert]);
     const u32 results = gemm.base + Gemm::kResults;
-    consumers_sync();  // the previous tile's results have been read
+    Gemm::consumers_sync();  // the previous tile's results have been read
 #pragma unroll
     for (u32 j = 0; j < kTokens / 8; ++j) {
       if (Gemm::kIsSmall && 8 * j >= tile.count) break;
@@ -169,23 +175,29 @@ struct DownStep {
         }
       }
     }
-    consumers_sync();
-    for (u32 i = threadIdx.x - 128; i < tile.count * 16; i += Gemm::kConsumerThreads) {
-      const u32 column = first_column + i % 16 * 8;
+    Gemm::consumers_sync();
+    constexpr u32 kVectors = kTileColumns / 8;  // of a token
+    for (u32 i = threadIdx.x - 128; i < tile.count * kVectors; i += Gemm::kConsumerThreads) {
+      const u32 token = i / kVectors;
+      const u32 vector = i % kVectors;
+      const u32 column = first_column + vector * 8;
       if (column >= a.columns) continue;
-      *reinterpret_cast<uint4*>(output.rows + static_cast<u64>(tile.first + i / 16) * a.columns + column) =
-          load_shared(results + i / 16 * kResultPitch + i % 16 * 16);
+      *reinterpret_cast<uint4*>(output.rows + static_cast<u64>(tile.first + token) * a.columns + column) =
+          load_shared(results + token * kResultPitch + vector * 16);
     }
   }
 };
 
-// The persistent kernel of a step. kBlocksPerSm: occupancy.
-template <class Step, u32 kTokens, u32 kStages, u32 kBlocksPerSm>
+// The persistent kernel of a step.
+template <class Step, u32 kTokens, u32 kStages>
 struct TileGemm : WarpgroupGemm<typename Step::Output::Operands, kTokens, kStages> {
   using Base = WarpgroupGemm<typename Step::Output::Operands, kTokens, kStages>;
   static constexpr u32 kResults = Base::kRingBytes;
   static constexpr u32 kBarriers = kResults + kTokens * Step::kResultPitch;
   static constexpr u32 kSharedBytes = 1024 + kBarriers + 16 * kStages;
+  // Of a thread, for setmaxnreg.
+  static constexpr u32 kProducerRegisters = Base::kWarpgroups == 4 ? 32 : 40;
+  static constexpr u32 kConsumerRegisters = Base::kWarpgroups == 4 ? 112 : 232;
 
   // Computes the tiles of this thread block.
   __device__ __forceinline__ void run(const typename Step::Problem& a, const typename Step::Output& output,
@@ -195,10 +207,10 @@ struct TileGemm : WarpgroupGemm<typename Step::Output::Operands, kTokens, kStage
     Base::init(ring, ring + kBarriers, a.k);
     griddepcontrol_wait();
     griddepcontrol_launch_dependents();
-    const u32 column_tiles = (a.columns + Step::kMaxPadding) / Step::kTileColumns;
+    const u32 column_tiles = (a.columns + Step::kTileColumns - 1) / Step::kTileColumns;
     const u32 work = *a.tile_count * column_tiles;
     if (threadIdx.x < 128) {  // the producer warpgroup
-      warpgroup_reg_dealloc<kProducerRegisters<kBlocksPerSm>>();
+      warpgroup_reg_dealloc<kProducerRegisters>();
       if (threadIdx.x != 0) return;
       prefetch_tensormap(token_map);
       prefetch_tensormap(weight_map);
@@ -209,7 +221,7 @@ struct TileGemm : WarpgroupGemm<typename Step::Output::Operands, kTokens, kStage
       }
       return;
     }
-    warpgroup_reg_alloc<kConsumerRegisters<kBlocksPerSm>>();
+    warpgroup_reg_alloc<kConsumerRegisters>();
     const auto activate = Step::activation(a);
     for (u32 i = blockIdx.x; i < work; i += gridDim.x) {
       const MoeTile tile = a.tiles[i / column_tiles];
@@ -232,14 +244,12 @@ struct TileGemm : WarpgroupGemm<typename Step::Output::Operands, kTokens, kStage
 constexpr u32 kMoeTokens = CUKILN_MOE_TOKENS;
 static_assert(kMoeTokens == 64 || kMoeTokens == 128, "CUKILN_MOE_TOKENS is 64 or 128");
 
-// As many stages as fit in shared memory. With small tiles a second thread block on the SM dequantises while
-// one waits or stores.
-constexpr u32 kMoeStages = kMoeTokens == 64 ? 3 : 4;
-constexpr u32 kMoeBlocksPerSm = kMoeTokens == 64 ? 2 : 1;
-constexpr u32 kMoeSharedBytes = kMoeTokens == 64 ? 98352 : 207936;  // that the launcher allocates
+constexpr u32 kMoeRows = kMoeTokens == 64 ? 256 : 128;           // of weights, in a tile
+constexpr u32 kMoeStages = kMoeTokens == 64 ? 5 : 4;             // as many as fit in shared memory
+constexpr u32 kMoeSharedBytes = kMoeTokens == 64 ? 219216 : 207936;  // that the launcher allocates
 
-template <class Step>
-using MoeTileGemm = TileGemm<Step, kMoeTokens, kMoeStages, kMoeBlocksPerSm>;
+template <template <class, u32> class Step, class Output>
+using MoeTileGemm = TileGemm<Step<Output, kMoeRows>, kMoeTokens, kMoeStages>;
 
 }  // namespace nvfp4
 }  // namespace cukiln

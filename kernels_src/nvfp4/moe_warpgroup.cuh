@@ -1,11 +1,11 @@
 // The grouped GEMM of a mixture of experts with wgmma, for tiles of many tokens (sm_90a).
 //
 // Persistent and warp-specialised, as gemm_sm90_prefill.cuh: a thread block computes tiles of tokens by 128
-// rows of an expert's weights. A producer thread fills a ring of stages of 128 of K: tokens as fp16 or bf16,
-// K permuted and swizzled; the weights as two boxes of 64 rows, packed data and scales. Two consumer
+// rows of an expert's weights, or 256 with small tiles. A producer thread fills a ring of stages of 128 of K:
+// tokens as fp16 or bf16, K permuted and swizzled; the weights as two boxes, packed data and scales. Consumer
 // warpgroups dequantise 64 rows each into wgmma's register operand and multiply by the tokens in shared
-// memory: by all of a tile's, one batch ahead of the tensor cores (`consume_all`), or by as many as it has, a
-// stage at a time, where another thread block on the SM fills the gaps (`consume_used`).
+// memory: two by all of a tile's, one batch ahead of the tensor cores (`consume_all`), or four by as many as
+// it has, a stage at a time (`consume_used`).
 #pragma once
 
 #include "gemm_sm90_prefill.cuh"
@@ -14,11 +14,21 @@
 namespace cukiln {
 namespace nvfp4 {
 
-// 128 rows of weights: two boxes of 64 consecutive rows.
+// The rows of weights of a tile: two boxes of consecutive rows.
 struct WeightBoxes {
   u32 row[2];           // first row, in the tensor map of all experts
-  const u8* scales[2];  // first atom of the row of atoms with these 64 rows
-  u32 atom_row[2];      // 0 or 64: where they begin in that atom
+  const u8* scales[2];  // first atom of the row of atoms with that row
+  u32 atom_row[2];      // 0 or 64: where the box begins in that atom
+  u32 atom_rows[2];     // rows of atoms that there are, from that one on
+
+  // `scales`: of the expert, which has `rows` rows; `row`: in it.
+  __device__ __forceinline__ void set(u32 i, const u8* scales_of_expert, u32 first_of_expert, u32 in_expert,
+                                      u32 rows, u32 k_atoms) {
+    row[i] = first_of_expert + in_expert;
+    scales[i] = scales_of_expert + static_cast<u64>(in_expert / kAtomRows) * k_atoms * kAtomBytes;
+    atom_row[i] = in_expert % kAtomRows;
+    atom_rows[i] = scale_atom_rows(rows) - in_expert / kAtomRows;
+  }
 };
 
 // The same value, which the compiler keeps in a register rather than compute it again.
@@ -29,13 +39,18 @@ __device__ __forceinline__ u32 kept(u32 value) {
 
 template <class Operands, u32 kTokens, u32 kStages>
 struct WarpgroupGemm {
-  static constexpr u32 kThreads = 384;
-  static constexpr u32 kConsumerThreads = 256;
   static constexpr bool kIsSmall = kTokens <= 64;
+  static constexpr u32 kWarpgroups = kIsSmall ? 4 : 2;  // consumers
+  static constexpr u32 kConsumerThreads = 128 * kWarpgroups;
+  static constexpr u32 kThreads = 128 + kConsumerThreads;
+  static constexpr u32 kRows = 64 * kWarpgroups;  // of weights
+  static constexpr u32 kBoxRows = kRows / 2;
   static constexpr u32 kBoxTokens = kIsSmall ? 32 : kTokens;  // of a TMA load
   static constexpr u32 kTokenBytes = kTokens * 128;           // of 64 of K
-  static constexpr u32 kDataBoxBytes = 64 * 64;               // of 64 rows
-  static constexpr u32 kScaleBoxBytes = 2 * kAtomBytes;
+  static constexpr u32 kDataBoxBytes = kBoxRows * 64;
+  static constexpr u32 kScaleBytes = 2 * kAtomBytes;                // of a row of atoms
+  static constexpr u32 kMaxAtomRows = kBoxRows > 64 ? 2 : 1;        // that a box has rows of
+  static constexpr u32 kScaleBoxBytes = kMaxAtomRows * kScaleBytes;
   static constexpr u32 kDataOffset = 2 * kTokenBytes;  // offset in a stage
   static constexpr u32 kScalesOffset = kDataOffset + 2 * kDataBoxBytes;
   static constexpr u32 kStageBytes = kScalesOffset + 2 * kScaleBoxBytes;
@@ -48,6 +63,8 @@ struct WarpgroupGemm {
   u32 k_atoms;
   u32 columns;
   PipelineState<kStages> pipe;
+
+  static __device__ __forceinline__ void consumers_sync() { named_barrier_sync<kConsumerThreads>(1); }
 
   // Initialises the barriers. Called by every thread first. `ring`: kRingBytes, 1024-byte aligned;
   // `barriers`: 16 * kStages bytes.
@@ -65,13 +82,18 @@ struct WarpgroupGemm {
   __device__ __forceinline__ void produce(const TensorMap* token_map, const TensorMap* weight_map,
                                           u32 first_token, u32 token_count, const WeightBoxes& weights) {
     const u32 boxes = (token_count + kBoxTokens - 1) / kBoxTokens;
+    u32 copies[2];  // rows of atoms
+#pragma unroll
+    for (u32 i = 0; i < 2; ++i) {
+      copies[i] = min(weights.atom_rows[i], (weights.atom_row[i] + kBoxRows + kAtomRows - 1) / kAtomRows);
+    }
     for (u32 group = 0; group < groups; ++group, pipe.advance()) {
       const u32 to = base + pipe.index * kStageBytes;
       const u32 barrier = full + 8 * pipe.index;
       const u32 scale_bytes = min(2u, k_atoms - 2 * group) * kAtomBytes;
       mbarrier_wait(empty + 8 * pipe.index, pipe.phase ^ 1);
-      mbarrier_arrive_expect(barrier,
-                             2 * (boxes * kBoxTokens * 128 + kDataBoxBytes + scale_bytes));
+      mbarrier_arrive_expect(barrier, 2 * (boxes * kBoxTokens * 128 + kDataBoxBytes) +
+                                          (copies[0] + copies[1]) * scale_bytes);
 #pragma unroll 1
       for (u32 token = 0; token < boxes * kBoxTokens; token += kBoxTokens) {
         const u32 box = to + token * 128;
@@ -81,14 +103,19 @@ struct WarpgroupGemm {
 #pragma unroll
       for (u32 i = 0; i < 2; ++i) {
         tma_load<1>(to + kDataOffset + i * kDataBoxBytes, weight_map, group * 64, weights.row[i], barrier);
-        bulk_copy(to + kScalesOffset + i * kScaleBoxBytes, weights.scales[i] + group * kScaleBoxBytes,
-                  scale_bytes, barrier);
+#pragma unroll
+        for (u32 j = 0; j < kMaxAtomRows; ++j) {
+          if (j >= copies[i]) break;
+          bulk_copy(to + kScalesOffset + i * kScaleBoxBytes + j * kScaleBytes,
+                    weights.scales[i] + (static_cast<u64>(j) * k_atoms + 2 * group) * kAtomBytes, scale_bytes,
+                    barrier);
+        }
       }
     }
   }
 
-  // Consumers, 256 threads: multiplies the first kColumns tokens of a tile, which has `used`, by this thread's
-  // rows r[0] and r[1] of the 128. sum[4 * j] and sum[4 * j + 1] are tokens 8 * j + 2 * t and the next for
+  // Consumers: multiplies the first kColumns tokens of a tile, which has `used`, by this thread's rows r[0] and
+  // r[1] of the kRows. sum[4 * j] and sum[4 * j + 1] are tokens 8 * j + 2 * t and the next for
   // r[0], sum[4 * j + 2] and the one after for r[1].
   template <u32 kColumns>
   __device__ __forceinline__ void consume(float (&sum)[kColumns / 2], const u32 (&r)[2],
@@ -101,6 +128,13 @@ struct WarpgroupGemm {
   }
 
  private:
+  // Of a row's scales, in a stage.
+  static __device__ __forceinline__ u32 scales_offset(u32 row, const WeightBoxes& weights) {
+    const u32 in_atoms = (row < kBoxRows ? weights.atom_row[0] : weights.atom_row[1]) + row % kBoxRows;
+    return kScalesOffset + row / kBoxRows * kScaleBoxBytes + in_atoms / kAtomRows * kScaleBytes +
+           CUKILN_SCALE_ROW_OFFSET_IN_ATOM(in_atoms % kAtomRows);
+  }
+
   template <u32 kColumns>
   __device__ __forceinline__ void consume_all(float (&sum)[kColumns / 2], const u32 (&r)[2],
                                               const WeightBoxes& weights) {
@@ -110,10 +144,8 @@ struct WarpgroupGemm {
     u32 data_offset[2], scale_offset[2];
 #pragma unroll
     for (u32 i = 0; i < 2; ++i) {
-      const u32 row = (r[i] < 64 ? weights.atom_row[0] : weights.atom_row[1]) + r[i] % 64;
       data_offset[i] = kDataOffset + r[i] * 64 + t * kLaneBytes;
-      scale_offset[i] = kScalesOffset + r[i] / 64 * kScaleBoxBytes + t / 2 * kAtomBytes +
-                        CUKILN_SCALE_ROW_OFFSET_IN_ATOM(row);
+      scale_offset[i] = scales_offset(r[i], weights) + t / 2 * kAtomBytes;
     }
 #pragma unroll
     for (u32 j = 0; j < kColumns / 2; ++j) sum[j] = 0.0f;
@@ -169,10 +201,8 @@ struct WarpgroupGemm {
     u32 data_at[2], scale_at[2];
 #pragma unroll
     for (u32 i = 0; i < 2; ++i) {
-      const u32 row = (r[i] < 64 ? weights.atom_row[0] : weights.atom_row[1]) + r[i] % 64;
       data_at[i] = kept(base + kDataOffset + r[i] * 64 + t * kLaneBytes);
-      scale_at[i] = kept(base + kScalesOffset + r[i] / 64 * kScaleBoxBytes + t / 2 * kAtomBytes +
-                         CUKILN_SCALE_ROW_OFFSET_IN_ATOM(row));
+      scale_at[i] = kept(base + scales_offset(r[i], weights) + t / 2 * kAtomBytes);
     }
 #pragma unroll
     for (u32 j = 0; j < kTokens / 2; ++j) sum[j] = 0.0f;

@@ -12,11 +12,12 @@
 //   What: as moe_up, y in bf16 without global_scale, and as moe_down with one split and results rounded to bf16; for tiles of T =
 //     CUKILN_MOE_TOKENS = 64 or 128.
 //   Shapes: token_map: tensor map of moe_expand's output, fp16 {columns rounded up to 128, slots}, box {64,
-//     32 or 128}, 128-byte swizzle; weight_map: tensor map of all experts' packed data, uint8 {columns / 2, rows of
-//     all experts}, box {64, 64}, no swizzle. output bf16 [positions, columns].
+//     32}, or {64, 128} with T = 128, 128-byte swizzle; weight_map: tensor map of all experts' packed data,
+//     uint8 {columns / 2, rows of all experts}, box {64, 128}, or {64, 64} with T = 128, no swizzle. output bf16
+//     [positions, columns].
 //   Limits: width a multiple of 64; fewer than 2^32 rows of weights in all experts.
-//   Launch: block (384, 1, 1), any grid, persistent; one thread block fits an SM, two with T = 64. Dynamic
-//     shared memory: 98352 bytes with T = 64, 207936 with 128.
+//   Launch: block (640, 1, 1) with T = 64, (384, 1, 1) with 128; any grid, persistent; one thread block fits an
+//     SM. Dynamic shared memory: 219216 bytes with T = 64, 207936 with 128.
 //
 // With other targets the module has moe_expand alone.
 // Alignment, NaN, determinism, source: as nvfp4_moe_gemm.cu; NVIDIA PTX ISA, wgmma and cp.async.bulk.
@@ -109,15 +110,14 @@ struct Nvfp4Rows {
   }
 };
 
-using MoeUp = MoeTileGemm<UpStep<Nvfp4Output>>;
-using MoeDown = MoeTileGemm<DownStep<Nvfp4Rows>>;
+using MoeUp = MoeTileGemm<UpStep, Nvfp4Output>;
+using MoeDown = MoeTileGemm<DownStep, Nvfp4Rows>;
 static_assert(MoeUp::kSharedBytes <= kMoeSharedBytes && MoeDown::kSharedBytes <= kMoeSharedBytes);
 
 }  // namespace nvfp4
 }  // namespace cukiln
 
-extern "C" __global__ void __launch_bounds__(cukiln::nvfp4::MoeUp::kThreads,
-                                             cukiln::nvfp4::kMoeBlocksPerSm)
+extern "C" __global__ void __launch_bounds__(cukiln::nvfp4::MoeUp::kThreads, 1)
     moe_prefill_up(cukiln::u8* data, cukiln::u8* scales, const cukiln::nvfp4::MoeTile* tiles,
                    const cukiln::u32* tile_count,
                    const __grid_constant__ cukiln::TensorMap token_map, const float* token_global_scale,
@@ -131,8 +131,7 @@ extern "C" __global__ void __launch_bounds__(cukiln::nvfp4::MoeUp::kThreads,
 }
 static_assert(cukiln::kIsSame<decltype(moe_prefill_up), cukiln::signatures::MoePrefillUp>);
 
-extern "C" __global__ void __launch_bounds__(cukiln::nvfp4::MoeDown::kThreads,
-                                             cukiln::nvfp4::kMoeBlocksPerSm)
+extern "C" __global__ void __launch_bounds__(cukiln::nvfp4::MoeDown::kThreads, 1)
     moe_prefill_down(cukiln::bf16* output, const cukiln::nvfp4::MoeTile* tiles,
                      const cukiln::u32* tile_count,
                      const __grid_constant__ cukiln::TensorMap token_map, const float* token_global_scale,

@@ -11,7 +11,7 @@
 //   What: as moe_w4a16_up, with y in the order of moe_w4a16_gather's output, and as moe_w4a16_down, with one
 //     split and results rounded to bf16; for tiles of T = CUKILN_MOE_TOKENS = 64 or 128.
 //   Shapes: token_map: tensor map of moe_w4a16_gather's output or of y, bf16 {columns rounded up to 128,
-//     slots}, box {64, 32 or 128}, 128-byte swizzle; weight_map: as of moe_prefill_up. output bf16 [positions,
+//     slots}, box as of moe_prefill_up, 128-byte swizzle; weight_map: as of moe_prefill_up. output bf16 [positions,
 //     columns].
 //   Limits, launch: as moe_prefill_up.
 //
@@ -129,15 +129,14 @@ struct Bf16Rows {
   __device__ __forceinline__ Bf16Alpha alpha_of_row(const Bf16Alpha& alpha, u32) const { return alpha; }
 };
 
-using MoeUp = MoeTileGemm<UpStep<Bf16Output>>;
-using MoeDown = MoeTileGemm<DownStep<Bf16Rows>>;
+using MoeUp = MoeTileGemm<UpStep, Bf16Output>;
+using MoeDown = MoeTileGemm<DownStep, Bf16Rows>;
 static_assert(MoeUp::kSharedBytes <= kMoeSharedBytes && MoeDown::kSharedBytes <= kMoeSharedBytes);
 
 }  // namespace nvfp4
 }  // namespace cukiln
 
-extern "C" __global__ void __launch_bounds__(cukiln::nvfp4::MoeUp::kThreads,
-                                             cukiln::nvfp4::kMoeBlocksPerSm)
+extern "C" __global__ void __launch_bounds__(cukiln::nvfp4::MoeUp::kThreads, 1)
     moe_w4a16_prefill_up(cukiln::bf16* y, const cukiln::nvfp4::MoeTile* tiles,
                          const cukiln::u32* tile_count,
                          const __grid_constant__ cukiln::TensorMap token_map,
@@ -151,8 +150,7 @@ extern "C" __global__ void __launch_bounds__(cukiln::nvfp4::MoeUp::kThreads,
 }
 static_assert(cukiln::kIsSame<decltype(moe_w4a16_prefill_up), cukiln::signatures::MoeW4a16PrefillUp>);
 
-extern "C" __global__ void __launch_bounds__(cukiln::nvfp4::MoeDown::kThreads,
-                                             cukiln::nvfp4::kMoeBlocksPerSm)
+extern "C" __global__ void __launch_bounds__(cukiln::nvfp4::MoeDown::kThreads, 1)
     moe_w4a16_prefill_down(cukiln::bf16* output, const cukiln::nvfp4::MoeTile* tiles,
                            const cukiln::u32* tile_count,
                            const __grid_constant__ cukiln::TensorMap token_map,

@@ -134,6 +134,7 @@ inline constexpr int kTensorSwizzleNone = 0;
 inline constexpr int kTensorSwizzle64 = 2;
 inline constexpr int kTensorSwizzle128 = 3;
 inline constexpr int kTensorPromotion128 = 2;
+inline constexpr int kTensorPromotion256 = 3;
 inline constexpr int kTensorFillZero = 0;
 
 /// The driver functions used. Their exported names include the version of their ABI

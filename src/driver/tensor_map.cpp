@@ -40,7 +40,7 @@ Result<TensorMap> v0::tensor_map(const Kernel& kernel, const TensorBox& tensor) 
   const CUresult result = state->api->call.cuTensorMapEncodeTiled(
       &map, type_of(tensor.element), tensor.rank, const_cast<void*>(tensor.data), tensor.size,
       tensor.stride, tensor.box, step, kTensorInterleaveNone, swizzle_of(tensor),
-      kTensorPromotion128, kTensorFillZero);
+      tensor.fetches_256_bytes ? kTensorPromotion256 : kTensorPromotion128, kTensorFillZero);
   if (result != kCudaSuccess) [[unlikely]] {
     return guarded([&]() -> Result<TensorMap> {
       return state->api->error(

@@ -2,6 +2,7 @@
 // What the launcher does and refuses: kernels compiled by the real NVRTC, on a driver that runs
 // nothing.
 
+#include <algorithm>
 #include <cstddef>
 #include <cstring>
 #include <string>
@@ -127,6 +128,63 @@ TEST_CASE_FIXTURE(Fixture, "many tokens use sm_90a's warpgroup MMA on rows in fp
                   topk_weights, address<std::uint8_t>(0xD000 + plan.position_of_slot), 2u, 64u);
 }
 
+TEST_CASE_FIXTURE(Fixture, "small tiles of tokens are multiplied by 256 rows of weights") {
+  for (const bool w4a16 : {false, true}) {
+    CAPTURE(w4a16);
+    if (w4a16) layer.activation_scale = nullptr;
+    shape = {100, 2, 8, 320, 192, 0, w4a16};  // 25 tokens for each expert
+    REQUIRE(launch());
+    const std::size_t launched_since[] = {1, w4a16 ? 2u : 3u};
+    const std::uint32_t rows[] = {320, 2 * 192};
+    for (std::size_t i = 0; i < 2; ++i) {
+      FakeLaunch launched{};
+      REQUIRE(fake.launch(launched_since[i], &launched));
+      CHECK(launched.block[0] == 640);
+      CHECK(launched.shared_bytes == 219216);
+      const MoeShape planned{100, 2, 8, 320, 192, 8, w4a16};
+      const std::uint32_t tiles =
+          moe_plan(planned, MoeKernels::warpgroups, 132).max_tiles * ((rows[i] + 255) / 256);
+      CHECK(launched.grid[0] == std::min(tiles, 132u));
+    }
+  }
+}
+
+TEST_CASE_FIXTURE(Fixture, "with a dynamic scale rows are quantised between the GEMMs") {
+  layer.activation_scale = nullptr;
+  layer.dynamic_activation_scale = true;
+  const auto in = [&](std::size_t offset) { return address<std::uint8_t>(0xD000 + offset); };
+  const float* const none = nullptr;
+  REQUIRE(launch());
+  MoeShape planned{3, 2, 4, 64, 96, 4};
+  planned.dynamic_activation_scale = true;
+  const MoePlan plan = moe_plan(planned, MoeKernels::warpgroups, 132);
+  CHECK(moe.workspace_bytes(planned) == plan.bytes);
+  check_arguments(3, "moe_up", in(plan.activation_rows), in(plan.activation_scales), in(plan.tiles),
+                  in(plan.tile_count), in(plan.slot_of_position), in(plan.token_data),
+                  in(plan.token_scales), input.hidden_scale, layer.up.data, layer.up.scales,
+                  layer.up.decode, layer.up.bias, none, 2u, 64u, 96u, 0u, layer.activation.limit,
+                  layer.activation.alpha, layer.activation.beta);
+  check_arguments(2, "moe_quantize_rows", in(plan.activation_data), in(plan.activation_scales),
+                  in(plan.activation_decode), in(plan.activation_rows), in(plan.tile_count + 4),
+                  96u);
+  check_arguments(1, "moe_down", in(plan.partial), in(plan.tiles), in(plan.tile_count),
+                  in(plan.activation_data), in(plan.activation_scales), none,
+                  in(plan.activation_decode), layer.down.data, layer.down.scales, layer.down.decode,
+                  layer.down.bias, 6u, 64u, 96u, 1u);
+  FakeLaunch launched{};
+  CHECK_FALSE(fake.launch(5, &launched));
+
+  shape = {256, 2, 4, 64, 128};
+  REQUIRE(launch());
+  const char* const names[] = {"moe_combine_rows",  "moe_prefill_down", "moe_expand",
+                               "moe_quantize_rows", "moe_prefill_up",   "moe_expand",
+                               "moe_route"};
+  for (std::size_t i = 0; i < 7; ++i) {
+    REQUIRE(fake.launch(i, &launched));
+    CHECK(launched.kernel == std::string(names[i]));
+  }
+}
+
 TEST_CASE_FIXTURE(Fixture,
                   "a layer without a scale of activations is W4A16: bf16 between its launches") {
   layer.activation_scale = nullptr;
@@ -191,6 +249,10 @@ TEST_CASE_FIXTURE(Fixture, "W4A16 of many tokens gathers rows and has no partial
     check(24,
           in(is_up ? plan.expanded : plan.activation_data));  // a tensor map begins with its data
     check(24 + sizeof(TensorMap), weights.data);
+    check(24 + 6 * 8, std::uint64_t{128});                     // tokens of a box
+    check(24 + sizeof(TensorMap) + 6 * 8, std::uint64_t{64});  // rows of weights of a box
+    check(24 + 11 * 8, std::uint64_t{2});                      // promoted to 128 bytes
+    check(24 + sizeof(TensorMap) + 11 * 8, std::uint64_t{3});  // to 256
     constexpr std::size_t kAfterMaps = 24 + 2 * sizeof(TensorMap);
     check(kAfterMaps, weights.scales);
     check(kAfterMaps + 8, weights.decode);

@@ -412,11 +412,12 @@ FAKE_API CUresult cuLaunchKernelEx(const LaunchConfiguration* c, CUfunction func
 FAKE_API CUresult cuTensorMapEncodeTiled(TensorMap* map, int type, std::uint32_t rank, void* data,
                                          const std::uint64_t* size, const std::uint64_t* stride,
                                          const std::uint32_t* box, const std::uint32_t*, int,
-                                         int swizzle, int, int) {
+                                         int swizzle, int promotion, int) {
   FAKE_CALL(cuTensorMapEncodeTiled);
   *map = {};
   map->opaque[0] = reinterpret_cast<std::uintptr_t>(data);
   map->opaque[1] = std::uint64_t(type) | std::uint64_t{rank} << 8 | std::uint64_t(swizzle) << 16;
+  map->opaque[11] = std::uint64_t(promotion);
   for (std::uint32_t i = 0; i < rank && i < 3; ++i) {
     map->opaque[2 + i] = size[i];
     map->opaque[5 + i] = box[i];

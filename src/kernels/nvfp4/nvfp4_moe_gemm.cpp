@@ -41,14 +41,15 @@ constexpr std::uint32_t kRouteRowsThreads = 512;
 constexpr std::uint32_t kSortedSlots = 64;  // by each thread block of moe_route that sorts
 constexpr std::uint32_t kQuantizeRowsThreads = 128;
 constexpr std::uint32_t kSkinnyThreads = 128;
-constexpr std::uint32_t kWarpgroupThreads = 384;
 
 struct TileModule {
   const char* module;
   const char* up;
   const char* down;
-  std::uint32_t shared_bytes = 0;   ///< dynamic shared memory of both
-  std::uint32_t blocks_per_sm = 1;  ///< of persistent kernels
+  // Of persistent kernels.
+  std::uint32_t shared_bytes = 0;  ///< dynamic shared memory of both
+  std::uint32_t threads = 0;
+  std::uint32_t weight_rows = 0;  ///< of a tile, which has two boxes of them
 };
 /// In the order of 8, 16, 32, 64 and 128 tokens; the last two need warpgroup MMA. W4A4, W4A16.
 constexpr std::size_t kMoeTileSizes = 5;
@@ -57,15 +58,17 @@ constexpr TileModule kModules[2][kMoeTileSizes] = {
         {"nvfp4_moe_gemm", "moe_up", "moe_down"},
         {"nvfp4_moe_gemm_16", "moe_up", "moe_down"},
         {"nvfp4_moe_gemm_32", "moe_up", "moe_down"},
-        {"nvfp4_moe_prefill_64", "moe_prefill_up", "moe_prefill_down", 98352, 2},
-        {"nvfp4_moe_prefill", "moe_prefill_up", "moe_prefill_down", 207936},
+        {"nvfp4_moe_prefill_64", "moe_prefill_up", "moe_prefill_down", 219216, 640, 256},
+        {"nvfp4_moe_prefill", "moe_prefill_up", "moe_prefill_down", 207936, 384, 128},
     },
     {
         {"nvfp4_moe_w4a16", "moe_w4a16_up", "moe_w4a16_down"},
         {"nvfp4_moe_w4a16_16", "moe_w4a16_up", "moe_w4a16_down"},
         {"nvfp4_moe_w4a16_32", "moe_w4a16_up", "moe_w4a16_down"},
-        {"nvfp4_moe_w4a16_prefill_64", "moe_w4a16_prefill_up", "moe_w4a16_prefill_down", 98352, 2},
-        {"nvfp4_moe_w4a16_prefill", "moe_w4a16_prefill_up", "moe_w4a16_prefill_down", 207936},
+        {"nvfp4_moe_w4a16_prefill_64", "moe_w4a16_prefill_up", "moe_w4a16_prefill_down", 219216,
+         640, 256},
+        {"nvfp4_moe_w4a16_prefill", "moe_w4a16_prefill_up", "moe_w4a16_prefill_down", 207936, 384,
+         128},
     }};
 constexpr std::size_t kFirstWarpgroupModule = 3;
 
@@ -174,15 +177,16 @@ TensorBox token_box(const void* expanded, std::uint32_t slots, std::int64_t colu
   return box;
 }
 
-/// The packed data of all experts' rows, in tiles of 64 rows.
-TensorBox weight_box(const MoeWeights& weights) noexcept {
+/// The packed data of all experts' rows, in boxes of `rows`.
+TensorBox weight_box(const MoeWeights& weights, std::uint32_t rows) noexcept {
   TensorBox box;
   box.data = weights.data;
   box.size[0] = static_cast<std::uint64_t>(weights.columns / 2);
   box.size[1] = static_cast<std::uint64_t>(weights.experts * weights.rows);
   box.stride[0] = box.size[0];
   box.box[0] = 64;
-  box.box[1] = 64;
+  box.box[1] = rows;
+  box.fetches_256_bytes = true;
   return box;
 }
 
@@ -224,9 +228,9 @@ Result<void> launch_route(const MoePlan& plan, const MoeCall& call, std::uint32_
 /// What lies between the GEMMs, as their kernels take it: the scale of all rows, or null and what
 /// moe_quantize_rows makes of rows in bf16.
 struct Activations {
-  std::uint8_t* first_output;        ///< of the first GEMM
-  const float* scale;                ///< {encode, decode}
-  const float* row_decode;           ///< of each row
+  std::uint8_t* first_output;  ///< of the first GEMM
+  const float* scale;          ///< {encode, decode}
+  const float* row_decode;     ///< of each row
 
   Activations(const MoePlan& plan, const MoeCall& call) noexcept {
     const bool dynamic = call.shape.dynamic_activation_scale;
@@ -281,8 +285,8 @@ Result<void> launch_skinny(const MoePlan& plan, const MoeCall& call, std::uint32
   const auto hidden = static_cast<std::uint32_t>(shape.hidden);
   const auto width = static_cast<std::uint32_t>(shape.width);
   CUKILN_CHECK(Up::launch(
-      up_kernel, call.stream, skinny_up_config(plan, shape), between.first_output, activation_scales,
-      tiles, tile_count, call.at<std::uint32_t>(plan.slot_of_position),
+      up_kernel, call.stream, skinny_up_config(plan, shape), between.first_output,
+      activation_scales, tiles, tile_count, call.at<std::uint32_t>(plan.slot_of_position),
       call.at<std::uint8_t>(plan.token_data), call.at<std::uint8_t>(plan.token_scales),
       &call.input.hidden_scale->encode, layer.up.data, layer.up.scales, layer.up.decode,
       layer.up.bias, between.scale, static_cast<std::uint32_t>(shape.topk), hidden, width,
@@ -323,7 +327,11 @@ Result<void> launch_w4a16_skinny(const MoePlan& plan, const MoeCall& call, const
 class WarpgroupSteps {
  public:
   WarpgroupSteps(const MoePlan& plan, const MoeCall& call, std::uint32_t num_sms) noexcept
-      : plan_(plan), call_(call), between_(plan, call), num_sms_(num_sms) {}
+      : plan_(plan),
+        call_(call),
+        between_(plan, call),
+        module_(kModules[call.shape.w4a16 ? 1 : 0][module_index(plan)]),
+        num_sms_(num_sms) {}
 
   /// Tokens or activations to fp16. `slots`: null for rows in order.
   Result<void> expand(const Kernel& kernel, const std::uint8_t* data, const std::uint8_t* scales,
@@ -341,9 +349,10 @@ class WarpgroupSteps {
     const MoeShape& shape = call_.shape;
     const MoeLayer& layer = call_.layer;
     CUKILN_TRY(const TensorMap tokens, token_map(kernel, expanded(), shape.hidden));
-    CUKILN_TRY(const TensorMap weights, tensor_map(kernel, weight_box(layer.up)));
+    CUKILN_TRY(const TensorMap weights,
+               tensor_map(kernel, weight_box(layer.up, module_.weight_rows / 2)));
     return WarpgroupUp::launch(
-        kernel, call_.stream, persistent(ceil_div(shape.width, 64)), between_.first_output,
+        kernel, call_.stream, persistent(2 * shape.width), between_.first_output,
         activation_scales(), tiles(), tile_count(), tokens, &call_.input.hidden_scale->encode,
         weights, layer.up.scales, layer.up.decode, layer.up.bias, between_.scale,
         static_cast<std::uint32_t>(shape.hidden), static_cast<std::uint32_t>(shape.width),
@@ -355,13 +364,13 @@ class WarpgroupSteps {
     const MoeShape& shape = call_.shape;
     const MoeLayer& layer = call_.layer;
     CUKILN_TRY(const TensorMap activations, token_map(kernel, expanded(), shape.width));
-    CUKILN_TRY(const TensorMap weights, tensor_map(kernel, weight_box(layer.down)));
-    return WarpgroupDown::launch(kernel, call_.stream, persistent(ceil_div(shape.hidden, 128)),
-                                 call_.at<std::uint16_t>(plan_.gemm_output), tiles(), tile_count(),
-                                 activations, between_.scale, between_.row_decode, weights,
-                                 layer.down.scales, layer.down.decode, layer.down.bias,
-                                 static_cast<std::uint32_t>(shape.hidden),
-                                 static_cast<std::uint32_t>(shape.width));
+    CUKILN_TRY(const TensorMap weights,
+               tensor_map(kernel, weight_box(layer.down, module_.weight_rows / 2)));
+    return WarpgroupDown::launch(
+        kernel, call_.stream, persistent(shape.hidden), call_.at<std::uint16_t>(plan_.gemm_output),
+        tiles(), tile_count(), activations, between_.scale, between_.row_decode, weights,
+        layer.down.scales, layer.down.decode, layer.down.bias,
+        static_cast<std::uint32_t>(shape.hidden), static_cast<std::uint32_t>(shape.width));
   }
 
   /// Tokens to rows in the order of positions. W4A16, as the two below.
@@ -381,9 +390,10 @@ class WarpgroupSteps {
     const MoeShape& shape = call_.shape;
     const MoeLayer& layer = call_.layer;
     CUKILN_TRY(const TensorMap tokens, token_map(kernel, expanded(), shape.hidden));
-    CUKILN_TRY(const TensorMap weights, tensor_map(kernel, weight_box(layer.up)));
+    CUKILN_TRY(const TensorMap weights,
+               tensor_map(kernel, weight_box(layer.up, module_.weight_rows / 2)));
     return W4a16WarpgroupUp::launch(
-        kernel, call_.stream, persistent(ceil_div(shape.width, 64)),
+        kernel, call_.stream, persistent(2 * shape.width),
         call_.at<std::uint16_t>(plan_.activation_data), tiles(), tile_count(), tokens, weights,
         layer.up.scales, layer.up.decode, layer.up.bias, static_cast<std::uint32_t>(shape.hidden),
         static_cast<std::uint32_t>(shape.width), static_cast<std::uint32_t>(layer.layout),
@@ -394,12 +404,13 @@ class WarpgroupSteps {
     const MoeShape& shape = call_.shape;
     const MoeLayer& layer = call_.layer;
     CUKILN_TRY(const TensorMap activations, token_map(kernel, activation_data(), shape.width));
-    CUKILN_TRY(const TensorMap weights, tensor_map(kernel, weight_box(layer.down)));
+    CUKILN_TRY(const TensorMap weights,
+               tensor_map(kernel, weight_box(layer.down, module_.weight_rows / 2)));
     return W4a16WarpgroupDown::launch(
-        kernel, call_.stream, persistent(ceil_div(shape.hidden, 128)),
-        call_.at<std::uint16_t>(plan_.gemm_output), tiles(), tile_count(), activations, weights,
-        layer.down.scales, layer.down.decode, layer.down.bias,
-        static_cast<std::uint32_t>(shape.hidden), static_cast<std::uint32_t>(shape.width));
+        kernel, call_.stream, persistent(shape.hidden), call_.at<std::uint16_t>(plan_.gemm_output),
+        tiles(), tile_count(), activations, weights, layer.down.scales, layer.down.decode,
+        layer.down.bias, static_cast<std::uint32_t>(shape.hidden),
+        static_cast<std::uint32_t>(shape.width));
   }
 
   std::uint8_t* activation_data() const noexcept {
@@ -420,22 +431,22 @@ class WarpgroupSteps {
                       token_box(rows, plan_.slots, columns, moe_box_tokens(plan_.tile_tokens)));
   }
 
-  /// As many thread blocks as fit on the SMs, or one for each tile where there are fewer.
-  LaunchConfig persistent(std::uint32_t row_tiles) const noexcept {
-    const TileModule& module = kModules[call_.shape.w4a16 ? 1 : 0][module_index(plan_)];
+  /// A thread block on each SM, or one for each tile where there are fewer.
+  LaunchConfig persistent(std::int64_t weight_rows) const noexcept {
     LaunchConfig config;
-    config.block.x = kWarpgroupThreads;
-    config.shared_bytes = module.shared_bytes;
+    config.block.x = module_.threads;
+    config.shared_bytes = module_.shared_bytes;
     config.programmatic_launch = true;
-    config.grid.x =
-        static_cast<std::uint32_t>(std::min(std::uint64_t{num_sms_} * module.blocks_per_sm,
-                                            std::uint64_t{plan_.max_tiles} * row_tiles));
+    config.grid.x = static_cast<std::uint32_t>(
+        std::min(std::uint64_t{num_sms_},
+                 std::uint64_t{plan_.max_tiles} * ceil_div(weight_rows, module_.weight_rows)));
     return config;
   }
 
   const MoePlan& plan_;
   const MoeCall& call_;
   Activations between_;
+  const TileModule& module_;
   std::uint32_t num_sms_;
 };
 
