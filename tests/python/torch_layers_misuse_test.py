@@ -386,6 +386,16 @@ def test_a_backward_after_the_weight_has_changed_is_an_error_as_a_linear_layers_
             y.sum().backward()
 
 
+def test_a_backward_after_another_parameter_was_quantised_is_an_error():
+    layer, other = NVFP4TrainableLinear(64, 32), NVFP4TrainableLinear(64, 32)
+    y = layer(matrix(8, 64, 1).requires_grad_())
+    assert layer.weight._version == other.weight._version
+    layer.weight = other.weight
+    layer(matrix(8, 64, 2))
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        y.sum().backward()
+
+
 def test_a_weight_that_is_quantised_again_unchanged_is_fine():
     layer = NVFP4TrainableLinear(64, 32)
     gradients = []

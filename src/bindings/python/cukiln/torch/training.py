@@ -80,7 +80,7 @@ class NVFP4TrainableLinear(nn.Module):
         for name, buffer in zip(_WORKSPACE, workspace, strict=True):
             self.register_buffer(name, buffer, persistent=False)
         self._quantized = False
-        self._version: int | None = None  # of the weight that was quantised last
+        self._version: tuple[int, int] | None = None  # which weight was quantised last, and when
         self._warned = False
         _leave_out_of_graphs(self)
         ready(self.weight)
@@ -175,9 +175,10 @@ class NVFP4TrainableLinear(nn.Module):
         Autograd refuses it, as nn.Linear's, if the workspace counts as changed."""
         if self.weight.is_inference():
             return
-        if self._version not in (None, self.weight._version):
+        version = id(self.weight), self.weight._version  # another parameter may count as this one
+        if self._version not in (None, version):
             torch.autograd.graph.increment_version(workspace)
-        self._version = self.weight._version
+        self._version = version
 
     def _exchange(
         self,
