@@ -37,7 +37,7 @@ struct LaunchConfig {
                                      ///< predecessor ends; the kernel must call griddepcontrol.
                                      ///< Drivers before 12.3, which cannot capture that, wait
   bool cooperative = false;          ///< all blocks resident together: grid-wide barriers work
-  bool balance_clusters = false;     ///< several blocks of a cluster may share a multiprocessor, so
+  bool balance_clusters = false;     ///< several blocks of a cluster may share an SM, so
                                      ///< that more clusters are resident; else they are spread
 };
 

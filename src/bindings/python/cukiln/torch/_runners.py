@@ -184,9 +184,9 @@ class MoeRunner(Runner):
     dynamic_activations a scale of each token and expert, by its amax, does;
     hidden_gsa float32 [2] every input, and without it each input's own amax does. Without
     either (W4A16) neither is quantised: both stay in bf16. up_bias bfloat16 [experts, 2 ·
-    width], in the order of up's rows, and down_bias [experts, hidden] are added to the products;
-    without them nothing is. expert_map int32 maps ids to local experts, -1 to none. SwiGLU: gate = min(gate, limit), up clamped to ±limit,
-    gate · sigmoid(alpha · gate) · (up + beta).
+    width], in the order of up's rows, and down_bias [experts, hidden] are added to the GEMMs'
+    results. expert_map int32 maps ids to local experts, -1 to none. SwiGLU: gate = min(gate,
+    limit), up clamped to ±limit, gate · sigmoid(alpha · gate) · (up + beta).
     """
 
     def __init__(
@@ -282,8 +282,9 @@ def register_runner(runner: Any) -> int:
     `nvfp4.moe_gemm(hidden_states, topk_weights, topk_ids, id, hidden_size)` what
     `runner._run_impl(hidden_states, topk_weights, topk_ids)` does: a bfloat16 tensor
     [rows of the input, out_features or hidden_size] on the input's device, which is copied if it is
-    a view of an argument or not contiguous. Compiled graphs call it as they call a LinearRunner. An op with a fingerprint is an error unless the object's attribute
-    `fingerprint` is that number. It is kept alive until unregister_runner.
+    a view of an argument or not contiguous. Compiled graphs call it as they call a LinearRunner. An
+    op with a fingerprint is an error unless the object's attribute `fingerprint` is that number.
+    The object is kept alive until unregister_runner.
     """
     if not callable(getattr(runner, "_run_impl", None)):
         raise TypeError(

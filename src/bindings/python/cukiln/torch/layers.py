@@ -8,15 +8,16 @@ holds, under its names, so that either loads the other's. A layer that goes to m
 
 A layer may be called on several streams concurrently, and captured in graphs. A graph or an exported
 program has the runner's number in it, and a fingerprint of the weights that it had at its creation:
-keep the layer, on its device, as long as the graph. A program in another process needs the same layers, made in the
-same order; where others have the numbers, it is an error.
+keep the layer, on its device, as long as the graph. A program in another process needs the same
+layers, made in the same order; where others have the numbers, it is an error.
 
 Weights may be written in place. Replaced buffers (`layer.weight = …`, `.data = …`, functional_call)
-and global scales that were written are an error of the next call outside of graphs, and a setting
-that is changed, such as a limit, is one at once. `to_empty` makes a layer empty again. The result has the dtype that nn.Linear's would have, in regions of autocast
-too. Nothing here has a gradient: a backward through it is an error, of which PyTorch in a compiled
-graph only warns. `torch.vmap` has no rule for the ops: it calls them once for each element, and
-warns. Training is `cukiln.torch.training`.
+and global scales that were written, but not through `.data`, are an error of the next call outside
+of graphs; setting an attribute that the runner has from its layer, such as a limit, is an error.
+`to_empty` makes a layer empty again. The result has the dtype that nn.Linear's would have, in
+regions of autocast too. Nothing here has a gradient: a backward through it is an error, of which
+PyTorch in a compiled graph only warns. `torch.vmap` has no rule for the ops: it calls them once for
+each element, and warns. Training is `cukiln.torch.training`.
 
 Without `input_scale` one scale holds for all tokens of a call, so that a token's result depends on
 its batch; with it, kernels for another number of tokens may still round differently.
