@@ -390,6 +390,9 @@ struct GroupedGemmOptions {
   MatrixView bias;  ///< bf16 [experts, n], dense, 16-byte aligned, or absent
   /// `a.global_scale` points to one for each expert, as `b.global_scale` does; else to one.
   bool a_scale_per_expert = false;
+  /// `a.global_scale` points to one for each of its rows, of which only `decode` is read. Not
+  /// together with the above.
+  bool a_scale_per_row = false;
   /// On the device, or null for all: how many groups there are. Later ones are neither computed nor
   /// written, and the SMs share the tiles of these evenly.
   const std::uint32_t* group_count = nullptr;

@@ -81,21 +81,23 @@ struct MoeInput {
 /// expert_map if there is one. Ranks whose id is negative or not below global_experts, or that map
 /// to no expert here, are skipped: a token without any gets zeros. MMAs are exact, sums in float,
 /// SwiGLU in float with one rounding to bf16 before quantisation; biases are added to the sums.
-/// W4A16, of a layer without activation_scale and with no dynamic one, is the same without
-/// quantisation: x = hidden and y = bf16(SwiGLU(…)), multiplied by the exact weights. With more
-/// than 16 tokens for each expert (and width a multiple of 64), its second GEMM's results are
-/// rounded to bf16 before the sum over ranks, on sm_90a. On devices of GroupedGemm, with more than
-/// 16 tokens for each expert (and hidden a multiple of 128, width of 64), grouped GEMMs are used
-/// for W4A4: their results are rounded to bf16 too, before SwiGLU and before the sum over ranks.
-/// The same inputs and shape give the same bytes.
+/// W4A16, of a layer without activation_scale or a dynamic one, is the same without quantisation: x
+/// = hidden and y = bf16(SwiGLU(…)), multiplied by the exact weights. With more than 16 tokens for
+/// each expert (and width a multiple of 64), its second GEMM's results are rounded to bf16 before
+/// the sum over ranks, on sm_90a. On devices of GroupedGemm, with more than 16 tokens for each
+/// expert (and hidden a multiple of 128, width of 64), grouped GEMMs are used for W4A4: their
+/// results are rounded to bf16 too, before SwiGLU and before the sum over ranks, and the dynamic
+/// scale of a row is a power of two, the largest with which no block's scale rounds above 448. The
+/// same inputs and shape give the same bytes.
 ///
 /// Shapes: output bf16 [tokens, hidden], dense, 16-byte aligned. Limits: topk 1 to 1024, tokens ·
 /// topk up to 2^20.
 /// Workspace: `workspace_bytes(shape)`, 16-byte aligned, any contents. It is enough for any
 /// routing: where experts are on several devices, for one in which every rank's expert is here.
 /// `launch` queues four kernels, or five (W4A16) or six where experts have many tokens on sm_90a,
-/// and one more with a dynamic scale; it needs nothing from the device, and a replayed capture
-/// reads ids and weights anew. The rules of nvfp4.hpp apply. Source: vLLM, fused MoE.
+/// and one more with a dynamic scale, except where GEMMs are grouped; it needs nothing from the
+/// device, and a replayed capture reads ids and weights anew. The rules of nvfp4.hpp apply.
+/// Source: vLLM, fused MoE.
 class CUKILN_API MoeGemm {
  public:
   /// Errors: incompatible (a device below 9.0).
@@ -126,6 +128,7 @@ class CUKILN_API MoeGemm {
   // Empty but on devices of GroupedGemm.
   Kernel route_rows_;
   Kernel grouped_up_;
+  Kernel grouped_up_dynamic_;
   GroupedGemm grouped_;
 };
 

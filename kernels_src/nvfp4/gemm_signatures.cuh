@@ -34,14 +34,14 @@ using Nvfp4GemmGrouped = void(
     TensorMap row_scales,         // likewise
     TensorMap column_scales,      // likewise, of all experts
     TensorMap output,             // likewise
-    const float* a_global_scale,  // {encode, decode}, or [experts] of them
+    const float* a_global_scale,  // {encode, decode}, or [experts] or [m] of them
     const float* b_global_scale,  // [experts] of {encode, decode}
     const bf16* bias,             // [experts, n], or null
     u32 m,
     u32 n,                        // multiple of 128
     u32 k,                        // multiple of 32
     const int* experts,           // [ceil(m / 128)]; negative: not computed
-    u32 a_global_scale_stride,    // 0: one scale for all rows; 2: one for each expert
+    u32 a_scales,                 // 0: one scale for all rows; 1: one for each expert; 2: one for each row
     const u32* row_tile_count);   // of 128 rows: later ones are not computed; null: ceil(m / 128)
 
 // nvfp4_gemm_decode_*

@@ -23,11 +23,11 @@
   static_assert(cukiln::kIsSame<decltype(name), cukiln::signatures::Nvfp4Gemm>);
 #define CUKILN_SM100_GROUPED_KERNEL(name, ...)                                               \
   extern "C" __global__ void __launch_bounds__(cukiln::nvfp4::kSm100Threads, 1)              \
-      name(CUKILN_SM100_PARAMETERS, const int* experts, cukiln::u32 a_global_scale_stride,   \
+      name(CUKILN_SM100_PARAMETERS, const int* experts, cukiln::u32 a_scales,                \
            const cukiln::u32* row_tile_count) {                                              \
     cukiln::nvfp4::gemm_sm100<cukiln::nvfp4::Sm100Tile<__VA_ARGS__, true>>(                  \
         {rows, columns, row_scales, column_scales, output, a_global_scale, b_global_scale,   \
-         bias, m, n, k, experts, a_global_scale_stride, 0, row_tile_count});                 \
+         bias, m, n, k, experts, a_scales, 0, row_tile_count});                              \
   }                                                                                          \
   static_assert(cukiln::kIsSame<decltype(name), cukiln::signatures::Nvfp4GemmGrouped>);
 

@@ -44,8 +44,7 @@ namespace cukiln {
 namespace nvfp4 {
 
 // The kernel's arguments. Only for grouped kernels: `experts`, one for each 128 rows of A;
-// `a_global_scale_stride`, floats from the scale of one expert's rows to the next expert's; and
-// `row_tile_count`, how many row tiles there are, or null if as many as m says.
+// `a_scales`, an AScales; and `row_tile_count`, how many row tiles there are, or null if as many as m says.
 struct Sm100Problem {
   const TensorMap& rows;
   const TensorMap& columns;
@@ -59,7 +58,7 @@ struct Sm100Problem {
   u32 n;
   u32 k;
   const int* experts;
-  u32 a_global_scale_stride;
+  u32 a_scales;
   u32 constant_b;  // 1: the preceding kernel does not write B; 0 of grouped kernels
   const u32* row_tile_count;
 
@@ -442,7 +441,8 @@ __device__ __forceinline__ void run_epilogue(typename Tile::Shared& shared,
     u32 of_a = kDecode;
     if constexpr (Tile::kGrouped) {
       if (bias != nullptr) bias += u64{tiles.expert} * problem.n;
-      of_a += tiles.expert * problem.a_global_scale_stride;
+      if (problem.a_scales == kScaleOfExpert) of_a += 2 * tiles.expert;
+      if (problem.a_scales == kScaleOfRow) of_a += 2 * min(row + lane, problem.m - 1);
     }
     const float alpha =
         fma_rn(problem.a_global_scale[of_a], problem.b_global_scale[tiles.expert * 2 + kDecode], 0.0f);

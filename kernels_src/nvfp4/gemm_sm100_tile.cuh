@@ -27,6 +27,9 @@ constexpr u32 kSharedLimit = 232448;  // dynamic shared memory of a thread block
 constexpr u32 kMaxSplits = 8;         // CTAs of a cluster, of whatever device
 constexpr u32 kRasterRows = 16;        // row tiles of a raster group, whose CTAs share B's tiles in L2
 
+// Which global scale each row of A has, of a grouped kernel.
+enum AScales : u32 { kOneScale = 0, kScaleOfExpert = 1, kScaleOfRow = 2 };
+
 template <u32 kColumns_, u32 kCtas_, bool kSwapped_, bool kGrouped_, u32 kRowsShared_ = 1,
           u32 kRows_ = kTileRows, u32 kColumnsShared_ = 1>
 struct Sm100Tile {

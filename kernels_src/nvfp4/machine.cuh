@@ -1,4 +1,5 @@
-// PTX wrappers that every GEMM kernel uses: shared-memory addresses, mbarriers, clusters, TMA, two roundings.
+// PTX wrappers that every GEMM kernel uses: shared-memory addresses, mbarriers, clusters, TMA, atomics, two
+// roundings.
 // One function for each PTX instruction, named after it or after its CUTLASS wrapper.
 //
 // CUKILN_MACHINE, when defined, names a header with the same functions, and those of dependent_launch.cuh,
@@ -206,6 +207,22 @@ __device__ __forceinline__ void tma_store_wait_read() {
 // Makes this thread's writes to shared memory visible to its TMA stores (the async proxy).
 __device__ __forceinline__ void tma_store_fence() {
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+}
+
+// The larger of a word of global memory and `value` takes its place. Relaxed: it orders nothing.
+__device__ __forceinline__ void atomic_max(u32* at, u32 value) {
+  asm volatile("red.relaxed.gpu.global.max.u32 [%0], %1;" ::"l"(at), "r"(value) : "memory");
+}
+
+// Adds to a word of global memory and returns what it was. What threads did before their additions happens
+// before what follows this one, if they were added before it.
+__device__ __forceinline__ u32 atomic_add_acq_rel(u32* at, u32 value) {
+  u32 before;
+  asm volatile("atom.acq_rel.gpu.global.add.u32 %0, [%1], %2;"
+               : "=r"(before)
+               : "l"(at), "r"(value)
+               : "memory");
+  return before;
 }
 
 __device__ __forceinline__ float fma_rn(float a, float b, float c) {

@@ -28,5 +28,28 @@ using MoeGroupedUp = void(
     float alpha,
     float beta);
 
+using MoeGroupedUpDynamic = void(
+    u8* data,                         // out, of y
+    u8* scales,                       // out, of y, swizzled
+    float* row_scales_of_y,           // out, {encode, decode} by row
+    TensorMap rows,                   // as of `moe_grouped_up`
+    TensorMap weights,                // likewise
+    TensorMap row_scales,             // likewise
+    TensorMap weight_scales,          // likewise
+    const float* token_global_scale,  // {encode, decode} of x
+    const float* weight_decode,       // [experts]
+    const bf16* bias,                 // [experts, 2 * width], or null
+    u16* wide_scales,                 // [rows * width / 16], not read by others
+    u32* row_states,                  // as `moe_route_rows` leaves them
+    const int* row_experts,           // [rows / 128]
+    const u32* row_tile_count,        // of 128 rows: later ones are not computed
+    u32 row_count,                    // of A
+    u32 columns,                      // of A; multiple of 32
+    u32 width,                        // multiple of 64
+    u32 layout,                       // 0 halves, 1 pairs
+    float limit,                      // > 0, inf for none
+    float alpha,
+    float beta);
+
 }  // namespace signatures
 }  // namespace cukiln

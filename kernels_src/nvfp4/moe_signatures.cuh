@@ -127,6 +127,7 @@ using MoeRouteRows = void(
     u32* tile_count,            // out
     int* rows,                  // out, by slot, or -1
     float* down_global_scales,  // out, {-, decode} by expert
+    u32* row_states,            // out, zeros, {column tiles, largest wide scale} by row, or null
     const bf16* hidden,         // [tokens, columns]
     const float* global_scale,  // {encode, decode} of x
     const int* topk_ids,        // [tokens, topk]

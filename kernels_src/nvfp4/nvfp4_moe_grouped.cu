@@ -5,12 +5,12 @@
 //     and e has as many tiles of 128 rows as they take. The rest of its last tile is padding rows, which are
 //     not written: a row of a GEMM's result depends on that row only. A row is its token, quantised as
 //     quantize_nvfp4_from_buffer does. Which slots are valid: nvfp4_moe_route.cu. down_global_scales gets the
-//     decode scales of all experts; encode is not written.
+//     decode scales of all experts; encode is not written. row_states, unless it is null, becomes zeros.
 //   Shapes: hidden bf16 [tokens, columns], global_scale {encode, decode}, topk_ids int32 [tokens, topk],
 //     expert_map int32 [global_experts] or null. Outputs: data [128 * tiles, columns / 2], scales in swizzled
 //     atoms (scale_layout.cuh); row_experts [*tile_count], at most min(slots, slots / 128 + experts);
-//     rows [slot] -> row or -1.
-//   Alignment: 16 bytes for hidden and data, 4 for scales.
+//     rows [slot] -> row or -1; row_states [128 * tiles, 2].
+//   Alignment: 16 bytes for hidden, data and row_states, 4 for scales.
 //   Limits: columns a multiple of 64, experts at most 1024, tokens * topk below 2^31.
 //   Launch: block (512, 1, 1), any grid; no dynamic shared memory. Every thread block reads all of topk_ids and
 //     counts the slots of each expert, so that none waits for another; it then has its share of the tokens.
@@ -67,6 +67,15 @@ __device__ __forceinline__ u32 place_tiles(RowCounts& counts, int* row_experts) 
   return all;
 }
 
+// Fills the states of all rows with zeros. All thread blocks do it together.
+__device__ __forceinline__ void clear_row_states(u32* row_states, u32 tiles) {
+  constexpr u32 kOfTile = kAtomRows * 2 * sizeof(u32) / sizeof(uint4);
+  const u32 first = blockIdx.x * kRouteRowsThreads + threadIdx.x;
+  for (u32 i = first; i < tiles * kOfTile; i += gridDim.x * kRouteRowsThreads) {
+    reinterpret_cast<uint4*>(row_states)[i] = {0, 0, 0, 0};
+  }
+}
+
 // Quantises tokens and copies each to the rows of its slots. Four lanes have the four blocks of an atom's row.
 __device__ __forceinline__ void write_rows(u8* data, u8* scales, const u16* hidden, const int* rows,
                                            GlobalScale tensor, u32 first_token, u32 tokens, u32 topk,
@@ -106,7 +115,7 @@ __device__ __forceinline__ void write_rows(u8* data, u8* scales, const u16* hidd
 
 extern "C" __global__ void __launch_bounds__(cukiln::nvfp4::kRouteRowsThreads, 2)
     moe_route_rows(cukiln::u8* data, cukiln::u8* scales, int* row_experts, cukiln::u32* tile_count,
-                   int* rows, float* down_global_scales, const cukiln::u16* hidden,
+                   int* rows, float* down_global_scales, cukiln::u32* row_states, const cukiln::u16* hidden,
                    const float* global_scale, const int* topk_ids, const int* expert_map,
                    const float* down_decode, cukiln::u32 tokens, cukiln::u32 topk, cukiln::u32 columns,
                    cukiln::u32 global_experts, cukiln::u32 experts) {
@@ -122,6 +131,7 @@ extern "C" __global__ void __launch_bounds__(cukiln::nvfp4::kRouteRowsThreads, 2
 
   count_slots(counts, routing, first_token * topk);
   const u32 tiles = place_tiles(counts, row_experts);
+  if (row_states != nullptr) clear_row_states(row_states, tiles);
   if (blockIdx.x == 0) {
     if (threadIdx.x == 0) *tile_count = tiles;
     for (u32 e = threadIdx.x; e < experts; e += kRouteRowsThreads) {

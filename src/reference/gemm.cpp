@@ -82,6 +82,19 @@ double twice_dot(const std::uint16_t* tokens, const Rows& b, std::int64_t j) noe
   return sum;
 }
 
+/// The largest power of two, up to 2^120, with which no block's scale rounds above 448, as
+/// kernels_src/nvfp4/row_scales.cuh has it.
+nvfp4::GlobalScale power_of_two_scale(const MatrixView& row) noexcept {
+  float encode = 0x1p120f;
+  for (std::int64_t c = 0; c < row.columns; ++c) {
+    const float value = float_of_bf16(row.data_as<const std::uint16_t>()[c]);
+    while (std::fabs(value) * (1.0f / 6) * encode > 464) {  // halfway to the next scale
+      encode /= 2;
+    }
+  }
+  return {encode, 1 / encode};
+}
+
 std::uint16_t rounded(double value) noexcept { return bf16_of_float(static_cast<float>(value)); }
 
 /// A matrix that is quantised here.
@@ -173,8 +186,9 @@ class Expert {
     std::vector<double> decodes;
     for (std::int64_t row = 0; row < rows; row += rows_of_scale) {
       const MatrixView part(DataType::bf16, y.data() + row * width, rows_of_scale, width);
-      const nvfp4::GlobalScale scale =
-          layer_.dynamic_activation_scale ? compute_global_scale(part) : *layer_.activation_scale;
+      const nvfp4::GlobalScale scale = !layer_.dynamic_activation_scale ? *layer_.activation_scale
+                                       : rounds_gemms_                  ? power_of_two_scale(part)
+                                                       : compute_global_scale(part);
       matrices.push_back(all_rows(OwnedMatrix(part, scale).view));
       decodes.push_back(0.25 * double{scale.decode});
     }

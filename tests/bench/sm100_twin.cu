@@ -109,15 +109,15 @@ extern "C" __global__ void __launch_bounds__(cukiln::nvfp4::kSm100Threads + 32, 
                     cukiln::u8* scales, const float* scale, const int* experts, cukiln::u32 m,
                     cukiln::u32 width, cukiln::u32 k, cukiln::u32 mma_clocks) {
   using namespace cukiln::nvfp4;
-  const GateUpProblem problem{{rows, columns, row_scales, column_scales, rows, scale, nullptr, nullptr, m,
-                               2 * width, k, experts, 0, 0, nullptr},
-                              data,
-                              scales,
-                              scale,
-                              scale,
-                              width,
-                              kHalves,
-                              SwiGlu::of(__uint_as_float(0x7F800000), 1.0f, 0.0f)};
+  const FixedScaleProblem problem{{{rows, columns, row_scales, column_scales, rows, scale, nullptr, nullptr, m,
+                                    2 * width, k, experts, kOneScale, 0, nullptr},
+                                   data,
+                                   scales,
+                                   scale,
+                                   width,
+                                   kHalves,
+                                   SwiGlu::of(__uint_as_float(0x7F800000), 1.0f, 0.0f)},
+                                  scale};
   twin<GateUpTile>(problem, mma_clocks);
 }
 

@@ -37,6 +37,7 @@ struct Case {
   bool constant_b = true;         // not of grouped ones
   u32 splits = 1;                 // of K
   u32 row_tiles = 0;              // that there are; 0: all
+  bool scale_of_rows = false;     // A's, else of experts; grouped only
 };
 constexpr int kExperts = 3;
 
@@ -105,6 +106,11 @@ Case count_of_three(Case of) {
   return of;
 }
 
+Case scale_of_rows(Case of) {
+  of.scale_of_rows = true;
+  return of;
+}
+
 const Case kCases[] = {
     {128, 128, 256, 1, false, k128x128, nvfp4_gemm_128x128},
     {130, 136, 96, 1, true, k128x128, nvfp4_gemm_128x128},
@@ -155,13 +161,15 @@ const Case kCases[] = {
     split({13, 136, 2336, 1, true, kSwapped16, nvfp4_gemm_swapped_16, nullptr, {}, false}, 3),
     count_of_three(
         {500, 256, 96, 2, false, kGrouped128, nullptr, nvfp4_gemm_grouped_128x128, {1, 0, 2, 0}}),
+    scale_of_rows(
+        {300, 256, 96, 1, true, kGrouped256, nullptr, nvfp4_gemm_grouped_128x256, {0, 2, 1}}),
 };
 
 std::string name_of(const Case& c) {
   return std::string(c.kernel->name) + " m " + std::to_string(c.m) + ", n " + std::to_string(c.n) +
          ", k " + std::to_string(c.k) + (c.bias ? ", bias" : "") +
          (c.splits == 1 ? "" : ", splits " + std::to_string(c.splits)) +
-         (c.constant_b ? "" : ", b not constant");
+         (c.constant_b ? "" : ", b not constant") + (c.scale_of_rows ? ", scale of rows" : "");
 }
 
 bool agrees(const Case& c, u32 seed) {
@@ -171,7 +179,10 @@ bool agrees(const Case& c, u32 seed) {
   const bool early = c.constant_b && !grouped;  // B may be loaded before the wait
   const std::int64_t experts = grouped ? kExperts : 1;
   const HostMatrix b = random_matrix(c.n * experts, c.k, random);
-  const nvfp4::GlobalScale a_scales[kExperts] = {{2, 0.5f}, {1, 0.75f}, {9, 2}};
+  std::vector<nvfp4::GlobalScale> a_scales = {{2, 0.5f}, {1, 0.75f}, {9, 2}};
+  for (std::int64_t row = kExperts; c.scale_of_rows && row < c.m; ++row) {
+    a_scales.push_back({5, 0.25f + static_cast<float>(row) / 256});
+  }
   const nvfp4::GlobalScale b_scales[kExperts] = {{0.8f, 1.25f}, {7, 3}, {5, 0.375f}};
   std::vector<std::uint16_t> bias(static_cast<std::size_t>(c.n * experts));
   for (auto& value : bias) {
@@ -187,7 +198,7 @@ bool agrees(const Case& c, u32 seed) {
 
   using emulator::Pages;
   const Pages a_data(a.data), a_blocks(a.scales), b_data(b.data), b_blocks(b.scales);
-  const Pages a_global(a_scales, sizeof a_scales), b_global(b_scales, sizeof b_scales);
+  const Pages a_global(a_scales), b_global(b_scales, sizeof b_scales);
   const Pages given_bias(bias), given_experts(c.experts), given_count(&c.row_tiles, sizeof(u32));
   const auto view = [](const HostMatrix& of, const Pages& data, const Pages& blocks) {
     return nvfp4::QuantizedMatrix{data.as<std::uint8_t>(), blocks.as<std::uint8_t>(), nullptr,
@@ -213,7 +224,8 @@ bool agrees(const Case& c, u32 seed) {
   const u32 early_loads = emulator::launch(grid, [&] {
     if (grouped) {
       c.run_grouped(maps[0], maps[1], maps[2], maps[3], maps[4], a_global.as<const float>(),
-                    b_global.as<const float>(), given, m, n, k, given_experts.as<const int>(), 2,
+                    b_global.as<const float>(), given, m, n, k, given_experts.as<const int>(),
+                    c.scale_of_rows ? nvfp4::kScaleOfRow : nvfp4::kScaleOfExpert,
                     c.row_tiles != 0 ? given_count.as<const u32>() : nullptr);
     } else {
       c.run(maps[0], maps[1], maps[2], maps[3], maps[4], a_global.as<const float>(),
@@ -234,7 +246,8 @@ bool agrees(const Case& c, u32 seed) {
     const int expert = is_absent ? -1
                        : grouped ? c.experts[static_cast<std::size_t>(row / 128)]
                                  : 0;
-    const double alpha = expert < 0 ? 0 : double{a_scales[expert].decode} * b_scales[expert].decode;
+    const auto of_a = static_cast<std::size_t>(c.scale_of_rows ? row : expert);
+    const double alpha = expert < 0 ? 0 : double{a_scales[of_a].decode} * b_scales[expert].decode;
     for (std::int64_t column = 0; column < c.n; ++column) {
       if (expert < 0) {  // padding rows, which stay untouched
         wrong += static_cast<std::int64_t>(d[at(row, c.n, column)] != kUntouched);

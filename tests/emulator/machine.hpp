@@ -78,6 +78,16 @@ void tma_store_wait_read() {
 }
 void tma_store_fence();
 
+inline void atomic_max(u32* at, u32 value) {
+  u32 before = __atomic_load_n(at, __ATOMIC_RELAXED);
+  while (before < value && !__atomic_compare_exchange_n(at, &before, value, true, __ATOMIC_RELAXED,
+                                                        __ATOMIC_RELAXED)) {
+  }
+}
+inline u32 atomic_add_acq_rel(u32* at, u32 value) {
+  return __atomic_fetch_add(at, value, __ATOMIC_ACQ_REL);
+}
+
 inline float fma_rn(float a, float b, float c) { return emulator::multiply_add(a, b, c); }
 
 inline u32 bf16_rn(float value) {

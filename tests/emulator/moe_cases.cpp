@@ -10,10 +10,12 @@
 
 #include <dlfcn.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <cstring>
 #include <limits>
+#include <map>
 #include <random>
 #include <string>
 #include <vector>
@@ -76,8 +78,10 @@ struct Steps {
   signatures::MoeCombineRows* combine_kernel;
   moe_device::LaunchEmulated* launch_up;
   signatures::MoeGroupedUp* up_kernel;
+  signatures::MoeGroupedUpDynamic* up_dynamic_kernel;
   std::uint32_t seed;
-  mutable std::size_t up_differences = 0;  // bytes of the first GEMM's result
+  mutable std::size_t up_differences = 0;  // bytes of the first GEMM's result, or rows
+  mutable std::size_t subnormal_blocks = 0;
   mutable const emulator::Pages* workspace = nullptr;
 
   Steps(const char* device_file, const char* up_file, std::uint32_t up_seed) : seed(up_seed) {
@@ -89,6 +93,7 @@ struct Steps {
     const Library emulated(up_file);
     emulated.find(launch_up, "launch_emulated");
     emulated.find(up_kernel, "moe_grouped_up");
+    emulated.find(up_dynamic_kernel, "moe_grouped_up_dynamic");
   }
 
   template <class... Args>
@@ -105,14 +110,77 @@ struct Steps {
   template <class... Args>
   Result<void> up(const Sm100Plan& plan, std::uint8_t* data, std::uint8_t* scales,
                   Args... args) const {
+    launch_emulated_up(plan,
+                       [&](const auto&... maps) { up_kernel(data, scales, maps..., args...); });
+    compare_up(plan, data, scales, args...);
+    return {};
+  }
+  template <class... Args>
+  Result<void> up_dynamic(const Sm100Plan& plan, std::uint8_t* data, std::uint8_t* scales,
+                          float* row_scales, Args... args) const {
+    launch_emulated_up(plan, [&](const auto&... maps) {
+      up_dynamic_kernel(data, scales, row_scales, maps..., args...);
+    });
+    compare_up_dynamic(plan, data, scales, row_scales, args...);
+    return {};
+  }
+
+  template <class Run>
+  void launch_emulated_up(const Sm100Plan& plan, Run&& run) const {
     const TensorMap maps[] = {emulator::encode(plan.rows), emulator::encode(plan.columns),
                               emulator::encode(plan.row_scales),
                               emulator::encode(plan.column_scales)};
     launch_up({plan.grid, 1, kSm100BlockThreads, plan.kernel->shared_bytes, seed, {workspace}},
-              [&] { up_kernel(data, scales, maps[0], maps[1], maps[2], maps[3], args...); });
-    compare_up(plan, data, scales, args...);
-    return {};
+              [&] { run(maps[0], maps[1], maps[2], maps[3]); });
   }
+
+  /// The first GEMM's results before SwiGLU, by a grouped GEMM.
+  struct Sums {
+    Sums(const Steps& with, const Sm100Plan& plan, const float* token_scale,
+         const float* weight_decode, const std::uint16_t* bias, const std::int32_t* row_experts,
+         const std::uint32_t* tile_count, u32 all_rows, u32 hidden, u32 of_width)
+        : rows(*tile_count * 128),
+          width(of_width),
+          memory(size_of(std::int64_t{all_rows} * 2 * width) + 8) {
+      const std::int64_t experts = static_cast<std::int64_t>(plan.columns.size[1]) / (2 * width);
+      std::vector<GlobalScale> decode;
+      for (std::int64_t e = 0; e < experts; ++e) decode.push_back({0, weight_decode[e]});
+      const auto in = [](const TensorBox& box) {
+        return static_cast<const std::uint8_t*>(box.data);
+      };
+      const QuantizedMatrix a{in(plan.rows), in(plan.row_scales),
+                              reinterpret_cast<const GlobalScale*>(token_scale), all_rows, hidden};
+      const QuantizedMatrix b{in(plan.columns), in(plan.column_scales), decode.data(),
+                              experts * 2 * width, hidden};
+      values = aligned_to_16(memory.data());
+      GroupedGemmOptions options;
+      options.bias = {DataType::bf16, bias, experts, 2 * width};
+      options.group_count = tile_count;
+      static_cast<void>(with.gemm({DataType::bf16, values, all_rows, 2 * width}, a, b,
+                                  {DataType::i32, row_experts, all_rows / 128}, options));
+    }
+
+    u32 rows;  // that there are
+    u32 width;
+    std::vector<std::uint16_t> memory;
+    std::uint16_t* values;
+  };
+
+  /// What swiglu_quantize_from_buffer makes of them.
+  struct Activations {
+    Activations(const Steps& with, const Sums& sums, const float* scale, u32 layout, float limit,
+                float alpha, float beta)
+        : data(size_of(std::int64_t{sums.rows} * sums.width / 2)),
+          scales(size_of(std::int64_t{sums.rows} * sums.width / 16)) {
+      with.launch(2, 1, kQuantizeThreads, [&] {
+        with.quantize_kernel(data.data(), scales.data(), sums.values, scale, sums.rows, sums.width,
+                             2 * sums.width, layout, limit, alpha, beta);
+      });
+    }
+
+    std::vector<std::uint8_t> data;
+    std::vector<std::uint8_t> scales;
+  };
 
   /// Counts the bytes that are not those of a grouped GEMM and swiglu_quantize_from_buffer.
   void compare_up(const Sm100Plan& plan, const std::uint8_t* data, const std::uint8_t* scales,
@@ -120,38 +188,61 @@ struct Steps {
                   const float* scale, const std::int32_t* row_experts,
                   const std::uint32_t* tile_count, u32 rows, u32 hidden, u32 width, u32 layout,
                   float limit, float alpha, float beta) const {
-    const std::int64_t experts = static_cast<std::int64_t>(plan.columns.size[1]) / (2 * width);
-    std::vector<GlobalScale> decode;
-    for (std::int64_t e = 0; e < experts; ++e) decode.push_back({0, weight_decode[e]});
-    const auto in = [](const TensorBox& box) { return static_cast<const std::uint8_t*>(box.data); };
-    const QuantizedMatrix a{in(plan.rows), in(plan.row_scales),
-                            reinterpret_cast<const GlobalScale*>(token_scale), rows, hidden};
-    const QuantizedMatrix b{in(plan.columns), in(plan.column_scales), decode.data(),
-                            experts * 2 * width, hidden};
-    std::vector<std::uint16_t> h(size_of(std::int64_t{rows} * 2 * width) + 8);
-    std::uint16_t* const aligned = aligned_to_16(h.data());
-    static_cast<void>(gemm({DataType::bf16, aligned, rows, 2 * width}, a, b,
-                           {DataType::bf16, bias, experts, 2 * width},
-                           {DataType::i32, row_experts, rows / 128}, tile_count));
-    const std::uint32_t there = *tile_count * 128;
-    std::vector<std::uint8_t> wanted_data(size_of(std::int64_t{there} * width / 2));
-    std::vector<std::uint8_t> wanted_scales(size_of(std::int64_t{there} * width / 16));
-    launch(2, 1, kQuantizeThreads, [&] {
-      quantize_kernel(wanted_data.data(), wanted_scales.data(), aligned, scale, there, width,
-                      2 * width, layout, limit, alpha, beta);
-    });
-    for (std::size_t i = 0; i < wanted_data.size(); ++i) {
-      up_differences += static_cast<std::size_t>(data[i] != wanted_data[i]);
+    const Sums sums(*this, plan, token_scale, weight_decode, bias, row_experts, tile_count, rows,
+                    hidden, width);
+    const Activations wanted(*this, sums, scale, layout, limit, alpha, beta);
+    for (std::size_t i = 0; i < wanted.data.size(); ++i) {
+      up_differences += static_cast<std::size_t>(data[i] != wanted.data[i]);
     }
-    for (std::size_t i = 0; i < wanted_scales.size(); ++i) {
-      up_differences += static_cast<std::size_t>(scales[i] != wanted_scales[i]);
+    for (std::size_t i = 0; i < wanted.scales.size(); ++i) {
+      up_differences += static_cast<std::size_t>(scales[i] != wanted.scales[i]);
+    }
+  }
+
+  /// Likewise, where each row has a scale of its own: a power of two that makes the largest byte of
+  /// a block 0x77 to 0x7E. A subnormal byte, up to 8, was rounded twice, after its elements; those
+  /// of a NaN do not count.
+  void compare_up_dynamic(const Sm100Plan& plan, const std::uint8_t* data,
+                          const std::uint8_t* scales, const float* row_scales,
+                          const float* token_scale, const float* weight_decode,
+                          const std::uint16_t* bias, const std::uint16_t*, const std::uint32_t*,
+                          const std::int32_t* row_experts, const std::uint32_t* tile_count,
+                          u32 rows, u32 hidden, u32 width, u32 layout, float limit, float alpha,
+                          float beta) const {
+    const Sums sums(*this, plan, token_scale, weight_decode, bias, row_experts, tile_count, rows,
+                    hidden, width);
+    std::map<float, Activations> by_scale;
+    for (u32 row = 0; row < sums.rows; ++row) {
+      const float* const scale = row_scales + 2 * row;
+      const Activations& wanted =
+          by_scale.try_emplace(scale[0], *this, sums, scale, layout, limit, alpha, beta)
+              .first->second;
+      int exponent = 0;
+      bool right = std::frexp(scale[0], &exponent) == 0.5f && scale[0] * scale[1] == 1;
+      std::uint8_t largest = 0;
+      for (u32 block = 0; block < width / 16; ++block) {
+        const std::size_t at = scale_offset(row, block, width);
+        const std::uint8_t byte = scales[at];
+        largest = std::max(largest, byte);
+        if (byte <= 8) {
+          right = right && std::abs(byte - wanted.scales[at]) <= 1;
+          ++subnormal_blocks;
+          continue;
+        }
+        right = right && byte == wanted.scales[at];
+        if (byte == 0x7F) continue;
+        const std::size_t first = (std::size_t{row} * width + block * 16) / 2;
+        right = right && std::equal(data + first, data + first + 8, wanted.data.data() + first);
+      }
+      right = right && (largest >= 0x77 || scale[0] == 0x1p120f);
+      up_differences += static_cast<std::size_t>(!right);
     }
   }
 
   /// As GroupedGemm::launch.
   Result<void> gemm(const MutableMatrixView& output, const QuantizedMatrix& a,
-                    const QuantizedMatrix& b, const MatrixView& bias, const VectorView& row_experts,
-                    const std::uint32_t* tile_count) const {
+                    const QuantizedMatrix& b, const VectorView& row_experts,
+                    const GroupedGemmOptions& options) const {
     const Sm100Kernel& chosen =
         select_sm100_grouped(a.rows, output.columns, a.columns, b.rows / output.columns, kNumSms);
     const Sm100Plan plan = plan_sm100(chosen, a, b, output.data, output.columns, kNumSms);
@@ -162,9 +253,10 @@ struct Steps {
         chosen.columns == 128 ? nvfp4_gemm_grouped_128x128 : nvfp4_gemm_grouped_128x256;
     emulator::launch({plan.grid, 1, kSm100BlockThreads, chosen.shared_bytes}, [&] {
       kernel(maps[0], maps[1], maps[2], maps[3], maps[4], &a.global_scale->encode,
-             &b.global_scale->encode, bias.data_as<const std::uint16_t>(), static_cast<u32>(a.rows),
-             static_cast<u32>(output.columns), static_cast<u32>(a.columns),
-             row_experts.data_as<const std::int32_t>(), 0, tile_count);
+             &b.global_scale->encode, options.bias.data_as<const std::uint16_t>(),
+             static_cast<u32>(a.rows), static_cast<u32>(output.columns),
+             static_cast<u32>(a.columns), row_experts.data_as<const std::int32_t>(),
+             options.a_scale_per_row ? 2 : 0, options.group_count);
     });
     return {};
   }
@@ -189,6 +281,19 @@ struct Weights {
     if (has_bias) view.bias = aligned_to_16(bias.data());
   }
 
+  /// Each sixteen rows have smaller scales than those before them, the last ones than all.
+  void spread() {
+    const std::size_t of_expert = scales_bytes(view.rows, view.columns);
+    for (std::int64_t row = 0; row < view.rows; ++row) {
+      const auto byte = static_cast<std::uint8_t>(0x70 - row / 16 % 12 * 8);
+      for (std::int64_t e = 0; e < view.experts; ++e) {
+        for (std::int64_t block = 0; block < view.columns / 16; ++block) {
+          scales[size_of(e) * of_expert + scale_offset(row, block, view.columns)] = byte;
+        }
+      }
+    }
+  }
+
   std::vector<std::uint8_t> data;
   std::vector<std::uint8_t> scales;
   std::vector<float> decode;
@@ -206,7 +311,13 @@ struct Case {
   SwiGlu activation = {};
   std::vector<std::int32_t> map = {};
   bool has_biases = false;
+  bool spread = false;  // blocks of y differ by up to 2^22 within a row
 };
+
+Case dynamic(Case of) {
+  of.shape.dynamic_activation_scale = true;
+  return of;
+}
 
 const Case kCases[] = {
     {"ragged tiles", {60, 2, 3, 128, 64, 3}},
@@ -234,6 +345,23 @@ const Case kCases[] = {
      {2, 1, 0},
      {-1, 2, 0, 7, 1, -1}},
     {"experts of other warps", {1140, 1, 66, 128, 64, 66}, Routing::far_apart},
+    dynamic({"a scale of each row, ragged tiles", {60, 2, 3, 128, 64, 3}}),
+    dynamic({"a scale of each row, two column tiles, pairs",
+             {140, 2, 2, 256, 192, 2},
+             Routing::random,
+             GateUpLayout::pairs,
+             {7, 1.702f, 1},
+             {},
+             true}),
+    dynamic({"a scale of each row, more atoms than loads ahead, blocks of very different sizes",
+             {90, 2, 2, 128, 576, 2},
+             Routing::random,
+             GateUpLayout::halves,
+             {},
+             {},
+             false,
+             true}),
+    dynamic({"a scale of each row, nobody has any", {20, 4, 2, 128, 64, 2}, Routing::none}),
 };
 
 std::vector<std::int32_t> ids_of(const Case& c, std::mt19937& random) {
@@ -252,9 +380,9 @@ std::vector<std::int32_t> ids_of(const Case& c, std::mt19937& random) {
   return ids;
 }
 
-/// Elements that differ by more than a unit of bf16, or of float within the largest.
+/// Elements that differ by more than a unit of bf16, or this share of the largest.
 std::size_t differences(const std::vector<std::uint16_t>& given,
-                        const std::vector<std::uint16_t>& wanted) {
+                        const std::vector<std::uint16_t>& wanted, float of_largest) {
   using reference::float_of_bf16;
   float largest = 0;
   for (const std::uint16_t bits : wanted) {
@@ -264,7 +392,7 @@ std::size_t differences(const std::vector<std::uint16_t>& given,
   for (std::size_t i = 0; i < wanted.size(); ++i) {
     const float want = float_of_bf16(wanted[i]);
     const float error = std::fabs(float_of_bf16(given[i]) - want);
-    wrong += static_cast<std::size_t>(!(error <= std::fabs(want) / 128 + largest * 1e-6f));
+    wrong += static_cast<std::size_t>(!(error <= std::fabs(want) / 128 + largest * of_largest));
   }
   return wrong;
 }
@@ -277,14 +405,16 @@ bool agrees(const Case& c, const Steps& steps) {
     std::printf("%s: no grouped GEMMs\n", c.name);
     return false;
   }
-  const Weights up(shape.experts, 2 * shape.width, shape.hidden, c.has_biases, random);
+  Weights up(shape.experts, 2 * shape.width, shape.hidden, c.has_biases, random);
   const Weights down(shape.experts, shape.hidden, shape.width, c.has_biases, random);
   const GlobalScale hidden_scale = {512, 1.0f / 512};
   const GlobalScale activation_scale = {32, 1.0f / 32};
+  if (c.spread) up.spread();
   MoeLayer layer;
   layer.up = up.view;
   layer.down = down.view;
-  layer.activation_scale = &activation_scale;
+  layer.dynamic_activation_scale = shape.dynamic_activation_scale;
+  if (!layer.dynamic_activation_scale) layer.activation_scale = &activation_scale;
   layer.global_experts = shape.global_experts;
   if (!c.map.empty()) {
     layer.expert_map = {DataType::i32, c.map.data(), static_cast<std::int64_t>(c.map.size())};
@@ -301,6 +431,9 @@ bool agrees(const Case& c, const Steps& steps) {
     for (std::uint16_t& value : hidden) {
       value = reference::bf16_of_float(std::normal_distribution<float>()(random));
     }
+    if (shape.dynamic_activation_scale) {  // rows without a largest value
+      std::fill_n(hidden.begin() + 5 * shape.hidden, shape.hidden, std::uint16_t{0});
+    }
     const std::vector<std::int32_t> ids = ids_of(c, random);
     std::vector<float> weights(ids.size());
     for (float& weight : weights) weight = std::uniform_real_distribution<float>(0, 1)(random);
@@ -312,6 +445,7 @@ bool agrees(const Case& c, const Steps& steps) {
     input.topk_weights = {DataType::f32, weights.data(), shape.tokens, shape.topk};
     const MoeCall call{nullptr, output.data(), shape, input, layer, workspace};
     steps.up_differences = 0;
+    steps.subnormal_blocks = 0;
     steps.workspace = &memory;
     const auto ran = run_moe_grouped(plan, call, kNumSms, steps);
     const bool untouched = output.back() == 0x7FC1;
@@ -320,7 +454,7 @@ bool agrees(const Case& c, const Steps& steps) {
     std::vector<std::uint16_t> wanted(hidden.size());
     reference::moe_gemm({DataType::bf16, wanted.data(), shape.tokens, shape.hidden}, input, layer,
                         true);
-    const std::size_t wrong = differences(output, wanted);
+    const std::size_t wrong = differences(output, wanted, c.spread ? 1e-3f : 1e-6f);
     // Beyond the tiles that there are nothing is computed; beyond the workspace nothing is written.
     const std::uint32_t tiles = *call.at<std::uint32_t>(plan.tile_count);
     std::size_t stray = 0;
@@ -333,11 +467,16 @@ bool agrees(const Case& c, const Steps& steps) {
     count_stray(plan.activation_scales, shape.width, plan.expanded);
     count_stray(plan.row_data, 8 * shape.hidden, plan.row_scales);
     count_stray(plan.row_scales, shape.hidden, plan.gemm_output);
-    count_stray(plan.gemm_output, 32 * shape.hidden, plan.bytes + kGuard / 2);
+    const bool dynamic = shape.dynamic_activation_scale;
+    count_stray(plan.gemm_output, 32 * shape.hidden, plan.wide_scales);
+    count_stray(plan.wide_scales, dynamic ? 2 * shape.width : 0, plan.row_states);
+    count_stray(plan.row_states, dynamic ? 128 : 0, plan.activation_row_scales);
+    count_stray(plan.activation_row_scales, dynamic ? 128 : 0, plan.bytes + kGuard / 2);
     std::printf("%s, launch %d: %u of %u tiles, %zu wrong, %zu bytes of y differ, %zu stray\n",
                 c.name, launch, tiles, plan.max_tiles, wrong, steps.up_differences, stray);
     std::fflush(stdout);
-    good = good && ran && untouched && wrong == 0 && steps.up_differences == 0 && stray == 0;
+    good = good && ran && untouched && wrong == 0 && steps.up_differences == 0 && stray == 0 &&
+           (!c.spread || steps.subnormal_blocks != 0);
   }
   return good;
 }

@@ -29,7 +29,7 @@ SMALL, RAGGED, LONG = "128x128 m 128", "128x128 m 300", "128x128 m 257"
 WIDE, WIDE_LONG, PAIR, SWAPPED = "_128x256 m 200", "_128x256 m 384", "256x256 m 300", "swapped_64 m 17"
 MANY_SWAPPED, NARROW = "swapped_64 m 210", "swapped_16 m 13"
 HALF, HALF_LONG, HALF_SPLIT = "swapped_64_half m 17", "swapped_64_half m 130", "swapped_64_half m 33"
-GROUPED, COUNTED = "grouped_128x256", "grouped_128x128 m 500"
+GROUPED, COUNTED, ROW_SCALES = "grouped_128x256 m 512", "grouped_128x128 m 500", "scale of rows"
 SHARED, SHARED_LONG = "256x256_x2 m 300", "256x256_x2 m 256"
 MIDDLE = "256x192_x2 m 300"
 FOUR, FOUR_LONG, FOUR_MIDDLE = "256x256_x4 m 300", "256x256_x4 m 512", "256x192_x4 m 520"
@@ -137,7 +137,9 @@ MUTANTS = {
     "row tiles without an expert": ("problem.experts[row_tile] < 0", "problem.experts[row_tile] <= 0", GROUPED, WRONG),
     "weights of an expert": ("tiles.expert * problem.n + tiles.column", "tiles.column", GROUPED, WRONG),
     "scale of an expert's weights": ("problem.b_global_scale[tiles.expert * 2 + kDecode]", "problem.b_global_scale[kDecode]", GROUPED, WRONG),
-    "scale of an expert's rows": ("of_a += tiles.expert * problem.a_global_scale_stride;", "", GROUPED, WRONG),
+    "scale of an expert's rows": ("if (problem.a_scales == kScaleOfExpert) of_a += 2 * tiles.expert;", "", GROUPED, WRONG),
+    "scale of a row": ("if (problem.a_scales == kScaleOfRow) of_a +=", "if (false) of_a +=", ROW_SCALES, WRONG),
+    "scale of a lane's row": ("2 * min(row + lane, problem.m - 1)", "2 * min(row, problem.m - 1)", ROW_SCALES, WRONG),
     "bias of an expert": ("if (bias != nullptr) bias += u64{tiles.expert} * problem.n;", "", GROUPED, WRONG),
     # two pairs that share the loads of rows
     "CTAs that share rows": ("1u << (tiles.rank + (i - part) * Tile::kCtas)", "1u << ((tiles.rank ^ 1) + (i - part) * Tile::kCtas)", SHARED, WRONG),

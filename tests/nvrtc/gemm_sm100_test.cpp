@@ -353,20 +353,29 @@ TEST_CASE_FIXTURE(Sm100Fixture, "a grouped GEMM is one launch, whatever the grou
   std::memcpy(&written, last.arguments + 4 * 128, sizeof written);
   CHECK(written.opaque[2] == 384);
   const std::int32_t* passed = nullptr;
-  std::uint32_t stride = 0;
+  std::uint32_t a_scales = 0;
   std::memcpy(&passed, last.arguments + kCommonBytes, sizeof passed);
-  std::memcpy(&stride, last.arguments + kCommonBytes + 8, sizeof stride);
+  std::memcpy(&a_scales, last.arguments + kCommonBytes + 8, sizeof a_scales);
   const std::uint32_t* count = nullptr;
   std::memcpy(&count, last.arguments + kCommonBytes + 12, sizeof count);
   CHECK(passed == experts);
-  CHECK(stride == 2);
+  CHECK(a_scales == 1);
   CHECK(count == options.group_count);
 
+  options.a_scale_per_row = true;
+  const auto both = launch_grouped(1000, 384);
+  REQUIRE(!both);
+  CHECK(both.error().message().find("not both") != std::string::npos);
   options.a_scale_per_expert = false;
+  REQUIRE(launch_grouped(1000, 384));
+  const FakeLaunch by_row = fake.last_launch();
+  std::memcpy(&a_scales, by_row.arguments + kCommonBytes + 8, sizeof a_scales);
+  CHECK(a_scales == 2);
+  options.a_scale_per_row = false;
   REQUIRE(launch_grouped(128 * 148, 384));
   const FakeLaunch wide = fake.last_launch();
-  std::memcpy(&stride, wide.arguments + kCommonBytes + 8, sizeof stride);
-  CHECK(stride == 0);
+  std::memcpy(&a_scales, wide.arguments + kCommonBytes + 8, sizeof a_scales);
+  CHECK(a_scales == 0);
   CHECK(wide.grid[0] == 148);
 
   const std::size_t before = fake.launches();

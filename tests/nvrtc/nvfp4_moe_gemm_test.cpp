@@ -336,8 +336,8 @@ TEST_CASE_FIXTURE(BlackwellFixture, "many tokens use sm_100a's grouped GEMM") {
   const auto in = [&](std::size_t offset) { return address<std::uint8_t>(0xD000 + offset); };
   check_arguments(3, "moe_route_rows", in(plan.row_data), in(plan.row_scales), in(plan.row_experts),
                   in(plan.tile_count), in(plan.position_of_slot), in(plan.down_global_scales),
-                  hidden, input.hidden_scale, topk_ids, layer.expert_map.data, layer.down.decode,
-                  300u, 2u, 256u, 4u, 4u);
+                  static_cast<void*>(nullptr), hidden, input.hidden_scale, topk_ids,
+                  layer.expert_map.data, layer.down.decode, 300u, 2u, 256u, 4u, 4u);
   check_arguments(0, "moe_combine_rows", output, in(plan.gemm_output), topk_weights,
                   in(plan.position_of_slot), 2u, 256u);
   const auto data = [](const TensorMap& map) { return address<std::uint8_t>(map.opaque[0]); };
@@ -416,6 +416,45 @@ TEST_CASE_FIXTURE(BlackwellFixture, "many tokens use sm_100a's grouped GEMM") {
   CHECK(moe.workspace_bytes(shape) == plan.bytes);
   CHECK(moe.max_workspace_bytes(shape) ==
         moe_max_bytes({300, 2, 4, 256, 128, 4}, MoeKernels::grouped, 148));
+}
+
+TEST_CASE_FIXTURE(BlackwellFixture, "a dynamic scale takes no further kernel on sm_100a") {
+  layer.activation_scale = nullptr;
+  layer.dynamic_activation_scale = true;
+  shape = {300, 2, 4, 256, 128, 4, false, true};
+  REQUIRE(launch());
+  FakeLaunch launched{};
+  const char* const names[] = {"moe_combine_rows", "nvfp4_gemm_grouped_128x128",
+                               "moe_grouped_up_dynamic", "moe_route_rows"};
+  for (std::size_t i = 0; i < 4; ++i) {
+    REQUIRE(fake.launch(i, &launched));
+    CHECK(launched.kernel == std::string(names[i]));
+    CHECK(launched.programmatic);
+  }
+  CHECK_FALSE(fake.launch(4, &launched));
+
+  const MoePlan plan = moe_plan(shape, MoeKernels::grouped, 148);
+  CHECK(moe.workspace_bytes(shape) == plan.bytes);
+  const auto in = [&](std::size_t offset) { return address<std::uint8_t>(0xD000 + offset); };
+  const auto pointer_at = [&](std::size_t newest_first, std::size_t byte) {
+    FakeLaunch of{};
+    REQUIRE(fake.launch(newest_first, &of));
+    std::uint8_t* pointer = nullptr;
+    std::memcpy(&pointer, of.arguments + byte, sizeof pointer);
+    return pointer;
+  };
+  CHECK(pointer_at(3, 6 * 8) == in(plan.row_states));
+  constexpr std::size_t kBehindMaps = 3 * 8 + 4 * sizeof(TensorMap);
+  CHECK(pointer_at(2, 0) == in(plan.activation_data));
+  CHECK(pointer_at(2, 8) == in(plan.activation_scales));
+  CHECK(pointer_at(2, 16) == in(plan.activation_row_scales));
+  CHECK(pointer_at(2, kBehindMaps + 3 * 8) == in(plan.wide_scales));
+  CHECK(pointer_at(2, kBehindMaps + 4 * 8) == in(plan.row_states));
+  CHECK(pointer_at(1, 5 * sizeof(TensorMap)) == in(plan.activation_row_scales));
+  REQUIRE(fake.launch(1, &launched));
+  std::uint32_t a_scales = 0;
+  std::memcpy(&a_scales, launched.arguments + launched.argument_bytes - 12, sizeof a_scales);
+  CHECK(a_scales == 2);
 }
 
 TEST_CASE_FIXTURE(BlackwellFixture,

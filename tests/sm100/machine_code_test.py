@@ -187,15 +187,22 @@ class MachineCode(unittest.TestCase):
                     self.check_gemm(has, self.functions[module, name], self.code[module, name], ".4X")
 
     def test_the_first_grouped_gemm_quantises_in_its_epilogue(self):
-        key = "nvfp4_moe_grouped_up", "moe_grouped_up"
-        function, code = self.functions[key], self.code[key]
-        self.assertEqual([i for i in GROUPED_UP if not any(c.startswith(i) for c in code)], [])
-        self.assertEqual(self.before_wait(code), [])
-        self.assertLessEqual(function["registers"], GROUPED_UP_REGISTERS)
-        self.assertEqual(function["shared_bytes"], 0)
-        stores = [i for i in code if i.startswith("STG") and ".128" in i]
-        self.assertNotEqual(stores, [])
-        self.check_fences(code)
+        for name in ("moe_grouped_up", "moe_grouped_up_dynamic"):
+            function, code = self.functions["nvfp4_moe_grouped_up", name], self.code["nvfp4_moe_grouped_up", name]
+            with self.subTest(name):
+                self.assertEqual([i for i in GROUPED_UP if not any(c.startswith(i) for c in code)], [])
+                self.assertEqual(self.before_wait(code), [])
+                self.assertLessEqual(function["registers"], GROUPED_UP_REGISTERS)
+                self.assertEqual(function["shared_bytes"], 0)
+                stores = [i for i in code if i.startswith("STG") and ".128" in i]
+                self.assertNotEqual(stores, [])
+        self.check_fences(self.code["nvfp4_moe_grouped_up", "moe_grouped_up"])
+
+    def test_a_row_of_the_first_grouped_gemm_is_counted_with_release_and_acquire(self):
+        code = self.code["nvfp4_moe_grouped_up", "moe_grouped_up_dynamic"]
+        order = [i for i in code if i.startswith(("REDG.E.MAX", "MEMBAR.ALL.GPU", "ATOMG.E.ADD", "CCTL.IVALL"))]
+        self.assertEqual([i.split(".")[0] for i in order], ["REDG", "MEMBAR", "ATOMG", "CCTL"])
+        self.assertEqual([code[i] for i in order], [1, 1, 1, 1])
 
     def before_wait(self, code):
         return [i for i in list(code)[: list(code).index(WAIT)] if i.startswith(AFTER_WAIT)]

@@ -33,6 +33,9 @@ Result<void> check_operands(const MutableMatrixView& output, const QuantizedMatr
                             const QuantizedMatrix& b, const VectorView& row_experts,
                             const GroupedGemmOptions& options) noexcept {
   const std::int64_t n = output.columns;
+  if (options.a_scale_per_expert && options.a_scale_per_row) {
+    return kernels::refuse("a has one scale for each expert or one for each row, not both");
+  }
   CUKILN_CHECK(kernels::check_dense_matrix("output", output, DataType::bf16, a.rows, n, 16));
   CUKILN_CHECK(detail::check_operand_pointers("a", a));
   CUKILN_CHECK(detail::check_operand_pointers("b", b));
@@ -88,7 +91,10 @@ Result<void> GroupedGemm::launch(Stream stream, const MutableMatrixView& output,
       b.global_scale, options.bias.data_as<const std::uint16_t>(),
       static_cast<std::uint32_t>(a.rows), static_cast<std::uint32_t>(n),
       static_cast<std::uint32_t>(a.columns), row_experts.data_as<const std::int32_t>(),
-      std::uint32_t{options.a_scale_per_expert ? 2u : 0u}, options.group_count);
+      options.a_scale_per_row      ? 2u
+      : options.a_scale_per_expert ? 1u
+                                   : 0u,
+      options.group_count);
 }
 
 }  // namespace cukiln::nvfp4

@@ -47,6 +47,10 @@ struct MoePlan {
   std::size_t row_data;
   std::size_t row_scales;
   std::size_t gemm_output;  ///< of the second GEMM; also by warpgroups
+  // Of grouped GEMMs with dynamic scales only.
+  std::size_t wide_scales;            ///< of activations, before their rows' scales are known
+  std::size_t row_states;             ///< {column tiles, largest wide scale}
+  std::size_t activation_row_scales;  ///< GlobalScale
   std::size_t bytes;
 };
 
@@ -122,6 +126,10 @@ inline void lay_out_workspace(MoePlan& plan, const MoeShape& shape) noexcept {
   plan.row_data = reserve(rows * (shape.hidden / 2));
   plan.row_scales = reserve(rows * (shape.hidden / 16));
   plan.gemm_output = reserve((warpgroups ? slots : rows) * shape.hidden * 2);
+  const std::int64_t scaled_rows = shape.dynamic_activation_scale ? rows : 0;
+  plan.wide_scales = reserve(scaled_rows * (shape.width / 16) * 2);
+  plan.row_states = reserve(scaled_rows * 8);
+  plan.activation_row_scales = reserve(scaled_rows * 8);
 }
 
 /// `shape` is one that `launch` accepts, with global_experts filled in. `for_many`: the device's
@@ -134,10 +142,8 @@ inline MoePlan moe_plan(const MoeShape& shape, MoeKernels for_many,
   plan.slots = static_cast<std::uint32_t>(slots);
 
   const std::int64_t tokens_per_expert = slots / shape.global_experts;
-  const bool has_whole_tiles =
-      shape.width % 64 == 0 &&
-      (for_many != MoeKernels::grouped ||
-       (shape.hidden % 128 == 0 && !shape.w4a16 && !shape.dynamic_activation_scale));
+  const bool has_whole_tiles = shape.width % 64 == 0 && (for_many != MoeKernels::grouped ||
+                                                         (shape.hidden % 128 == 0 && !shape.w4a16));
   const std::int64_t few =
       for_many == MoeKernels::warpgroups ? kMoeSkinnyTokens : kMoeSkinnyTokensBeforeGrouped;
   plan.kernels = has_whole_tiles && tokens_per_expert > few ? for_many : MoeKernels::skinny;

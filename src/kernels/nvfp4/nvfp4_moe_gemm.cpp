@@ -3,7 +3,7 @@
 
 #include "kernels/device_kernels.hpp"
 #include "kernels/nvfp4/gemm_checks.hpp"
-#include "kernels/nvfp4/moe_grouped.hpp"
+#include "kernels/nvfp4/moe_grouped_launch.hpp"
 
 #include <cukiln/nvfp4_moe.hpp>
 #include <cukiln/tensor_map.hpp>
@@ -32,6 +32,7 @@ using W4a16WarpgroupDown = kernels::KernelSignature<signatures::MoeW4a16PrefillD
 using Combine = kernels::KernelSignature<signatures::MoeCombine>;
 using RouteRows = kernels::KernelSignature<signatures::MoeRouteRows>;
 using GroupedUp = kernels::KernelSignature<signatures::MoeGroupedUp>;
+using GroupedUpDynamic = kernels::KernelSignature<signatures::MoeGroupedUpDynamic>;
 using CombineRows = kernels::KernelSignature<signatures::MoeCombineRows>;
 
 constexpr int kWarpgroupCapability = 90;  // sm_90a alone
@@ -478,6 +479,7 @@ struct GroupedSteps {
   Stream stream;
   const Kernel& route_kernel;
   const Kernel& up_kernel;
+  const Kernel& up_dynamic_kernel;
   const Kernel& combine_kernel;
   const GroupedGemm& grouped_gemm;
 
@@ -488,25 +490,26 @@ struct GroupedSteps {
   template <class... Args>
   Result<void> up(const Sm100Plan& plan, std::uint8_t* data, std::uint8_t* scales,
                   Args... args) const noexcept {
-    CUKILN_TRY(const TensorMap rows, tensor_map(up_kernel, plan.rows));
-    CUKILN_TRY(const TensorMap weights, tensor_map(up_kernel, plan.columns));
-    CUKILN_TRY(const TensorMap row_scales, tensor_map(up_kernel, plan.row_scales));
-    CUKILN_TRY(const TensorMap weight_scales, tensor_map(up_kernel, plan.column_scales));
-    LaunchConfig config = early_config({plan.grid}, kSm100BlockThreads);
-    config.shared_bytes = plan.kernel->shared_bytes;
-    return GroupedUp::launch(up_kernel, stream, config, data, scales, rows, weights, row_scales,
-                             weight_scales, args...);
+    return launch_grouped_up(plan, up_kernel, [&](const LaunchConfig& config, const auto&... maps) {
+      return GroupedUp::launch(up_kernel, stream, config, data, scales, maps..., args...);
+    });
+  }
+  template <class... Args>
+  Result<void> up_dynamic(const Sm100Plan& plan, std::uint8_t* data, std::uint8_t* scales,
+                          float* row_scales, Args... args) const noexcept {
+    const Kernel& kernel = up_dynamic_kernel;
+    return launch_grouped_up(plan, kernel, [&](const LaunchConfig& config, const auto&... maps) {
+      return GroupedUpDynamic::launch(kernel, stream, config, data, scales, row_scales, maps...,
+                                      args...);
+    });
   }
   template <class... Args>
   Result<void> combine(const MoeGrid& grid, Args... args) const noexcept {
     return CombineRows::launch(combine_kernel, stream, early_config(grid), args...);
   }
   Result<void> gemm(const MutableMatrixView& output, const QuantizedMatrix& a,
-                    const QuantizedMatrix& b, const MatrixView& bias, const VectorView& row_experts,
-                    const std::uint32_t* group_count) const noexcept {
-    GroupedGemmOptions options;
-    options.bias = bias;
-    options.group_count = group_count;
+                    const QuantizedMatrix& b, const VectorView& row_experts,
+                    const GroupedGemmOptions& options) const noexcept {
     return grouped_gemm.launch(stream, output, a, b, row_experts, options);
   }
 };
@@ -563,6 +566,10 @@ Result<MoeGemm> MoeGemm::create(KernelLoader& loader, int device) {
       CUKILN_TRY(made.grouped_up_,
                  kernels.get<GroupedUp>(kMoeGroupedUp.module, kMoeGroupedUp.name));
       CUKILN_CHECK(made.grouped_up_.reserve_shared(kMoeGroupedUp.shared_bytes));
+      CUKILN_TRY(
+          made.grouped_up_dynamic_,
+          kernels.get<GroupedUpDynamic>(kMoeGroupedUpDynamic.module, kMoeGroupedUpDynamic.name));
+      CUKILN_CHECK(made.grouped_up_dynamic_.reserve_shared(kMoeGroupedUpDynamic.shared_bytes));
     }
     made.device_ = kernels.device();
     return made;
@@ -601,7 +608,8 @@ Result<void> MoeGemm::launch(Stream stream, const MutableMatrixView& output, con
                      layer,  static_cast<std::uint8_t*>(workspace.data)};
   if (plan.kernels == MoeKernels::grouped) {
     return run_moe_grouped(plan, call, device_.num_sms,
-                           GroupedSteps{stream, route_rows_, grouped_up_, combine_rows_, grouped_});
+                           GroupedSteps{stream, route_rows_, grouped_up_, grouped_up_dynamic_,
+                                        combine_rows_, grouped_});
   }
   CUKILN_CHECK(launch_route(plan, call, device_.num_sms, route_));
   const Kernel& up_kernel = up_[shape.w4a16 ? 1 : 0][module_index(plan)];

@@ -17,13 +17,14 @@
 #include "gpu/support/device.hpp"
 #include "gpu/support/loader.hpp"
 #include "gpu/support/sm100_model.hpp"
-#include "kernels/nvfp4/moe_grouped.hpp"
+#include "kernels/nvfp4/moe_grouped_launch.hpp"
 #include "kernels_src/nvfp4/moe_grouped_signatures.cuh"
 
 namespace cukiln::testing {
 namespace {
 
 using MoeGroupedUp = kernels::KernelSignature<signatures::MoeGroupedUp>;
+using MoeGroupedUpDynamic = kernels::KernelSignature<signatures::MoeGroupedUpDynamic>;
 
 constexpr std::uint32_t kNumSms = 4;  // few, so that a thread block computes several tiles
 
@@ -32,6 +33,7 @@ struct Fixture : MoeGroupedKernels {
   bool here = Device::first().capability() == kSm100ModelCapability;
   Kernel gemms[2];
   Kernel up;
+  Kernel up_dynamic;
   TestStream stream;
   std::mt19937_64 random{20251121};
 
@@ -39,7 +41,10 @@ struct Fixture : MoeGroupedKernels {
     for (std::size_t i = 0; here && i < std::size(gemms); ++i) {
       gemms[i] = sm100_model(nvfp4::kSm100Kernels[nvfp4::kSm100Grouped + i]);
     }
-    if (here) up = sm100_model<MoeGroupedUp>(nvfp4::kMoeGroupedUp);
+    if (here) {
+      up = sm100_model<MoeGroupedUp>(nvfp4::kMoeGroupedUp);
+      up_dynamic = sm100_model<MoeGroupedUpDynamic>(nvfp4::kMoeGroupedUpDynamic);
+    }
     if (!here) MESSAGE("the model is for sm_90a; this device has its own tensor core");
   }
 
@@ -53,14 +58,20 @@ struct Fixture : MoeGroupedKernels {
     template <class... Args>
     Result<void> up(const nvfp4::Sm100Plan& plan, std::uint8_t* data, std::uint8_t* scales,
                     Args... args) const noexcept {
-      CUKILN_TRY(const TensorMap rows, tensor_map(with.up, plan.rows));
-      CUKILN_TRY(const TensorMap weights, tensor_map(with.up, plan.columns));
-      CUKILN_TRY(const TensorMap row_scales, tensor_map(with.up, plan.row_scales));
-      CUKILN_TRY(const TensorMap weight_scales, tensor_map(with.up, plan.column_scales));
-      LaunchConfig config = config_of({plan.grid}, nvfp4::kSm100BlockThreads);
-      config.shared_bytes = plan.kernel->shared_bytes;
-      return MoeGroupedUp::launch(with.up, with.stream, config, data, scales, rows, weights,
-                                  row_scales, weight_scales, args...);
+      return nvfp4::launch_grouped_up(plan, with.up,
+                                      [&](const LaunchConfig& config, const auto&... maps) {
+                                        return MoeGroupedUp::launch(with.up, with.stream, config,
+                                                                    data, scales, maps..., args...);
+                                      });
+    }
+    template <class... Args>
+    Result<void> up_dynamic(const nvfp4::Sm100Plan& plan, std::uint8_t* data, std::uint8_t* scales,
+                            float* row_scales, Args... args) const noexcept {
+      return nvfp4::launch_grouped_up(
+          plan, with.up_dynamic, [&](const LaunchConfig& config, const auto&... maps) {
+            return MoeGroupedUpDynamic::launch(with.up_dynamic, with.stream, config, data, scales,
+                                               row_scales, maps..., args...);
+          });
     }
     template <class... Args>
     Result<void> combine(const nvfp4::MoeGrid& grid, Args... args) const noexcept {
@@ -68,17 +79,17 @@ struct Fixture : MoeGroupedKernels {
     }
     /// As GroupedGemm::launch.
     Result<void> gemm(const MutableMatrixView& output, const nvfp4::QuantizedMatrix& a,
-                      const nvfp4::QuantizedMatrix& b, const MatrixView& bias,
-                      const VectorView& row_experts,
-                      const std::uint32_t* tile_count) const noexcept {
+                      const nvfp4::QuantizedMatrix& b, const VectorView& row_experts,
+                      const nvfp4::GroupedGemmOptions& options) const noexcept {
       const nvfp4::Sm100Kernel& chosen = nvfp4::select_sm100_grouped(
           a.rows, output.columns, a.columns, b.rows / output.columns, kNumSms);
       const nvfp4::Sm100Plan plan =
           nvfp4::plan_sm100(chosen, a, b, output.data, output.columns, kNumSms);
-      return launch_sm100_model(
-          with.gemms[&chosen - nvfp4::kSm100Kernels - nvfp4::kSm100Grouped], with.stream, plan,
-          a.global_scale, b.global_scale, bias.data_as<const std::uint16_t>(), a.rows,
-          output.columns, a.columns, row_experts.data_as<const std::int32_t>(), 0, tile_count);
+      return launch_sm100_model(with.gemms[&chosen - nvfp4::kSm100Kernels - nvfp4::kSm100Grouped],
+                                with.stream, plan, a.global_scale, b.global_scale,
+                                options.bias.data_as<const std::uint16_t>(), a.rows, output.columns,
+                                a.columns, row_experts.data_as<const std::int32_t>(),
+                                options.a_scale_per_row ? 2 : 0, options.group_count);
     }
   };
 
@@ -125,10 +136,15 @@ TEST_CASE_FIXTURE(Fixture, "a mixture of experts by grouped GEMMs equals float64
         MoeCase{{300, 1, 1, 384, 64}, pairs, {10, 1, 0}},
         MoeCase{{90, 2, 3, 128, 192}, halves, {3, 1, 0.5f}, true},
         MoeCase{{140, 2, 2, 256, 128}, pairs, {7, 1.702f, 1}, true}}) {
-    CAPTURE(of.shape.tokens);
-    CAPTURE(of.shape.experts);
-    MoeProblem problem(of, random, GemmResults::bf16);
-    check(problem);
+    for (const bool dynamic : {false, true}) {
+      CAPTURE(of.shape.tokens);
+      CAPTURE(of.shape.experts);
+      CAPTURE(dynamic);
+      MoeCase scaled = of;
+      scaled.shape.dynamic_activation_scale = dynamic;
+      MoeProblem problem(scaled, random, GemmResults::bf16);
+      check(problem);
+    }
   }
 }
 
@@ -188,9 +204,37 @@ TEST_CASE_FIXTURE(Fixture, "grouped GEMMs give the same bytes, whatever the work
   }
 }
 
+TEST_CASE_FIXTURE(Fixture, "with a scale of each row, no token's result depends on the others") {
+  if (!here) return;
+  MoeCase of{{90, 4, 8, 256, 576}};
+  of.shape.dynamic_activation_scale = true;
+  MoeProblem problem(of, random, GemmResults::bf16);
+  Run run(problem);
+  require_ok(run.launch(*this));
+  const auto first = run.result();
+  for (const unsigned char garbage : {0x00, 0x7F, 0xFF}) {
+    Run other(problem, garbage);
+    require_ok(other.launch(*this));
+    CHECK(other.result() == first);
+  }
+  problem.hidden[3 * 256 + 17] = 0x7FC0;
+  Run with_nan(problem);
+  require_ok(with_nan.launch(*this));
+  require_nan_in_one_token(with_nan.result(), first, 3, 256);
+  problem.hidden[3 * 256 + 17] = 0x4780;  // 65536
+  Run with_outlier(problem);
+  require_ok(with_outlier.launch(*this));
+  const auto changed = with_outlier.result();
+  for (std::size_t i = 0; i < changed.size(); ++i)
+    REQUIRE((i / 256 == 3 || changed[i] == first[i]));
+}
+
 TEST_CASE_FIXTURE(Fixture, "a captured mixture of experts routes its grouped GEMMs anew") {
   if (!here) return;
-  MoeProblem problem({{97, 3, 5, 128, 64}}, random, GemmResults::bf16);
+  MoeCase of{{97, 3, 5, 128, 64}};
+  SUBCASE("with a given scale") { of.shape.dynamic_activation_scale = false; }
+  SUBCASE("with a scale of each row") { of.shape.dynamic_activation_scale = true; }
+  MoeProblem problem(of, random, GemmResults::bf16);
   problem.activation_scale = global_scale_of_amax(20);
   Run run(problem);
   TestGraph graph(stream, [&] { require_ok(run.launch(*this)); });

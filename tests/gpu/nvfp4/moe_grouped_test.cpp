@@ -84,6 +84,8 @@ struct Fixture : MoeGroupedKernels {
       }
     }
     REQUIRE(tiles <= max_tiles);
+    auto states = poisoned<std::uint32_t>(max_tiles * kTileRows * 2);
+    std::fill_n(states.begin(), tiles * kTileRows * 2, 0);
 
     const DeviceBuffer<std::uint16_t> device_hidden(values);
     const DeviceBuffer<float> device_scale(std::vector<float>{scale.encode, scale.decode}),
@@ -94,15 +96,16 @@ struct Fixture : MoeGroupedKernels {
           given_scales(poisoned<std::uint8_t>(scales.size() - kGuard));
       const DeviceBuffer<std::int32_t> given_experts(poisoned<std::int32_t>(max_tiles)),
           given_rows(poisoned<std::int32_t>(slots));
-      const DeviceBuffer<std::uint32_t> given_count(poisoned<std::uint32_t>(1));
+      const DeviceBuffer<std::uint32_t> given_count(poisoned<std::uint32_t>(1)),
+          given_states(poisoned<std::uint32_t>(max_tiles * kTileRows * 2));
       const DeviceBuffer<float> given_global(poisoned<float>(experts * 2));
-      require_ok(
-          route.launch(stream, config_of({grid}, 512), given_data.data(), given_scales.data(),
-                       given_experts.data(), given_count.data(), given_rows.data(),
-                       given_global.data(), device_hidden.data(), device_scale.data(), ids.data(),
-                       nullptr, device_decode.data(), static_cast<std::uint32_t>(tokens),
-                       static_cast<std::uint32_t>(topk), static_cast<std::uint32_t>(hidden),
-                       static_cast<std::uint32_t>(experts), static_cast<std::uint32_t>(experts)));
+      require_ok(route.launch(
+          stream, config_of({grid}, 512), given_data.data(), given_scales.data(),
+          given_experts.data(), given_count.data(), given_rows.data(), given_global.data(),
+          given_states.data(), device_hidden.data(), device_scale.data(), ids.data(), nullptr,
+          device_decode.data(), static_cast<std::uint32_t>(tokens),
+          static_cast<std::uint32_t>(topk), static_cast<std::uint32_t>(hidden),
+          static_cast<std::uint32_t>(experts), static_cast<std::uint32_t>(experts)));
       CAPTURE(grid);
       CHECK(given_data.download() == data);
       CHECK(given_scales.download() == scales);
@@ -110,6 +113,7 @@ struct Fixture : MoeGroupedKernels {
       CHECK(given_rows.download() == row_of_slot);
       CHECK(given_global.download() == global_scales);
       CHECK(given_count.download()[0] == tiles);
+      CHECK(given_states.download() == states);
     }
   }
 };

@@ -163,6 +163,14 @@ struct MoeProblem {
     return {encode, 1 / encode};
   }
 
+  /// A row's own, if the scale is dynamic. A power of two is the largest with which no block's
+  /// scale rounds above 448.
+  nvfp4::GlobalScale row_scale_of(float amax) const {
+    if (results == GemmResults::floats || amax == 0) return scale_of(amax);
+    const float encode = std::exp2(std::floor(std::log2(464 * 6 / amax)));
+    return {encode, 1 / encode};
+  }
+
   double rounded(double result) const {
     return results == GemmResults::floats
                ? result
@@ -218,9 +226,9 @@ struct MoeProblem {
     magnitude.assign(hidden.size(), 0);
     for (std::size_t slot = 0; slot < ids.size(); ++slot) {
       if (y[slot].empty()) continue;
-      const auto row =
-          operands(y[slot], 1, width,
-                   shape.dynamic_activation_scale ? scale_of(amax_of(y[slot])) : activation_scale);
+      const auto row = operands(
+          y[slot], 1, width,
+          shape.dynamic_activation_scale ? row_scale_of(amax_of(y[slot])) : activation_scale);
       const std::vector<double>& w = down.dense[index_of(expert_of(slot))];
       const std::size_t at = slot / index_of(shape.topk) * k;
       for (std::size_t column = 0; column < k; ++column) {

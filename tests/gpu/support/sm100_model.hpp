@@ -37,10 +37,10 @@ Kernel sm100_model(const nvfp4::Sm100Kernel& of) {
            const __grid_constant__ cukiln::TensorMap column_scales,                               \
            const __grid_constant__ cukiln::TensorMap output, const float* a_scale,                \
            const float* b_scale, const cukiln::u16* bias, cukiln::u32 m, cukiln::u32 n,             \
-           cukiln::u32 k, const int* experts, cukiln::u32 stride, const cukiln::u32* row_tiles) { \
+           cukiln::u32 k, const int* experts, cukiln::u32 a_scales, const cukiln::u32* row_tiles) { \
     cukiln::nvfp4::gemm_sm100<cukiln::nvfp4::Sm100Tile<__VA_ARGS__>>(                             \
         {rows, columns, row_scales, column_scales, output, a_scale, b_scale, bias, m, n, k, experts, \
-         stride, 0, row_tiles});                                                                  \
+         a_scales, 0, row_tiles});                                                                \
   }
 MODEL_KERNEL(nvfp4_gemm_128x128, 128, 1, false, false)
 MODEL_KERNEL(nvfp4_gemm_128x256, 256, 1, false, false)
@@ -60,11 +60,31 @@ extern "C" __global__ void __launch_bounds__(192, 1)
                    const float* scale, const int* experts, const cukiln::u32* row_tiles,
                    cukiln::u32 row_count, cukiln::u32 columns, cukiln::u32 width,
                    cukiln::u32 layout, float limit, float alpha, float beta) {
-  cukiln::nvfp4::gemm_sm100<cukiln::nvfp4::GateUpTile>(cukiln::nvfp4::GateUpProblem{
-      {rows, weights, row_scales, weight_scales, rows, token_scale, nullptr, bias, row_count,
-       2 * width, columns, experts, 0, 0, row_tiles},
-      data, scales, weight_decode, scale, width, layout,
-      cukiln::nvfp4::SwiGlu::of(limit, alpha, beta)});
+  cukiln::nvfp4::gemm_sm100<cukiln::nvfp4::GateUpTile>(cukiln::nvfp4::FixedScaleProblem{
+      {{rows, weights, row_scales, weight_scales, rows, token_scale, nullptr, bias, row_count,
+        2 * width, columns, experts, 0, 0, row_tiles},
+       data, scales, weight_decode, width, layout,
+       cukiln::nvfp4::SwiGlu::of(limit, alpha, beta)},
+      scale});
+}
+extern "C" __global__ void __launch_bounds__(192, 1)
+    moe_grouped_up_dynamic(cukiln::u8* data, cukiln::u8* scales, float* row_scales_of_y,
+                           const __grid_constant__ cukiln::TensorMap rows,
+                           const __grid_constant__ cukiln::TensorMap weights,
+                           const __grid_constant__ cukiln::TensorMap row_scales,
+                           const __grid_constant__ cukiln::TensorMap weight_scales,
+                           const float* token_scale, const float* weight_decode,
+                           const cukiln::u16* bias, cukiln::u16* wide_scales,
+                           cukiln::u32* row_states, const int* experts,
+                           const cukiln::u32* row_tiles, cukiln::u32 row_count,
+                           cukiln::u32 columns, cukiln::u32 width, cukiln::u32 layout, float limit,
+                           float alpha, float beta) {
+  cukiln::nvfp4::gemm_sm100<cukiln::nvfp4::GateUpTile>(cukiln::nvfp4::RowScaleProblem{
+      {{rows, weights, row_scales, weight_scales, rows, token_scale, nullptr, bias, row_count,
+        2 * width, columns, experts, 0, 0, row_tiles},
+       data, scales, weight_decode, width, layout,
+       cukiln::nvfp4::SwiGlu::of(limit, alpha, beta)},
+      reinterpret_cast<uint2*>(wide_scales), row_states, row_scales_of_y});
 }
 )";
   ModuleSpec spec;
@@ -93,11 +113,11 @@ inline Result<void> launch_sm100_model(const Kernel& kernel, Stream stream,
                                        const nvfp4::GlobalScale* a_scale,
                                        const nvfp4::GlobalScale* b_scale, const std::uint16_t* bias,
                                        std::int64_t m, std::int64_t n, std::int64_t k,
-                                       const std::int32_t* experts, std::uint32_t a_scale_stride,
+                                       const std::int32_t* experts, std::uint32_t a_scales,
                                        const std::uint32_t* row_tile_count = nullptr) noexcept {
   return nvfp4::detail::launch_sm100<nvfp4::detail::Sm100GroupedGemm>(
       kernel, stream, plan, a_scale, b_scale, bias, static_cast<std::uint32_t>(m),
-      static_cast<std::uint32_t>(n), static_cast<std::uint32_t>(k), experts, a_scale_stride,
+      static_cast<std::uint32_t>(n), static_cast<std::uint32_t>(k), experts, a_scales,
       row_tile_count);
 }
 
