@@ -145,51 +145,41 @@ TEST_CASE("Under expert parallelism there are tiles for the experts here, not fo
   CHECK(here.bytes < all.bytes / 3);
 }
 
-TEST_CASE("A dynamic scale takes memory for rows in bf16 and for their scales") {
-  for (const MoeKernels for_many : {MoeKernels::skinny, kWarpgroups}) {
-    MoeShape shape{100, 3, 8, 128, 192, 8};
-    const MoePlan fixed = moe_plan(shape, for_many, 132);
-    shape.dynamic_activation_scale = true;
-    const MoePlan plan = moe_plan(shape, for_many, 132);
-    REQUIRE(plan.kernels == for_many);
-    CHECK(plan.activation_rows + 300 * 192 * 2 <= plan.activation_decode);
-    CHECK(plan.activation_decode + 300 * 4 <= plan.expanded);
-    CHECK(plan.bytes == fixed.bytes + 300 * 192 * 2 + 1280);
-  }
-}
-
 TEST_CASE("The parts of the workspace lie one after the other") {
   for (const MoeKernels for_many : {MoeKernels::skinny, kWarpgroups, kGrouped}) {
-    const MoePlan plan = plan_of(100, 3, 8, 128, 192, 0, for_many);
-    REQUIRE(plan.kernels == for_many);
-    const bool grouped = for_many == kGrouped;
-    const std::size_t rows = grouped ? std::size_t{128} * plan.max_tiles : 0;
-    const std::size_t activations = grouped ? rows : 300;
-    const std::size_t parts[][2] = {
-        {plan.tile_count, 8},
-        {plan.tiles, grouped ? 0u : 16 * plan.max_tiles},
-        {plan.slot_of_position, grouped ? 0u : 300u * 4},
-        {plan.position_of_slot, 300 * 4},
-        {plan.token_data, grouped ? 0u : 100u * 64},
-        {plan.token_scales, grouped ? 0u : 100u * 8},
-        {plan.activation_data, activations * 96},
-        {plan.activation_scales, activations * 12},
-        {plan.activation_rows, 0},
-        {plan.activation_decode, 0},
-        {plan.expanded, for_many == kWarpgroups ? 300u * 256 * 2 : 0u},
-        {plan.partial, for_many == MoeKernels::skinny ? 300u * 128 * 4 : 0u},
-        {plan.row_experts, rows / 128 * 4},
-        {plan.down_global_scales, grouped ? 8u * 8 : 0u},
-        {plan.row_data, rows * 64},
-        {plan.row_scales, rows * 8},
-        {plan.gemm_output,
-         (for_many == kWarpgroups ? 300 : rows) * 128 * 2},  // of the second GEMM alone
-        {plan.bytes, 0},
-    };
-    for (std::size_t i = 0; i + 1 < std::size(parts); ++i) {
-      CAPTURE(i);
-      CHECK(parts[i][0] + parts[i][1] <= parts[i + 1][0]);
-      CHECK(parts[i + 1][0] % 256 == 0);
+    for (const bool dynamic : {false, true}) {
+      const MoePlan plan = moe_plan({100, 3, 8, 128, 192, 8, false, dynamic}, for_many, kH200);
+      REQUIRE(plan.kernels == for_many);
+      const bool grouped = for_many == kGrouped;
+      const std::size_t rows = grouped ? std::size_t{128} * plan.max_tiles : 0;
+      const std::size_t activations = grouped ? rows : 300;
+      const std::size_t parts[][2] = {
+          {plan.tile_count, 8},
+          {plan.tiles, grouped ? 0u : 16 * plan.max_tiles},
+          {plan.slot_of_position, grouped ? 0u : 300u * 4},
+          {plan.position_of_slot, 300 * 4},
+          {plan.token_data, grouped ? 0u : 100u * 64},
+          {plan.token_scales, grouped ? 0u : 100u * 8},
+          {plan.activation_data, activations * 96},
+          {plan.activation_scales, activations * 12},
+          {plan.expanded, for_many == kWarpgroups ? 300u * 256 * 2 : 0u},
+          {plan.partial, for_many == MoeKernels::skinny ? 300u * 128 * 4 : 0u},
+          {plan.row_experts, rows / 128 * 4},
+          {plan.down_global_scales, grouped ? 8u * 8 : 0u},
+          {plan.row_data, rows * 64},
+          {plan.row_scales, rows * 8},
+          {plan.gemm_output,
+           (for_many == kWarpgroups ? 300 : rows) * 128 * 2},  // of the second GEMM alone
+          {plan.wide_scales, dynamic ? rows * 24 : 0},
+          {plan.row_states, dynamic ? rows * 8 : 0},
+          {plan.activation_row_scales, dynamic ? rows * 8 : 0},
+          {plan.bytes, 0},
+      };
+      for (std::size_t i = 0; i + 1 < std::size(parts); ++i) {
+        CAPTURE(i);
+        CHECK(parts[i][0] + parts[i][1] <= parts[i + 1][0]);
+        CHECK(parts[i + 1][0] % 256 == 0);
+      }
     }
   }
 }
