@@ -1,7 +1,7 @@
-// Clusters beside machine.cuh: their size, the halves of cluster_sync, and loads from distributed shared
-// memory (DSMEM). A header that CUKILN_MACHINE names has these functions too.
+// Clusters beside machine.cuh: their size, the halves of cluster_sync, loads from and stores to distributed
+// shared memory (DSMEM). A header that CUKILN_MACHINE names has these functions too.
 //
-// Source: NVIDIA PTX ISA, mapa and barrier.cluster.
+// Source: NVIDIA PTX ISA, mapa, barrier.cluster and st.async.
 #pragma once
 
 #include "machine.cuh"
@@ -41,6 +41,16 @@ __device__ __forceinline__ float4 load_dsmem(u32 address, u32 rank) {
       : "r"(address), "r"(rank)
       : "memory");
   return value;
+}
+
+// Stores four floats to this CTA's address `address`, in the shared memory of CTA `rank`, whose mbarrier at this
+// CTA's `barrier` they complete 16 bytes of. Neither waits, nor orders anything else.
+__device__ __forceinline__ void store_dsmem_async(u32 address, u32 barrier, u32 rank, const float4& value) {
+  asm volatile(
+      "st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v4.f32 [%0], {%2, %3, %4, %5}, [%1];" ::"r"(
+          address_in_rank(address, rank)),
+      "r"(address_in_rank(barrier, rank)), "f"(value.x), "f"(value.y), "f"(value.z), "f"(value.w)
+      : "memory");
 }
 
 }  // namespace cukiln

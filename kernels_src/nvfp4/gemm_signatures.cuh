@@ -109,5 +109,19 @@ using W4a16GemmPrefill = void(
     u32 k,                        // multiple of 32
     u32 output_stride);           // elements
 
+// w4a16_gemm_skinny_*
+using W4a16GemmSkinny = void(
+    bf16* output,                 // out, [m, n]
+    TensorMap tokens,             // A: bf16 {k, m}, box {64, min(m, tokens)}, 128-byte swizzle
+    TensorMap b_data,             // uint8 {k / 2, n}, box {64, 64}, 64-byte swizzle
+    const u8* b_scales,
+    const float* b_global_scale,  // {encode, decode}
+    const bf16* bias,             // [n], or null
+    u32 m,
+    u32 n,                        // multiple of 8
+    u32 k,                        // multiple of 32
+    u32 output_stride,            // elements
+    u32 constant_b);              // 0 or 1
+
 }  // namespace signatures
 }  // namespace cukiln

@@ -8,8 +8,8 @@
 // Alignment: rows of A, data, scales, bias and D 16 bytes.
 // Limits: k a multiple of 32, n of 8.
 // NaN: a NaN scale makes its column of D NaN. Padding of scales may hold anything.
-// CUKILN_GEMM_TOKENS: 8, 16 or 32, the rows of A that a block takes. Kernels for 32 exist for sm_90a only; for
-//   larger m it has nvfp4_w4a16_gemm_prefill.cu.
+// CUKILN_GEMM_TOKENS: 8 or 16, the rows of A that a block takes. For larger m sm_90a has
+//   nvfp4_w4a16_gemm_prefill.cu.
 // Launch: which kernel for which shape, grid and shared memory: the launcher
 //   src/kernels/nvfp4/w4a16_gemm.cpp.
 // Source: NVIDIA PTX ISA, mma and cp.async.bulk.
@@ -58,14 +58,6 @@ CUKILN_W4A16_DECODE(16, 8, 1, 83008)
 CUKILN_W4A16_DECODE(16, 10, 1, 115776)
 #endif
 
-#elif CUKILN_GEMM_TOKENS == 32
-
-#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
-CUKILN_W4A16_DECODE(32, 4, 1, 50240)
-CUKILN_W4A16_DECODE(32, 5, 1, 74816)
-CUKILN_W4A16_DECODE(32, 7, 1, 91200)
-#endif
-
 #else
-#error "CUKILN_GEMM_TOKENS: 8, 16 or 32 is expected"
+#error "CUKILN_GEMM_TOKENS: 8 or 16 is expected"
 #endif

@@ -1,4 +1,4 @@
-// The GEMM of nvfp4_w4a16_gemm.cu for many rows of A, on sm_90a; other targets have no such kernel.
+// The GEMM of nvfp4_w4a16_gemm.cu for more than 16 rows of A, on sm_90a; other targets have no such kernels.
 //
 // w4a16_gemm_prefill_TOKENSxROWS
 //   What, limits, NaN: as nvfp4_w4a16_gemm.cu.
@@ -7,8 +7,13 @@
 //   Launch: block (384, 1, 1). Any grid, persistent; or tiles * S blocks in clusters of S = 2 or 4 that
 //     split K. Dynamic shared memory: the last number of each line below.
 //
+// w4a16_gemm_skinny_TOKENSx64_WARPGROUPS
+//   The same for up to 64 rows of A. Block: 128 for the producers and 128 for each consumer warpgroup;
+//     the tokens' box has min(m, TOKENS) rows. constant_b: as w4a16_gemm_decode.
+//
 // Alignment, determinism: as nvfp4_w4a16_gemm.cu. Source: NVIDIA PTX ISA, wgmma and cp.async.bulk.
 #include "gemm_sm90_prefill.cuh"
+#include "gemm_sm90_skinny.cuh"
 #include "gemm_signatures.cuh"
 
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
@@ -34,5 +39,26 @@ CUKILN_W4A16_PREFILL(64, 128, 4, 2, 112704)
 CUKILN_W4A16_PREFILL(64, 256, 6, 1, 227424)
 CUKILN_W4A16_PREFILL(128, 128, 4, 1, 178240)
 CUKILN_W4A16_PREFILL(256, 128, 3, 1, 229936)
+
+#define CUKILN_W4A16_SKINNY(kTokens, kWarpgroups, kStages, kBlocksPerSm, kShared)                 \
+  extern "C" __global__ void __launch_bounds__(                                                   \
+      cukiln::nvfp4::SkinnyGemm<kTokens, kWarpgroups, kStages, kBlocksPerSm>::kThreads,           \
+      kBlocksPerSm)                                                                               \
+      w4a16_gemm_skinny_##kTokens##x64_##kWarpgroups(                                             \
+          cukiln::bf16* output, const __grid_constant__ cukiln::TensorMap tokens,                 \
+          const __grid_constant__ cukiln::TensorMap b_data, const cukiln::u8* b_scales,           \
+          const float* b_global_scale, const cukiln::bf16* bias, cukiln::u32 m, cukiln::u32 n,    \
+          cukiln::u32 k, cukiln::u32 output_stride, cukiln::u32 constant_b) {                     \
+    using Gemm = cukiln::nvfp4::SkinnyGemm<kTokens, kWarpgroups, kStages, kBlocksPerSm>;          \
+    static_assert(Gemm::kSharedBytes == kShared, "the launcher's table has another number");      \
+    Gemm::run({output, &tokens, &b_data, b_scales, b_global_scale, bias, m, n, k, output_stride,  \
+               constant_b != 0});                                                                 \
+  }                                                                                               \
+  static_assert(cukiln::kIsSame<decltype(w4a16_gemm_skinny_##kTokens##x64_##kWarpgroups),         \
+                                cukiln::signatures::W4a16GemmSkinny>);
+
+CUKILN_W4A16_SKINNY(32, 2, 7, 2, 102528)
+CUKILN_W4A16_SKINNY(32, 3, 14, 1, 195824)
+CUKILN_W4A16_SKINNY(64, 3, 9, 1, 211104)
 
 #endif

@@ -37,8 +37,10 @@ std::string name_of(const DecodeTile& tile) {
 
 template <class Family>
 std::string name_of(const PrefillTile& tile) {
-  return Family::kPrefix + std::string("prefill_") + std::to_string(tile.tokens) + "x" +
-         std::to_string(tile.rows);
+  const std::string size = std::to_string(tile.tokens) + "x" + std::to_string(tile.rows);
+  return Family::kPrefix + (tile.skinny
+                                ? "skinny_" + size + "_" + std::to_string(tile.consumer_warpgroups)
+                                : "prefill_" + size);
 }
 
 template <class Family>
@@ -55,11 +57,11 @@ template <class Family>
 void check_prefill(const FakeLaunch& last, const PrefillTile& tile, std::uint32_t splits) {
   CHECK(last.kernel == name_of<Family>(tile));
   CHECK(last.programmatic);
-  CHECK(last.block[0] == 384);
+  CHECK(last.block[0] == 128 * (1 + tile.consumer_warpgroups));
   CHECK(last.grid[0] % splits == 0);
   CHECK(last.cluster[0] == (splits == 1 ? 0 : splits));
   // Else clusters of four would not all run at once.
-  const bool alone = last.grid[0] <= (splits == 4 ? 129u : 148u);
+  const bool alone = !tile.skinny && last.grid[0] <= (splits == 4 ? 129u : 148u);
   CHECK(last.shared_bytes == std::max(tile.shared_bytes, alone ? 117 * 1024u : 0u));
 }
 
@@ -92,7 +94,7 @@ void check_few_tokens(Family& device, int m) {
 template <class Family>
 void check_many_tokens(Family& device, int m) {
   const auto tactics = tactics_of(Family::kTiles, {static_cast<std::uint64_t>(m), 4096, 2080, 148});
-  REQUIRE(tactics.count >= Family::kTiles.prefill_count);
+  REQUIRE(tactics.count >= 5);
   REQUIRE(device.gemm.tactics(m, 4096, 2080) == static_cast<int>(tactics.count));
   for (std::size_t i = 0; i < tactics.count; ++i) {
     CAPTURE(i);
@@ -156,7 +158,7 @@ TEST_CASE_TEMPLATE("on sm_90a many tokens of W4A4 are two launches, all else is 
   } else {
     CHECK(device.gemm.workspace_bytes(300, 4096, 2080) == 0);
   }
-  for (const int m : {33, 40, 300}) {
+  for (const int m : {33, 40, 64, 300}) {
     CAPTURE(m);
     check_many_tokens(device, m);
   }
@@ -212,6 +214,26 @@ TEST_CASE("the launch of the last rows has their weights, scales, bias and resul
   CHECK(next(std::uint32_t{}) == kK);
   CHECK(next(std::uint32_t{}) == kRows);
   CHECK(at == last.argument_bytes);
+}
+
+TEST_CASE("skinny kernels know whether the weights are constant") {
+  W4a16 device(90);
+  const auto tactics = tactics_of(W4a16::kTiles, {48, 4096, 2048, 148});
+  const auto* const skinny = std::find_if(tactics.begin(), tactics.end(), [](const auto& tactic) {
+    return W4a16::kTiles.prefill[tactic.tile - W4a16::kTiles.decode_count].skinny;
+  });
+  REQUIRE(skinny != tactics.end());
+  for (const bool constant : {false, true}) {
+    nvfp4::GemmOptions options = with_tactic(static_cast<int>(skinny - tactics.begin()));
+    options.constant_b = constant;
+    REQUIRE(device.launch(48, 4096, 2048, options));
+    const FakeLaunch last = device.fake.last_launch();
+    std::uint32_t given[2] = {};
+    REQUIRE(last.argument_bytes >= sizeof given);
+    std::memcpy(given, last.arguments + last.argument_bytes - sizeof given, sizeof given);
+    CHECK(given[0] == 4096);  // the output's stride
+    CHECK(given[1] == (constant ? 1u : 0u));
+  }
 }
 
 TEST_CASE_TEMPLATE("a device without kernels of its own uses those for few tokens", Family, W4a4,

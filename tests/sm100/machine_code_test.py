@@ -82,7 +82,7 @@ def instructions(cubin):
 
 
 # Modules of other targets' GEMMs: nvfp4_gemm and nvfp4_gemm_16 have all of sm_100a's.
-WITHOUT_KERNELS = {"nvfp4_gemm_32", "nvfp4_w4a16_gemm_32", "nvfp4_w4a16_gemm_prefill"}
+WITHOUT_KERNELS = {"nvfp4_gemm_32", "nvfp4_w4a16_gemm_prefill"}
 
 
 class MachineCode(unittest.TestCase):

@@ -33,9 +33,13 @@ struct W4a4 {
     return Prepare::launch(kernel, call.stream, config, static_cast<std::uint32_t*>(call.workspace),
                            call.a.data, call.a.scales, call.m, call.k);
   }
+  static constexpr auto check_of(const sm90::PrefillTile& /*tile*/) noexcept {
+    return &Prefill::check;
+  }
   static Result<void> prefill(const Kernel& kernel, const LaunchConfig& config,
-                              const TensorMap& tokens, const TensorMap& weights,
-                              const GemmCall& call, std::uint32_t output_stride) noexcept {
+                              const sm90::PrefillTile& /*tile*/, const TensorMap& tokens,
+                              const TensorMap& weights, const GemmCall& call,
+                              std::uint32_t output_stride) noexcept {
     return Prefill::launch(kernel, call.stream, config, call.output, tokens, weights, call.b.scales,
                            &call.a.global_scale->encode, &call.b.global_scale->encode, call.bias,
                            call.m, call.n, call.k, output_stride);

@@ -12,13 +12,13 @@ namespace {
 struct W4a16 {
   static constexpr const sm90::Tiles& kTiles = w4a16::kTiles;
   static constexpr const GemmTable& kTable = w4a16::kTuned;
-  static constexpr const char* kDecodeModules[] = {"nvfp4_w4a16_gemm", "nvfp4_w4a16_gemm_16",
-                                                   "nvfp4_w4a16_gemm_32"};
+  static constexpr const char* kDecodeModules[] = {"nvfp4_w4a16_gemm", "nvfp4_w4a16_gemm_16"};
   static constexpr const char* kPrefillModule = "nvfp4_w4a16_gemm_prefill";
   static constexpr TensorBox::Element kElement = TensorBox::Element::bf16;
 
   using Decode = kernels::KernelSignature<signatures::W4a16GemmDecode>;
   using Prefill = kernels::KernelSignature<signatures::W4a16GemmPrefill>;
+  using Skinny = kernels::KernelSignature<signatures::W4a16GemmSkinny>;
 
   static const std::uint16_t* a(const GemmCall& call) noexcept {
     return call.bf16_a.data_as<const std::uint16_t>();
@@ -33,9 +33,18 @@ struct W4a16 {
                           weights, call.b.scales, &call.b.global_scale->encode, call.bias, call.m,
                           call.n, call.k, std::uint32_t{call.constant_b});
   }
+  static constexpr auto check_of(const sm90::PrefillTile& tile) noexcept {
+    return tile.skinny ? &Skinny::check : &Prefill::check;
+  }
   static Result<void> prefill(const Kernel& kernel, const LaunchConfig& config,
-                              const TensorMap& tokens, const TensorMap& weights,
-                              const GemmCall& call, std::uint32_t output_stride) noexcept {
+                              const sm90::PrefillTile& tile, const TensorMap& tokens,
+                              const TensorMap& weights, const GemmCall& call,
+                              std::uint32_t output_stride) noexcept {
+    if (tile.skinny) {
+      return Skinny::launch(kernel, call.stream, config, call.output, tokens, weights,
+                            call.b.scales, &call.b.global_scale->encode, call.bias, call.m, call.n,
+                            call.k, output_stride, std::uint32_t{call.constant_b});
+    }
     return Prefill::launch(kernel, call.stream, config, call.output, tokens, weights, call.b.scales,
                            &call.b.global_scale->encode, call.bias, call.m, call.n, call.k,
                            output_stride);

@@ -18,11 +18,12 @@
 /// other devices. A type `Family` has what differs:
 ///
 ///     kTiles, kTable                    of sm90_plan.hpp; the table that is built in
-///     kDecodeModules[3]                 with the tiles of 8, 16 and 32 tokens
+///     kDecodeModules[]                  with the tiles of 8, 16 and, if there are such, 32 tokens
 ///     kPrefillModule
 ///     kElement                          of the tokens that prefill multiplies
 ///     Decode, Prefill                   KernelSignature
 ///     decode, prefill                   launch them, see launch_decode and launch_prefill
+///     check_of                          the check of a PrefillTile's signature
 ///
 /// and where kTiles.prepares, else prefill reads A itself:
 ///
@@ -31,7 +32,7 @@
 namespace cukiln::nvfp4::sm90 {
 
 inline constexpr std::uint32_t kPrepareThreads = 256;
-inline constexpr std::uint32_t kPrefillThreads = 384;
+inline constexpr std::uint32_t kWarpgroupThreads = 128;
 
 // Dynamic shared memory that limits the occupancy of an sm_90 SM to one thread block, or to two.
 inline constexpr std::uint32_t kOccupancy1Bytes = 117 * 1024;
@@ -99,7 +100,7 @@ TensorBox token_box(const GemmCall& call, const PrefillTile& tile) noexcept {
   }
   box.size[1] = call.m;
   box.box[0] = 64;
-  box.box[1] = tile.tokens;
+  box.box[1] = tile.skinny ? std::min(tile.tokens, call.m) : tile.tokens;
   return box;
 }
 
@@ -107,7 +108,7 @@ inline LaunchConfig prefill_config(const PrefillTile& tile, std::uint32_t splits
                                    const Shape& shape) noexcept {
   const std::uint64_t tiles = tile_count(tile, shape);
   LaunchConfig config;
-  config.block.x = kPrefillThreads;
+  config.block.x = kWarpgroupThreads * (1 + tile.consumer_warpgroups);
   config.shared_bytes = tile.shared_bytes;
   config.programmatic_launch = true;  // the kernel waits for the tokens itself
   if (splits == 1) {                  // persistent: a thread block computes several tiles
@@ -152,7 +153,7 @@ constexpr auto sm90_kernels() noexcept {
     const PrefillTile& tile = tiles.prefill[i];
     all[tiles.decode_count + i] = {Family::kPrefillModule, tile.name,
                                    std::max(tile.shared_bytes, kOccupancy1Bytes),
-                                   Family::Prefill::check};
+                                   Family::check_of(tile)};
   }
   if constexpr (Family::kTiles.prepares) {
     all[tiles.count()] = {Family::kPrefillModule, Family::kPrepareKernel, 0,
@@ -218,11 +219,12 @@ Result<void> launch_rows(const Kernel* kernels, std::uint32_t tile_index, const 
   weights.swizzled = !Family::kTiles.prepares;  // where K has its natural order
   CUKILN_TRY(const TensorMap weight_map, tensor_map(kernel, weights));
   LaunchConfig config = prefill_config(tile, call.tactic.splits, {call.m, call.n, call.k, num_sms});
-  // Not two on one SM, while others have none.
-  if (config.grid.x <= places_for_clusters(num_sms, call.tactic.splits)) {
+  // Not two on one SM, while others have none. Skinny ones are too short for that, and start early
+  // where the preceding kernel still runs.
+  if (!tile.skinny && config.grid.x <= places_for_clusters(num_sms, call.tactic.splits)) {
     config.shared_bytes = std::max(config.shared_bytes, kOccupancy1Bytes);
   }
-  return Family::prefill(kernel, config, token_map, weight_map, call, output_stride);
+  return Family::prefill(kernel, config, tile, token_map, weight_map, call, output_stride);
 }
 
 template <class Family>

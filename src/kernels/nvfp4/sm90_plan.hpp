@@ -15,7 +15,8 @@ namespace cukiln::nvfp4::sm90 {
 // memory is that of gemm_sm90.cuh and of the prefill kernels, which refuse to compile with other
 // numbers.
 
-inline constexpr std::uint32_t kGroupK = 128;  ///< the step of K in the kernels' main loops
+inline constexpr std::uint32_t kGroupK = 128;     ///< the step of K in the kernels' main loops
+inline constexpr std::uint32_t kScaleRows = 128;  ///< of B, whose block scales are together
 inline constexpr std::uint32_t kMaxSplits = 4;
 inline constexpr std::uint64_t kMaxDecodeTokens = 32;  ///< more take the kernels for prefill
 
@@ -65,6 +66,8 @@ struct PrefillTile {
   std::uint32_t shared_bytes;
   std::uint32_t blocks_per_sm;
   double us_per_group;  // for kGroupK of K, on an SM with blocks_per_sm thread blocks
+  std::uint32_t consumer_warpgroups = 2;  // of a thread block, beside one of producers
+  bool skinny = false;                    // takes no more tokens than the tile has
 };
 inline constexpr PrefillTile kPrefillTiles[] = {
     {"nvfp4_gemm_prefill_32x128", 32, 128, 97360, 2, 0.95},
@@ -163,8 +166,8 @@ inline LastRows last_rows(const Tiles& tiles, std::uint32_t tile_index, std::uin
   constexpr std::uint64_t kLongK = 32 * kGroupK;  // else another launch takes longer
   const PrefillTile& tile = tiles.prefill[tile_index];
   const std::uint64_t waves = tile_count(tile, shape) / shape.num_sms;
-  const std::uint64_t first_row =
-      waves * shape.num_sms / ceil_div(shape.m, tile.tokens) * tile.rows;
+  std::uint64_t first_row = waves * shape.num_sms / ceil_div(shape.m, tile.tokens) * tile.rows;
+  first_row -= first_row % kScaleRows;
   if (splits == 1 && first_row > 0 && waves <= kFewWaves && shape.k >= kLongK &&
       first_row < shape.n) {
     const Shape rest = {shape.m, shape.n - first_row, shape.k, shape.num_sms};
@@ -183,10 +186,13 @@ inline LastRows last_rows(const Tiles& tiles, std::uint32_t tile_index, std::uin
 }
 
 /// Whether a tile for prefill fits. Of few tokens only one that needs no workspace and that they
-/// fill by more than half.
+/// fill by more than half; a skinny one always so.
 inline bool may_take(const Tiles& tiles, const PrefillTile& tile, const Shape& shape) noexcept {
-  return !shape.is_decode() ||
-         (!tiles.prepares && tile.tokens <= kMaxDecodeTokens && shape.m > tile.tokens / 2);
+  const bool half_full = shape.m > tile.tokens / 2;
+  if (tile.skinny) {
+    return half_full && shape.m <= tile.tokens;
+  }
+  return !shape.is_decode() || (!tiles.prepares && tile.tokens <= kMaxDecodeTokens && half_full);
 }
 
 inline GemmTactics tactics_of(const Tiles& tiles, const Shape& shape) noexcept {

@@ -20,9 +20,6 @@ inline constexpr sm90::DecodeTile kDecodeTiles[] = {
     {"w4a16_gemm_decode_16x5", 16, 40, 74816, 9.8, 18.6},
     {"w4a16_gemm_decode_16x8", 16, 64, 83008, 13.4, 24.0},
     {"w4a16_gemm_decode_16x10", 16, 80, 115776, 15.8, 32.4},
-    {"w4a16_gemm_decode_32x4", 32, 32, 50240, 13.0, 24.5},
-    {"w4a16_gemm_decode_32x5", 32, 40, 74816, 15.0, 26.4},
-    {"w4a16_gemm_decode_32x7", 32, 56, 91200, 17.4, 30.0},
 };
 
 inline constexpr sm90::PrefillTile kPrefillTiles[] = {
@@ -31,6 +28,9 @@ inline constexpr sm90::PrefillTile kPrefillTiles[] = {
     {"w4a16_gemm_prefill_64x256", 64, 256, 227424, 1, 1.05},
     {"w4a16_gemm_prefill_128x128", 128, 128, 178240, 1, 0.76},
     {"w4a16_gemm_prefill_256x128", 256, 128, 229936, 1, 1.3},
+    {"w4a16_gemm_skinny_32x64_2", 32, 64, 102528, 2, 0.44, 2, true},
+    {"w4a16_gemm_skinny_32x64_3", 32, 64, 195824, 1, 0.25, 3, true},
+    {"w4a16_gemm_skinny_64x64_3", 64, 64, 211104, 1, 0.29, 3, true},
 };
 
 inline constexpr sm90::Tiles kTiles = sm90::make_tiles(kDecodeTiles, kPrefillTiles, false);

@@ -113,6 +113,7 @@ TEST_CASE_FIXTURE(W4a16Fixture, "every W4A16 tactic equals the reference for eve
                             {17, 136, 224},
                             {32, 520, 2080},
                             {40, 264, 2592},
+                            {64, 328, 1568},
                             {65, 120, 288},
                             {130, 520, 352},
                             {300, 520, 544}}) {
@@ -164,7 +165,7 @@ TEST_CASE_FIXTURE(W4a16Fixture, "every element with every block scale is exact")
       b.scale(j, block) = static_cast<std::uint8_t>(block % 0x7F);
     }
   }
-  for (const std::size_t m : {8, 16, 32, 128}) {
+  for (const std::size_t m : {8, 16, 32, 64, 128}) {
     CAPTURE(m);
     std::size_t wrong = 0;
     for (std::size_t first = 0; first < kK; first += m) {
@@ -182,7 +183,7 @@ TEST_CASE_FIXTURE(W4a16Fixture, "every element with every block scale is exact")
 }
 
 TEST_CASE_FIXTURE(W4a16Fixture, "NaN and infinities reach their rows and columns, and no other") {
-  for (const std::size_t m : {5, 16, 32, 150}) {
+  for (const std::size_t m : {5, 16, 32, 64, 150}) {
     CAPTURE(m);
     constexpr std::size_t kN = 264;
     HostOperand b = random_operand(kN, 160, 1, random);
@@ -207,7 +208,7 @@ TEST_CASE_FIXTURE(W4a16Fixture, "NaN and infinities reach their rows and columns
 
 TEST_CASE_FIXTURE(W4a16Fixture,
                   "W4A16 launches in a row, each started early, give the same bytes") {
-  for (const std::size_t m : {1, 16, 32, 130}) {
+  for (const std::size_t m : {1, 16, 32, 64, 130}) {
     CAPTURE(m);
     constexpr std::size_t kN = 1032;
     constexpr std::size_t kK = 3104;
@@ -236,7 +237,7 @@ TEST_CASE_FIXTURE(W4a16Fixture,
 
 TEST_CASE_FIXTURE(W4a16Fixture, "W4A16 reads weights and tokens that the kernel before it writes") {
   const auto quantize = create<nvfp4::QuantizeStatic>();
-  for (const std::size_t m : {1, 16, 40}) {
+  for (const std::size_t m : {1, 16, 32, 40}) {
     CAPTURE(m);
     constexpr std::size_t kN = 1024;
     constexpr std::size_t kK = 7168;

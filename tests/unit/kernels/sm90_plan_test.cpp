@@ -83,7 +83,10 @@ TEST_CASE("K is split only where all clusters run at once") {
         }
       }
     }
-    CHECK(tactics_of(tiles, shape(33, 128, 32)).count == tiles.prefill_count);  // cannot be split
+    const Shape whole = shape(33, 128, 32);  // K cannot be split
+    CHECK(tactics_of(tiles, whole).count ==
+          std::count_if(tiles.prefill, tiles.prefill + tiles.prefill_count,
+                        [&](const PrefillTile& tile) { return may_take(tiles, tile, whole); }));
   }
 }
 
@@ -110,6 +113,34 @@ TEST_CASE("a small last wave of tiles is split in a launch of its own") {
   CHECK(kPrefillTiles[halves.tile].tokens == 64);
   CHECK(last_rows(kTiles, 2, 1, shape(128, 152 * 128, 7168)).tile == 2);  // 40 halves are too many
   CHECK(last_rows(kTiles, 0, 1, shape(32, 18432, 7168)).tile == 0);       // no halves
+}
+
+TEST_CASE("skinny tiles take as many tokens as they have, and more than half") {
+  std::uint32_t skinny = 0;
+  for (const PrefillTile& tile : w4a16::kPrefillTiles) {
+    if (!tile.skinny) continue;
+    ++skinny;
+    for (const std::uint64_t m : {1, 16, 17, 32, 33, 64, 65, 4096}) {
+      CAPTURE(m);
+      CHECK(may_take(w4a16::kTiles, tile, shape(m, 4096, 4096)) ==
+            (m > tile.tokens / 2 && m <= tile.tokens));
+    }
+  }
+  CHECK(skinny == 3);
+}
+
+TEST_CASE("the rows of a launch of their own begin with whole block scales") {
+  for (std::uint32_t tile = 0; tile < w4a16::kTiles.prefill_count; ++tile) {
+    for (const std::uint32_t num_sms : {114, 131, 132}) {
+      CAPTURE(tile);
+      CAPTURE(num_sms);
+      const std::uint64_t m = w4a16::kPrefillTiles[tile].tokens;
+      for (std::uint64_t n = 4096; n < 40960; n += 8) {
+        const LastRows last = last_rows(w4a16::kTiles, tile, 1, {m, n, 4096, num_sms});
+        if (last.first_row != n && last.first_row % 128 != 0) FAIL_CHECK(n);
+      }
+    }
+  }
 }
 
 TEST_CASE("few tokens take tiles for prefill only if these need no workspace and are half full") {

@@ -129,7 +129,7 @@ TEST_CASE("fault 300: a row that a launch could not take is refused") {
 TEST_CASE("rows of W4A16 name its kernels, and no others") {
   const std::vector<MeasuredGemm> rows = {measured(4096, 7168, 8, "w4a16_gemm_decode_8x4"),
                                           measured(4096, 7168, 16, "w4a16_gemm_decode_16x10"),
-                                          measured(4096, 7168, 32, "w4a16_gemm_decode_32x7"),
+                                          measured(4096, 7168, 32, "w4a16_gemm_skinny_32x64_3"),
                                           measured(4096, 7168, 64, "w4a16_gemm_prefill_64x256", 2)};
   CHECK(refusal(rows, kW4a16Sm90).empty());
   CHECK(refusal(rows).find("this device has no such kernel") != std::string::npos);
