@@ -18,6 +18,13 @@ __device__ __forceinline__ uint4 load_shared(u32 address) {
   return value;
 }
 
+__device__ __forceinline__ void load_shared(u32 address, float (&four)[4]) {
+  asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];"
+               : "=f"(four[0]), "=f"(four[1]), "=f"(four[2]), "=f"(four[3])
+               : "r"(address)
+               : "memory");
+}
+
 __device__ __forceinline__ u32 load_shared_word(u32 address) {
   u32 value;
   asm volatile("ld.shared.u32 %0, [%1];" : "=r"(value) : "r"(address) : "memory");

@@ -1,5 +1,5 @@
-// Clusters beside machine.cuh: their size, the halves of cluster_sync, loads from and stores to distributed
-// shared memory (DSMEM). A header that CUKILN_MACHINE names has these functions too.
+// Clusters beside machine.cuh: their size, the halves of cluster_sync, loads from and stores to
+// distributed shared memory (DSMEM). A header that CUKILN_MACHINE names has these functions too.
 //
 // Source: NVIDIA PTX ISA, mapa, barrier.cluster and st.async.
 #pragma once
@@ -16,8 +16,8 @@ __device__ __forceinline__ u32 cluster_size() {
   return size;
 }
 
-// The halves of cluster_sync. A thread waits between two arrivals. Relaxed, an arrival orders no writes for
-// others, and spares the fence of the device, some hundred clocks, that a release is.
+// The halves of cluster_sync. A thread waits between two arrivals. Relaxed, an arrival orders no
+// writes for others, and spares the fence of the device, some hundred clocks, that a release is.
 __device__ __forceinline__ void cluster_arrive() {
   asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
 }
@@ -43,13 +43,13 @@ __device__ __forceinline__ float4 load_dsmem(u32 address, u32 rank) {
   return value;
 }
 
-// Stores four floats to this CTA's address `address`, in the shared memory of CTA `rank`, whose mbarrier at this
-// CTA's `barrier` they complete 16 bytes of. Neither waits, nor orders anything else.
-__device__ __forceinline__ void store_dsmem_async(u32 address, u32 barrier, u32 rank, const float4& value) {
+// Stores four floats to the shared memory of a CTA of the cluster, whose mbarrier `barrier` they
+// complete 16 bytes of: addresses of address_in_rank. Neither waits, nor orders anything else.
+__device__ __forceinline__ void store_dsmem_async(u32 address, u32 barrier, const float4& value) {
   asm volatile(
-      "st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v4.f32 [%0], {%2, %3, %4, %5}, [%1];" ::"r"(
-          address_in_rank(address, rank)),
-      "r"(address_in_rank(barrier, rank)), "f"(value.x), "f"(value.y), "f"(value.z), "f"(value.w)
+      "st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v4.f32 [%0], {%2, %3, %4, %5}, "
+      "[%1];" ::"r"(address),
+      "r"(barrier), "f"(value.x), "f"(value.y), "f"(value.z), "f"(value.w)
       : "memory");
 }
 

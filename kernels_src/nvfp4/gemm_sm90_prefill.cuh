@@ -1,13 +1,14 @@
 // The prefill GEMM, for many tokens: wgmma with the weights dequantised in registers.
 //
-// A persistent, warp-specialised kernel. A producer thread fills a ring of stages of 128 of K by TMA: a tile of
-// tokens, swizzled, and a tile of NVFP4 weights. Two consumer warpgroups dequantise weights into wgmma's
-// register operand (M, 64 rows of B) and multiply by the tokens in shared memory (N). Results are transposed
-// through shared memory, so that whole rows of the output are stored.
+// A persistent, warp-specialised kernel. A producer thread fills a ring of stages of 128 of K by
+// TMA: a tile of tokens, swizzled, and a tile of NVFP4 weights. Two consumer warpgroups dequantise
+// weights into wgmma's register operand (M, 64 rows of B) and multiply by the tokens in shared
+// memory (N). Results are transposed through shared memory, so that whole rows of the output are
+// stored.
 //
-// W4A4: `nvfp4_gemm_expand` dequantises the tokens to fp16 before, once, in the lanes' order of K, in which a
-// lane's weights of a stage are adjacent. W4A16: tokens are the caller's bf16, so K has its natural order, in
-// which a lane has every fourth byte of the weights.
+// W4A4: `nvfp4_gemm_expand` dequantises the tokens to fp16 before, once, in the lanes' order of K,
+// in which a lane's weights of a stage are adjacent. W4A16: tokens are the caller's bf16, so K has
+// its natural order, in which a lane has every fourth byte of the weights.
 #pragma once
 
 #include "alpha.cuh"
@@ -20,17 +21,17 @@
 namespace cukiln {
 namespace nvfp4 {
 
-// Stores four 8x8 matrices of 16-bit values, transposed. Lane i gives the address of row i % 8 of matrix i
-// / 8.
+// Stores four 8x8 matrices of 16-bit values, transposed. Lane i gives the address of row i % 8 of
+// matrix i / 8.
 __device__ __forceinline__ void stmatrix_x4_trans(u32 address, u32 m0, u32 m1, u32 m2, u32 m3) {
-  asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(
-                   address),
-               "r"(m0), "r"(m1), "r"(m2), "r"(m3)
-               : "memory");
+  asm volatile(
+      "stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(address),
+      "r"(m0), "r"(m1), "r"(m2), "r"(m3)
+      : "memory");
 }
 
-// Initialises the barriers of a ring's stages: `full`, for the producer and its bytes, and `empty`, at which
-// `consumers` threads arrive. Called by every thread of the CTA.
+// Initialises the barriers of a ring's stages: `full`, for the producer and its bytes, and `empty`,
+// at which `consumers` threads arrive. Called by every thread of the CTA.
 template <u32 kStages>
 __device__ __forceinline__ void init_ring(u32 full, u32 empty, u32 consumers) {
   if (threadIdx.x == 0) {
@@ -44,16 +45,17 @@ __device__ __forceinline__ void init_ring(u32 full, u32 empty, u32 consumers) {
   __syncthreads();
 }
 
-// Registers of a thread, for setmaxnreg, where one producer and two consumer warpgroups are a thread block.
+// Registers of a thread, for setmaxnreg, where one producer and two consumer warpgroups are a
+// thread block.
 template <u32 kBlocksPerSm>
 constexpr u32 kProducerRegisters = kBlocksPerSm == 1 ? 40 : 24;
 template <u32 kBlocksPerSm>
 constexpr u32 kConsumerRegisters = kBlocksPerSm == 1 ? 232 : 104;
 
-// Dequantises tokens [rows, columns] to fp16, each group of 128 columns in the lanes' order, zero-padded to
-// whole groups. A thread writes 16 bytes at a time.
-__device__ __forceinline__ void expand_tokens(u32* output, const u8* data, const u8* scales, u32 rows,
-                                              u32 columns) {
+// Dequantises tokens [rows, columns] to fp16, each group of 128 columns in the lanes' order,
+// zero-padded to whole groups. A thread writes 16 bytes at a time.
+__device__ __forceinline__ void expand_tokens(u32* output, const u8* data, const u8* scales,
+                                              u32 rows, u32 columns) {
   const u32 groups = (columns + kGroupK - 1) / kGroupK;
   const u32 k_atoms = scale_atoms(columns);
   griddepcontrol_wait();
@@ -64,9 +66,9 @@ __device__ __forceinline__ void expand_tokens(u32* output, const u8* data, const
     const u32 chunk = item & 15;
     const u32 group = item / 16 % groups;
     const u32 row = item / 16 / groups;
-    const u8* const row_scales = scales +
-                                 (static_cast<u64>(row / kAtomRows) * k_atoms + group * 2) * kAtomBytes +
-                                 CUKILN_SCALE_ROW_OFFSET(row);
+    const u8* const row_scales =
+        scales + (static_cast<u64>(row / kAtomRows) * k_atoms + group * 2) * kAtomBytes +
+        CUKILN_SCALE_ROW_OFFSET(row);
     reinterpret_cast<uint4*>(output)[item] = expand_chunk(
         chunk, data + static_cast<u64>(row) * (columns / 2) + group * 64,
         [&](u32 block) { return row_scales + block / 4 * kAtomBytes + block % 4; },
@@ -74,13 +76,14 @@ __device__ __forceinline__ void expand_tokens(u32* output, const u8* data, const
   }
 }
 
-// Rows of weights that a lane dequantises of a stage: kCount of them, 32 rows apart. `dequantize` converts
-// columns 32 * w to 32 * w + 31 of row j: in `pairs` those of two MMAs with k < 8, k >= 8.
+// Rows of weights that a lane dequantises of a stage: kCount of them, 32 rows apart. `dequantize`
+// converts columns 32 * w to 32 * w + 31 of row j: in `pairs` those of two MMAs with k < 8, k >= 8.
 template <class Operand, u32 kCount>
 struct LaneWeights;
 
-// In the lanes' order of K. `data`, `scales`: shared addresses of the first row's data in the stage and of its
-// scales in an atom; scales of the rest are adjacent. `inside`: the lane's columns exist; padding may be NaN.
+// In the lanes' order of K. `data`, `scales`: shared addresses of the first row's data in the stage
+// and of its scales in an atom; scales of the rest are adjacent. `inside`: the lane's columns
+// exist; padding may be NaN.
 template <u32 kCount>
 struct LaneWeights<F16, kCount> {
   uint4 data[kCount];
@@ -101,8 +104,9 @@ struct LaneWeights<F16, kCount> {
   }
 };
 
-// In K's natural order, with a 64-byte swizzle: of each four bytes, eight columns, lane t has byte t. It
-// converts the scales of columns 32 * t to 32 * t + 31 and has those of others from their lanes.
+// In K's natural order, with a 64-byte swizzle: of each four bytes, eight columns, lane t has byte
+// t. It converts the scales of columns 32 * t to 32 * t + 31 and has those of others from their
+// lanes.
 template <u32 kCount>
 struct LaneWeights<Bf16, kCount> {
   u32 bytes_at[4];  // for each w, of the first row
@@ -126,7 +130,8 @@ struct LaneWeights<Bf16, kCount> {
     const u32 of_two = __shfl_sync(0xFFFFFFFFu, scales[j], first_lane + w);
 #pragma unroll
     for (u32 i = 0; i < 4; ++i) {
-      pairs[i] = Bf16::dequantize_byte(load_shared_byte(bytes_at[w] + j * 32 * 64 + i * 4), of_two, i / 2);
+      pairs[i] =
+          Bf16::dequantize_byte(load_shared_byte(bytes_at[w] + j * 32 * 64 + i * 4), of_two, i / 2);
     }
   }
 };
@@ -136,7 +141,7 @@ struct PrefillProblem {
   u16* output;  // [tokens, rows], each output_stride elements apart
   const TensorMap* token_map;
   const TensorMap* weight_map;
-  const u8* row_scales;  // block scales of the weights
+  const u8* row_scales;         // block scales of the weights
   const float* a_global_scale;  // of NVFP4 tokens
   const float* b_global_scale;
   const u16* bias;  // [rows], or null
@@ -150,16 +155,21 @@ struct PrefillProblem {
 template <u32 kTokens, u32 kRows, u32 kStages, u32 kBlocksPerSm = 1, class Operand = F16>
 struct PrefillGemm {
   static constexpr bool kQuantizedTokens = kIsSame<Operand, F16>;
-  static constexpr u32 kPrefetchedStages = 8;  // of weights, to L2, while the preceding kernel ends
-  static constexpr u32 kWarpgroups = 2;        // consumers
+  // Of weights, to L2, while the preceding kernel ends. Behind more of them the first loads would
+  // wait.
+  static constexpr u32 kPrefetchedStages = 4;
+  static constexpr u32 kWarpgroups = 2;  // consumers
   static constexpr u32 kConsumerThreads = 128 * kWarpgroups;
   static constexpr u32 kThreads = 128 + kConsumerThreads;
   static constexpr u32 kTiles = kRows / 64 / kWarpgroups;  // of 64 rows, computed by a warpgroup
-  // Dequantisation to bf16 takes longer: the warpgroups take turns, one dequantises all of a stage while the
-  // other multiplies. With fp16 each is one batch of dequantised weights ahead of its MMAs.
-  static constexpr bool kTakesTurns = !kQuantizedTokens;
-  static constexpr u32 kBatchWords = kTakesTurns ? 4 : 1;  // of a lane's four
-  static constexpr u32 kBatches = kTakesTurns ? 1 : 2;     // in registers
+  // Each warpgroup is one batch of dequantised weights ahead of its MMAs. Or, where dequantisation,
+  // which takes longer to bf16, is not longer than they: the warpgroups take turns, one dequantises
+  // all of a stage while the other multiplies.
+  static constexpr bool kTakesTurns = !kQuantizedTokens && kTokens > 64;
+  static constexpr u32 kBatchWords = kTakesTurns        ? 4
+                                     : kQuantizedTokens ? 1
+                                                        : 2;  // of a lane's four
+  static constexpr u32 kBatches = kTakesTurns ? 1 : 2;        // in registers
   // A stage: two boxes of tokens, 64 of K each, then the weights' data, then their block scales.
   static constexpr u32 kTokenBoxBytes = kTokens * 128;
   static constexpr u32 kDataBytes = kRows * 64;
@@ -173,11 +183,14 @@ struct PrefillGemm {
   static constexpr u32 kOutTokens = kTokens > 128 ? 16 : 32;  // staged at a time
   static constexpr u32 kOutBytes = kOutTokens * kOutPitch;
   static constexpr u32 kSharedBytes =
-      1024 + kStages * kStageBytes + kWarpgroups * kOutBytes + 2 * 8 * kStages;
-  static constexpr u32 kPartialPitch = kRows + 4;  // floats of a token's partial sums
-  static_assert(kTokens * kPartialPitch * 4 <= kStages * kStageBytes,
-                "partial sums reuse the stages' memory");
-  static constexpr u32 kRasterTokenTiles = 16;  // token tiles of a raster group, which share weights in L2
+      1024 + kStages * kStageBytes + kWarpgroups * kOutBytes + 2 * 8 * kStages + 16;
+  // Partial sums that a thread sends to another CTA of the cluster: those of 16 tokens.
+  static constexpr u32 kShares = kTokens / 16;
+  static constexpr u32 kShareBytes = kTiles * 8 * 4 * kConsumerThreads;
+  static_assert(kShares * kShareBytes <= kStages * kStageBytes,
+                "partial sums of other CTAs reuse the stages' memory");
+  static constexpr u32 kRasterTokenTiles =
+      16;  // token tiles of a raster group, which share weights in L2
 
   // Computes the tiles of this CTA, or with the rest of its cluster each tile's sums over all of K.
   static __device__ __forceinline__ void run(const PrefillProblem& problem) {
@@ -185,11 +198,18 @@ struct PrefillGemm {
     const u32 base = (shared_address(bytes) + 1023) & ~1023u;
     const u32 staging = base + kStages * kStageBytes;
     const u32 full = staging + kWarpgroups * kOutBytes;
-    const Shared shared{base, staging, full, full + 8 * kStages};
+    const Shared shared{base, staging, full, full + 8 * kStages, full + 16 * kStages};
+    const TileScheduler tiles(problem);
+    if (threadIdx.x == 0) {
+      mbarrier_init(shared.partials, 1);
+      if (tiles.splits > 1) {
+        const u32 shares = tiles.first_share(tiles.rank + 1) - tiles.first_share(tiles.rank);
+        mbarrier_arrive_expect(shared.partials, (tiles.splits - 1) * shares * kShareBytes);
+      }
+    }
     init_ring<kStages>(shared.full, shared.empty, kConsumerThreads);
     if constexpr (kQuantizedTokens) griddepcontrol_wait();  // nvfp4_gemm_expand
 
-    const TileScheduler tiles(problem);
     if (threadIdx.x < 128) {
       warpgroup_reg_dealloc<kProducerRegisters<kBlocksPerSm>>();
       if (threadIdx.x == 0) run_producer(shared, problem, tiles);
@@ -206,10 +226,11 @@ struct PrefillGemm {
  private:
   // Addresses in shared memory.
   struct Shared {
-    u32 ring;     // kStages stages, 1024-byte aligned
-    u32 staging;  // kOutBytes for each consumer warpgroup
-    u32 full;     // barriers: the stage is loaded
-    u32 empty;    // barriers: the stage's MMAs are complete
+    u32 ring;      // kStages stages, 1024-byte aligned
+    u32 staging;   // kOutBytes for each consumer warpgroup
+    u32 full;      // barriers: the stage is loaded
+    u32 empty;     // barriers: the stage's MMAs are complete
+    u32 partials;  // barrier: partial sums of the cluster's other CTAs have arrived
   };
 
   struct Origin {
@@ -217,9 +238,9 @@ struct PrefillGemm {
     u32 row;
   };
 
-  // The static persistent schedule: tiles first, first + step, ... of this CTA, or of its cluster, whose
-  // CTAs split K of each tile. Raster groups of kRasterTokenTiles token tiles; within a group row tile
-  // after row tile.
+  // The static persistent schedule: tiles first, first + step, ... of this CTA, or of its cluster,
+  // whose CTAs split K of each tile. Raster groups of kRasterTokenTiles token tiles; within a group
+  // row tile after row tile.
   struct TileScheduler {
     u32 token_tiles;
     u32 row_tiles;
@@ -243,6 +264,12 @@ struct PrefillGemm {
           step(gridDim.x / splits) {}
 
     __device__ __forceinline__ u32 count() const { return token_tiles * row_tiles; }
+    // Shares of a tile, 16 tokens each, that CTA `of` of the cluster adds up: first_share(of) to
+    // first_share(of + 1) - 1.
+    __device__ __forceinline__ u32 first_share(u32 of) const {
+      return (of * kShares + splits - 1) / splits;
+    }
+    __device__ __forceinline__ u32 owner(u32 share) const { return share * splits / kShares; }
     __device__ __forceinline__ Origin origin(u32 tile) const {
       const u32 raster_group = tile / (kRasterTokenTiles * row_tiles);
       const u32 first_token_tile = raster_group * kRasterTokenTiles;
@@ -259,38 +286,49 @@ struct PrefillGemm {
     u32 group;
     u32 scale_bytes;
 
-    __device__ __forceinline__ Loads(const Shared& shared, u32 slot, u32 group, u32 k_atoms)
+    __device__ __forceinline__ Loads(const Shared& shared, const PrefillProblem& problem, u32 slot,
+                                     u32 group)
         : to(shared.ring + slot * kStageBytes),
           full(shared.full + 8 * slot),
           group(group),
-          scale_bytes(min(2u, k_atoms - 2 * group) * kAtomBytes) {}
+          scale_bytes(scale_bytes_of(problem, group)) {}
 
     __device__ __forceinline__ void expect() const {
       mbarrier_arrive_expect(full, kScalesOffset + kScaleAtoms * scale_bytes);
     }
-    __device__ __forceinline__ void tokens(const PrefillProblem& problem, const Origin& origin) const {
+    __device__ __forceinline__ void tokens(const PrefillProblem& problem,
+                                           const Origin& origin) const {
       tma_load<1>(to, problem.token_map, group * kGroupK, origin.token, full);
       tma_load<1>(to + kTokenBoxBytes, problem.token_map, group * kGroupK + 64, origin.token, full);
     }
-    __device__ __forceinline__ void weights(const PrefillProblem& problem, const Origin& origin,
-                                            u32 k_atoms, u32 row_atoms) const {
+    __device__ __forceinline__ void weights(const PrefillProblem& problem,
+                                            const Origin& origin) const {
       tma_load<1>(to + kDataOffset, problem.weight_map, group * 64, origin.row, full);
 #pragma unroll
       for (u32 i = 0; i < kScaleAtoms; ++i) {
-        // Beyond the last row of atoms any scales will do: those results are not stored.
-        const u32 atom = min(origin.row / kAtomRows + i, row_atoms - 1);
-        bulk_copy(to + kScalesOffset + i * kScaleBytes,
-                  problem.row_scales + (static_cast<u64>(atom) * k_atoms + 2 * group) * kAtomBytes,
+        bulk_copy(to + kScalesOffset + i * kScaleBytes, scales_of(problem, origin, group, i),
                   scale_bytes, full);
       }
     }
   };
 
+  static __device__ __forceinline__ u32 scale_bytes_of(const PrefillProblem& problem, u32 group) {
+    return min(2u, scale_atoms(problem.columns) - 2 * group) * kAtomBytes;
+  }
+
+  // Scales of a group of K and of 128 of the tile's rows: i * 128 and on.
+  static __device__ __forceinline__ const u8* scales_of(const PrefillProblem& problem,
+                                                        const Origin& origin, u32 group, u32 i) {
+    // Beyond the last row of atoms any scales will do: those results are not stored.
+    const u32 atom = min(origin.row / kAtomRows + i, scale_atom_rows(problem.rows) - 1);
+    return problem.row_scales +
+           (static_cast<u64>(atom) * scale_atoms(problem.columns) + 2 * group) * kAtomBytes;
+  }
+
   // One thread: loads the stages of every tile by TMA.
-  static __device__ __forceinline__ void run_producer(const Shared& shared, const PrefillProblem& problem,
+  static __device__ __forceinline__ void run_producer(const Shared& shared,
+                                                      const PrefillProblem& problem,
                                                       const TileScheduler& tiles) {
-    const u32 k_atoms = scale_atoms(problem.columns);
-    const u32 row_atoms = scale_atom_rows(problem.rows);
     prefetch_tensormap(problem.token_map);
     prefetch_tensormap(problem.weight_map);
     if constexpr (!kQuantizedTokens) {
@@ -302,16 +340,17 @@ struct PrefillGemm {
     for (u32 tile = tiles.first; tile < tiles.count(); tile += tiles.step) {
       const Origin origin = tiles.origin(tile);
       for (u32 group = tiles.begin; group < tiles.end; ++group, pipe.advance()) {
-        const Loads loads(shared, pipe.index, group, k_atoms);
+        const Loads loads(shared, problem, pipe.index, group);
         mbarrier_wait(shared.empty + 8 * pipe.index, pipe.phase);
         loads.expect();
+        loads.weights(problem, origin);  // first: they come from memory
         loads.tokens(problem, origin);
-        loads.weights(problem, origin, k_atoms, row_atoms);
       }
     }
   }
 
-  // Prefetches weights of the first tile into L2, while the preceding kernel ends and may write them.
+  // Prefetches weights of the first tile, and their scales, into L2, while the preceding kernel
+  // ends and may write them.
   static __device__ __forceinline__ void prefetch_weights(const PrefillProblem& problem,
                                                           const TileScheduler& tiles) {
     if (tiles.first >= tiles.count()) return;
@@ -320,20 +359,24 @@ struct PrefillGemm {
 #pragma unroll 1
     for (u32 group = tiles.begin; group < end; ++group) {
       tma_prefetch(problem.weight_map, group * 64, origin.row);
+#pragma unroll
+      for (u32 i = 0; i < kScaleAtoms; ++i) {
+        bulk_prefetch(scales_of(problem, origin, group, i), scale_bytes_of(problem, group));
+      }
     }
   }
 
-  // A consumer thread's place in the block's tile. Tile i of its warpgroup is tile first_tile + i of the
-  // block. Of each 128 rows, even tiles take rows 8 * warp + g and 32 further, odd tiles 64 and 96 further,
-  // so that a lane's four scales are adjacent.
+  // A consumer thread's place in the block's tile. Tile i of its warpgroup is tile first_tile + i
+  // of the block. Of each 128 rows, even tiles take rows 8 * warp + g and 32 further, odd tiles 64
+  // and 96 further, so that a lane's four scales are adjacent.
   struct Lane {
     u32 warpgroup;  // of the consumers
     u32 warp;       // in the warpgroup
     u32 lane;
-    u32 t;           // lane % 4
+    u32 t;  // lane % 4
     u32 first_tile;
-    u32 row;         // the lane's first row in the block's tile
-    u32 scales;      // in a stage: its block scales
+    u32 row;     // the lane's first row in the block's tile
+    u32 scales;  // in a stage: its block scales
 
     __device__ __forceinline__ Lane()
         : warpgroup(threadIdx.x / 128 - 1),
@@ -351,7 +394,8 @@ struct PrefillGemm {
   using Turns = WarpgroupTurns<4>;
 
   // Two warpgroups: multiply tile after tile and store the results.
-  static __device__ __forceinline__ void run_consumer(const Shared& shared, const PrefillProblem& problem,
+  static __device__ __forceinline__ void run_consumer(const Shared& shared,
+                                                      const PrefillProblem& problem,
                                                       const TileScheduler& tiles) {
     const Lane lane;
     const Alpha alpha{kQuantizedTokens ? problem.a_global_scale[kDecode] * kTwoTo14 : 1.0f,
@@ -435,123 +479,163 @@ struct PrefillGemm {
   }
 
   // `tokens`: descriptor of the stage's.
-  static __device__ __forceinline__ void multiply(Sums& sum, const Batch& batch, u64 tokens, u32 first) {
+  static __device__ __forceinline__ void multiply(Sums& sum, const Batch& batch, u64 tokens,
+                                                  u32 first) {
     wgmma_fence();
 #pragma unroll
     for (u32 mma = 0; mma < 2 * kBatchWords; ++mma) {
       const u32 w = first + mma / 2;
 #pragma unroll
       for (u32 i = 0; i < kTiles; ++i) {
-        Wgmma<kTokens, Operand>::run(sum[i], batch[i][mma],
-                                     tokens + (w / 2 * kTokenBoxBytes + (w % 2 * 2 + mma % 2) * 32) / 16);
+        Wgmma<kTokens, Operand>::run(
+            sum[i], batch[i][mma],
+            tokens + (w / 2 * kTokenBoxBytes + (w % 2 * 2 + mma % 2) * 32) / 16);
       }
     }
     wgmma_commit();
   }
 
-  // Epilogue of a tile whose sums are complete: scales, adds the bias, rounds, and stores whole rows, staged
-  // kOutTokens at a time with each token's 64 * kTiles results adjacent, in the output's order.
+  // Epilogue of a tile whose sums are complete: scales, adds the bias, rounds, and stores whole
+  // rows.
   static __device__ __forceinline__ void store_tile(const Sums& sum, const Shared& shared,
-                                                    const PrefillProblem& problem, const Origin& origin,
-                                                    const Lane& lane, const Alpha& alpha) {
-    float row_bias[kTiles][2];
+                                                    const PrefillProblem& problem,
+                                                    const Origin& origin, const Lane& lane,
+                                                    const Alpha& alpha) {
+    const RowBias bias(problem, origin, lane);
+#pragma unroll
+    for (u32 pass = 0; pass < kTokens / kOutTokens; ++pass) {
+      float values[kTiles][kOutTokens / 2];
+#pragma unroll
+      for (u32 i = 0; i < kTiles; ++i) {
+#pragma unroll
+        for (u32 j = 0; j < kOutTokens / 2; ++j) values[i][j] = sum[i][pass * (kOutTokens / 2) + j];
+      }
+      store_tokens<kOutTokens>(values, pass * kOutTokens, shared, problem, origin, lane, alpha,
+                               bias);
+    }
+  }
+
+  // Of a lane's rows.
+  struct RowBias {
+    float of[kTiles][2];
+
+    __device__ __forceinline__ RowBias(const PrefillProblem& problem, const Origin& origin,
+                                       const Lane& lane) {
+#pragma unroll
+      for (u32 i = 0; i < kTiles; ++i) {
+#pragma unroll
+        for (u32 r = 0; r < 2; ++r) {
+          const u32 row = origin.row + lane.row + (2 * i + r) * 32;
+          of[i][r] = problem.bias != nullptr && row < problem.rows
+                         ? low_bf16(__ldg(problem.bias + row))
+                         : 0.0f;
+        }
+      }
+    }
+  };
+
+  // Stores the results of kCount tokens of the tile, staged with each token's 64 * kTiles results
+  // adjacent, in the output's order.
+  template <u32 kCount>
+  static __device__ __forceinline__ void store_tokens(const float (&sum)[kTiles][kCount / 2],
+                                                      u32 first_token, const Shared& shared,
+                                                      const PrefillProblem& problem,
+                                                      const Origin& origin, const Lane& lane,
+                                                      const Alpha& alpha, const RowBias& bias) {
+    const u32 staging = shared.staging + lane.warpgroup * kOutBytes;
+    const u32 matrix = lane.lane / 8;
+    u32 packed[kTiles][kCount / 8][2];
 #pragma unroll
     for (u32 i = 0; i < kTiles; ++i) {
 #pragma unroll
-      for (u32 r = 0; r < 2; ++r) {
-        const u32 row = origin.row + lane.row + (2 * i + r) * 32;
-        row_bias[i][r] = problem.bias != nullptr && row < problem.rows
-                             ? low_bf16(__ldg(problem.bias + row))
-                             : 0.0f;
+      for (u32 j = 0; j < kCount / 8; ++j) {
+#pragma unroll
+        for (u32 r = 0; r < 2; ++r) {
+          const float* const two = &sum[i][j * 4 + r * 2];
+          packed[i][j][r] =
+              pack_bf16x2(alpha(two[0]) + bias.of[i][r], alpha(two[1]) + bias.of[i][r]);
+        }
       }
     }
-    const u32 staging = shared.staging + lane.warpgroup * kOutBytes;
-    const u32 matrix = lane.lane / 8;
+    named_barrier_sync<128>(1 + lane.warpgroup);
 #pragma unroll
-    for (u32 pass = 0; pass < kTokens / kOutTokens; ++pass) {
-      u32 packed[kTiles][kOutTokens / 8][2];
+    for (u32 i = 0; i < kTiles; ++i) {
 #pragma unroll
-      for (u32 i = 0; i < kTiles; ++i) {
-#pragma unroll
-        for (u32 j = 0; j < kOutTokens / 8; ++j) {
-#pragma unroll
-          for (u32 r = 0; r < 2; ++r) {
-            const float* const two = &sum[i][(pass * (kOutTokens / 8) + j) * 4 + r * 2];
-            packed[i][j][r] =
-                pack_bf16x2(alpha(two[0]) + row_bias[i][r], alpha(two[1]) + row_bias[i][r]);
-          }
-        }
+      for (u32 j = 0; j < kCount / 8; j += 2) {
+        // matrices: tokens j, rows +0 and +32; tokens j + 1, the same
+        stmatrix_x4_trans(staging + ((j + matrix / 2) * 8 + lane.lane % 8) * kOutPitch +
+                              ((2 * i + matrix % 2) * 32 + lane.warp * 8) * 2,
+                          packed[i][j][0], packed[i][j][1], packed[i][j + 1][0],
+                          packed[i][j + 1][1]);
       }
-      named_barrier_sync<128>(1 + lane.warpgroup);
+    }
+    named_barrier_sync<128>(1 + lane.warpgroup);
+    const u32 first_row = origin.row + lane.first_tile / 2 * 128 + lane.first_tile % 2 * 64;
 #pragma unroll
-      for (u32 i = 0; i < kTiles; ++i) {
-#pragma unroll
-        for (u32 j = 0; j < kOutTokens / 8; j += 2) {
-          // matrices: tokens j, rows +0 and +32; tokens j + 1, the same
-          stmatrix_x4_trans(staging + ((j + matrix / 2) * 8 + lane.lane % 8) * kOutPitch +
-                                ((2 * i + matrix % 2) * 32 + lane.warp * 8) * 2,
-                            packed[i][j][0], packed[i][j][1], packed[i][j + 1][0],
-                            packed[i][j + 1][1]);
-        }
-      }
-      named_barrier_sync<128>(1 + lane.warpgroup);
-      const u32 first_row = origin.row + lane.first_tile / 2 * 128 + lane.first_tile % 2 * 64;
-#pragma unroll
-      for (u32 i = threadIdx.x % 128; i < kOutTokens * 8 * kTiles; i += 128) {
-        const u32 token = origin.token + pass * kOutTokens + i / (8 * kTiles);
-        const u32 row = first_row + i % (8 * kTiles) * 8;
-        const uint4 eight = load_shared(staging + i / (8 * kTiles) * kOutPitch + i % (8 * kTiles) * 16);
-        if (token < problem.tokens && row < problem.rows) {
-          *reinterpret_cast<uint4*>(problem.output + static_cast<u64>(token) * problem.output_stride + row) = eight;
-        }
+    for (u32 i = threadIdx.x % 128; i < kCount * 8 * kTiles; i += 128) {
+      const u32 token = origin.token + first_token + i / (8 * kTiles);
+      const u32 row = first_row + i % (8 * kTiles) * 8;
+      const uint4 eight =
+          load_shared(staging + i / (8 * kTiles) * kOutPitch + i % (8 * kTiles) * 16);
+      if (token < problem.tokens && row < problem.rows) {
+        *reinterpret_cast<uint4*>(problem.output + static_cast<u64>(token) * problem.output_stride +
+                                  row) = eight;
       }
     }
   }
 
-  // Epilogue of a tile whose K the CTAs of a cluster have split: each CTA adds up its share of the tile from
-  // the shared memory of all, in the order of their ranks, and stores it.
+  // Epilogue of a tile whose K the CTAs of a cluster have split: each CTA sends the others its sums
+  // of their shares, adds up its own share in the order of ranks, and stores it. A thread has the
+  // same place in the tile in every CTA, so it reads what the threads of its number have sent.
   static __device__ __forceinline__ void store_split_tile(const Sums& sum, const Shared& shared,
                                                           const PrefillProblem& problem,
                                                           const TileScheduler& tiles,
                                                           const Origin& origin, const Lane& lane,
                                                           const Alpha& alpha) {
-    named_barrier_sync<kConsumerThreads>(3);  // both warpgroups have read all stages
+    cluster_arrive_relaxed();  // this thread's MMAs have read the ring
+    const RowBias bias(problem, origin, lane);
+    const u32 own_first = tiles.first_share(tiles.rank);
+    const u32 thread = shared.ring + (threadIdx.x - 128) * 16;
+    cluster_wait();
 #pragma unroll
-    for (u32 i = 0; i < kTiles; ++i) {
+    for (u32 share = 0; share < kShares; ++share) {
+      const u32 to = tiles.owner(share);
+      if (to != tiles.rank) {
+        const u32 first = tiles.first_share(to);
+        const u32 shares = tiles.first_share(to + 1) - first;
+        const u32 slot = (tiles.rank - (tiles.rank > to ? 1 : 0)) * shares + share - first;
+        const u32 there = address_in_rank(thread + slot * kShareBytes, to);
+        const u32 barrier = address_in_rank(shared.partials, to);
 #pragma unroll
-      for (u32 j = 0; j < kTokens / 2; ++j) {
-        const u32 token = j / 4 * 8 + lane.t * 2 + j % 2;
-        const u32 row = lane.row + (2 * i + j / 2 % 2) * 32;
-        asm volatile("st.shared.f32 [%0], %1;" ::"r"(shared.ring + (token * kPartialPitch + row) * 4),
-                     "f"(sum[i][j])
-                     : "memory");
+        for (u32 i = 0; i < 2 * kTiles; ++i) {
+          const float* four = &sum[i / 2][share * 8 + i % 2 * 4];
+          store_dsmem_async(there + i * 16 * kConsumerThreads, barrier,
+                            {four[0], four[1], four[2], four[3]});
+        }
       }
     }
-    cluster_sync();
-    for (u32 i = threadIdx.x - 128 + tiles.rank * kConsumerThreads; i < kTokens * kRows / 4;
-         i += kConsumerThreads * tiles.splits) {
-      const u32 token = origin.token + i / (kRows / 4);
-      const u32 row = origin.row + i % (kRows / 4) * 4;
-      if (token >= problem.tokens || row >= problem.rows) continue;
-      const u32 partial = shared.ring + (i / (kRows / 4) * kPartialPitch + i % (kRows / 4) * 4) * 4;
-      float4 total = load_dsmem(partial, 0);
-      for (u32 r = 1; r < tiles.splits; ++r) {
-        const float4 more = load_dsmem(partial, r);
-        total.x += more.x;
-        total.y += more.y;
-        total.z += more.z;
-        total.w += more.w;
+    const u32 own = tiles.first_share(tiles.rank + 1) - own_first;
+    if (own == 0) return;
+    mbarrier_wait(shared.partials, 0);
+#pragma unroll
+    for (u32 share = 0; share < kShares; ++share) {
+      if (tiles.owner(share) != tiles.rank) continue;
+      float total[kTiles][8];
+      for (u32 r = 0; r < tiles.splits; ++r) {
+        const u32 from =
+            thread + ((r - (r > tiles.rank ? 1 : 0)) * own + share - own_first) * kShareBytes;
+#pragma unroll
+        for (u32 i = 0; i < 2 * kTiles; ++i) {
+          float* const four = &total[i / 2][i % 2 * 4];
+          const float* const mine = &sum[i / 2][share * 8 + i % 2 * 4];
+          float part[4] = {mine[0], mine[1], mine[2], mine[3]};
+          if (r != tiles.rank) load_shared(from + i * 16 * kConsumerThreads, part);
+#pragma unroll
+          for (u32 j = 0; j < 4; ++j) four[j] = r == 0 ? part[j] : four[j] + part[j];
+        }
       }
-      uint2 bias = {0, 0};
-      if (problem.bias != nullptr) bias = __ldg(reinterpret_cast<const uint2*>(problem.bias + row));
-      uint2 packed;
-      packed.x = pack_bf16x2(alpha(total.x) + low_bf16(bias.x),
-                             alpha(total.y) + high_bf16(bias.x));
-      packed.y = pack_bf16x2(alpha(total.z) + low_bf16(bias.y),
-                             alpha(total.w) + high_bf16(bias.y));
-      *reinterpret_cast<uint2*>(problem.output + static_cast<u64>(token) * problem.output_stride + row) = packed;
+      store_tokens<16>(total, share * 16, shared, problem, origin, lane, alpha, bias);
     }
-    cluster_sync();  // no CTA exits while others read its shared memory
   }
 };
 

@@ -1,17 +1,20 @@
-// The W4A16 GEMM for 17 to 64 tokens: wgmma with the weights dequantised in registers, all of K's loads in flight
-// early, and little that is fixed.
+// The W4A16 GEMM for 17 to 64 tokens: wgmma with the weights dequantised in registers, all of K's
+// loads in flight early, and little that is fixed.
 //
-// A tile is all tokens by 64 rows of B. Its K is split among the CTAs of a cluster, and a CTA's stages of 128 of K
-// among its consumer warpgroups, each of which multiplies every kWarpgroups-th: several warpgroups hide one
-// another's latencies, where one tile of many rows for all of them would be too large for few tokens. Each converts
-// its weights in K's natural order (dequantize_byte) into wgmma's register operand (M, 64 rows); tokens are N.
+// A tile is all tokens by 64 rows of B. Its K is split among the CTAs of a cluster, and a CTA's
+// stages of 128 of K among its consumer warpgroups, each of which multiplies every kWarpgroups-th:
+// several warpgroups hide one another's latencies, where one tile of many rows for all of them
+// would be too large for few tokens. Each converts its weights in K's natural order
+// (dequantize_byte) into wgmma's register operand (M, 64 rows); tokens are N.
 //
-// Weights, tokens and block scales have a producer warp each: a thread issues a load in some 100 clocks, and the
-// tokens' first loads, which wait for the preceding kernel, would queue behind those of all weights.
+// Weights, tokens and block scales have a producer warp each: a thread issues a load in some 100
+// clocks, and the tokens' first loads, which wait for the preceding kernel, would queue behind
+// those of all weights.
 //
-// At the end the warpgroups' sums are added in shared memory, then those of the cluster's CTAs, each of which
-// has a share of the tile: the others send theirs by st.async, whose bytes complete at the owner's mbarrier. That
-// takes half as long as a barrier of the cluster. The order of additions is fixed.
+// At the end the warpgroups' sums are added in shared memory, then those of the cluster's CTAs,
+// each of which has a share of the tile: the others send theirs by st.async, whose bytes complete
+// at the owner's mbarrier. That takes half as long as a barrier of the cluster. The order of
+// additions is fixed.
 #pragma once
 
 #include "alpha.cuh"
@@ -39,8 +42,8 @@ struct SkinnyProblem {
   bool constant_b;    // the preceding kernel, amax kernels not counted, does not write the weights
 };
 
-// kTokens: of a tile. kWarpgroups: consumers. kBlocksPerSm: occupancy. With two the next kernel of a chain loads
-// weights while this one ends.
+// kTokens: of a tile. kWarpgroups: consumers. kBlocksPerSm: occupancy. With two the next kernel of
+// a chain loads weights while this one ends.
 template <u32 kTokens, u32 kWarpgroups, u32 kStages, u32 kBlocksPerSm>
 struct SkinnyGemm {
   using Operand = Bf16;
@@ -49,8 +52,8 @@ struct SkinnyGemm {
   static constexpr u32 kThreads = 128 + kConsumerThreads;
   static constexpr u32 kProducerRegisters = kBlocksPerSm == 2 ? 24 : 32;  // for setmaxnreg
   static constexpr u32 kConsumerRegisters = kBlocksPerSm == 2 ? 104 : 160;
-  // A stage: two boxes of tokens, 64 of K each, then the weights' data, then their block scales: two whole atoms,
-  // of which the tile has half.
+  // A stage: two boxes of tokens, 64 of K each, then the weights' data, then their block scales:
+  // two whole atoms, of which the tile has half.
   static constexpr u32 kTokenBoxBytes = kTokens * 128;
   static constexpr u32 kDataBytes = kRows * 64;
   static constexpr u32 kDataOffset = 2 * kTokenBoxBytes;
@@ -60,12 +63,15 @@ struct SkinnyGemm {
   static constexpr u32 kPitch = kRows + 4;  // floats of a token
   static constexpr u32 kPartialBytes = kTokens * kPitch * 4;
   static constexpr u32 kReceivedBytes = kTokens * kRows * 4;  // sums of the cluster's CTAs
-  static constexpr u32 kSharedBytes = 1024 + kStages * kStageBytes + kReceivedBytes + 16 * kStages + 16;
+  static constexpr u32 kSharedBytes =
+      1024 + kStages * kStageBytes + kReceivedBytes + 16 * kStages + 16;
   static constexpr u32 kItems = kTokens * kRows / 4;  // of four sums
   static_assert(kWarpgroups == (kBlocksPerSm == 2 ? 2 : 3), "the numbers of registers");
-  static_assert(kWarpgroups * kPartialBytes <= kStages * kStageBytes, "sums reuse the stages' memory");
+  static_assert(kWarpgroups * kPartialBytes <= kStages * kStageBytes,
+                "sums reuse the stages' memory");
   static_assert(kStageBytes % 1024 == 0, "the alignment of TMA's swizzle");
-  static_assert(kStages >= kWarpgroups, "a warpgroup's next stage is less than a pass over the ring away");
+  static_assert(kStages >= kWarpgroups,
+                "a warpgroup's next stage is less than a pass over the ring away");
 
   // Computes the tiles of this CTA, or with the rest of its cluster each tile's sums over all of K.
   static __device__ __forceinline__ void run(const SkinnyProblem& problem) {
@@ -86,12 +92,14 @@ struct SkinnyGemm {
 #pragma unroll
       for (u32 i = 0; i < kStages; ++i) {
         mbarrier_init(shared.full + 8 * i, kProducers);
-        mbarrier_init(shared.empty + 8 * i, 4);  // a lane of each warp of the warpgroup that has the stage
+        mbarrier_init(shared.empty + 8 * i,
+                      4);  // a lane of each warp of the warpgroup that has the stage
       }
       mbarrier_init(shared.tile_done, kConsumerThreads);
       mbarrier_init(shared.sums_received, 1);
       mbarrier_init_fence();
-      if (splits > 1) mbarrier_arrive_expect(shared.sums_received, kReceivedBytes / splits * (splits - 1));
+      if (splits > 1)
+        mbarrier_arrive_expect(shared.sums_received, kReceivedBytes / splits * (splits - 1));
     }
     __syncthreads();
     if (splits > 1) cluster_arrive_relaxed();
@@ -117,16 +125,16 @@ struct SkinnyGemm {
 
   // Addresses in shared memory.
   struct Shared {
-    u32 ring;      // kStages stages, 1024-byte aligned
-    u32 received;  // shares of the cluster's CTAs, in the order of their ranks
-    u32 full;      // barriers: the stage is loaded
-    u32 empty;     // barriers: the stage's MMAs are complete
+    u32 ring;           // kStages stages, 1024-byte aligned
+    u32 received;       // shares of the cluster's CTAs, in the order of their ranks
+    u32 full;           // barriers: the stage is loaded
+    u32 empty;          // barriers: the stage's MMAs are complete
     u32 tile_done;      // barrier: the stages' memory may be loaded again
     u32 sums_received;  // barrier, completed by the other CTAs' stores
   };
 
-  // The static persistent schedule: tiles first, first + step, ... of this CTA, or of its cluster, whose CTAs split
-  // K of its only tile.
+  // The static persistent schedule: tiles first, first + step, ... of this CTA, or of its cluster,
+  // whose CTAs split K of its only tile.
   struct Tiles {
     u32 token_tiles;
     u32 count;
@@ -151,7 +159,9 @@ struct SkinnyGemm {
       return (problem.columns + kGroupK - 1) / kGroupK;
     }
     __device__ __forceinline__ u32 first_row(u32 tile) const { return tile / token_tiles * kRows; }
-    __device__ __forceinline__ u32 first_token(u32 tile) const { return tile % token_tiles * kTokens; }
+    __device__ __forceinline__ u32 first_token(u32 tile) const {
+      return tile % token_tiles * kTokens;
+    }
   };
 
   // Block scales of a group of a tile.
@@ -161,22 +171,24 @@ struct SkinnyGemm {
 
     __device__ __forceinline__ Scales(const SkinnyProblem& problem, u32 row, u32 group) {
       const u32 k_atoms = scale_atoms(problem.columns);
-      from = problem.row_scales + (static_cast<u64>(row / kAtomRows) * k_atoms + 2 * group) * kAtomBytes;
+      from = problem.row_scales +
+             (static_cast<u64>(row / kAtomRows) * k_atoms + 2 * group) * kAtomBytes;
       bytes = min(2u, k_atoms - 2 * group) * kAtomBytes;
     }
   };
 
   // One thread of each producer warp: loads its part of the stages of every tile.
   static __device__ __forceinline__ void run_producer(u32 part, const Shared& shared,
-                                                      const SkinnyProblem& problem, const Tiles& tiles) {
+                                                      const SkinnyProblem& problem,
+                                                      const Tiles& tiles) {
     if (part == kTokenLoads) {
       griddepcontrol_wait();
     } else if (!problem.constant_b) {
       prefetch(part, problem, tiles);
       griddepcontrol_wait();
     }
-    // Of the box: where a tile has more tokens than there are, theirs is whatever memory held, and so are their sums,
-    // which are not stored. TMA takes longer to fill a box with zeros.
+    // Of the box: where a tile has more tokens than there are, theirs is whatever memory held, and
+    // so are their sums, which are not stored. TMA takes longer to fill a box with zeros.
     const u32 token_bytes = min(problem.tokens, kTokens) * 128;
     auto pipe = PipelineState<kStages>::producer_start();
     u32 done = 0;
@@ -205,8 +217,10 @@ struct SkinnyGemm {
     }
   }
 
-  // Prefetches weights of the first tile into L2, while the preceding kernel ends and may write them.
-  static __device__ __forceinline__ void prefetch(u32 part, const SkinnyProblem& problem, const Tiles& tiles) {
+  // Prefetches weights of the first tile into L2, while the preceding kernel ends and may write
+  // them.
+  static __device__ __forceinline__ void prefetch(u32 part, const SkinnyProblem& problem,
+                                                  const Tiles& tiles) {
     if (tiles.first >= tiles.count) return;
     const u32 row = tiles.first_row(tiles.first);
     const u32 end = min(tiles.end, tiles.begin + kStages);
@@ -247,7 +261,8 @@ struct SkinnyGemm {
 
   // The warpgroups: multiply tile after tile and store the results.
   static __device__ __forceinline__ void run_consumer(u32 warp, const Shared& shared,
-                                                      const SkinnyProblem& problem, const Tiles& tiles) {
+                                                      const SkinnyProblem& problem,
+                                                      const Tiles& tiles) {
     const Lane lane(warp);
     const Alpha alpha{1.0f, problem.b_global_scale[kDecode] * Operand::kWeightFactor};
     u32 stage = 0;  // the tile's first, counted from the first tile's
@@ -269,17 +284,19 @@ struct SkinnyGemm {
   }
 
   // Multiplies the stages of one tile that are this warpgroup's.
-  static __device__ __forceinline__ void run_mma(Sums& sum, u32 first_stage, const Shared& shared, u32 columns,
-                                                 const Tiles& tiles, u32 first_row, const Lane& lane) {
+  static __device__ __forceinline__ void run_mma(Sums& sum, u32 first_stage, const Shared& shared,
+                                                 u32 columns, const Tiles& tiles, u32 first_row,
+                                                 const Lane& lane) {
     constexpr u32 kDescriptorHigh = 64u | 1u << 30;  // of wgmma_descriptor
 #pragma unroll
     for (u32 j = 0; j < kTokens / 2; ++j) sum[j] = 0.0f;
     // Rows 64 to 127 of an atom have their scales 8 bytes further.
-    const u32 scales_at = kScalesOffset + lane.t / 2 * kAtomBytes + lane.row * 16 + first_row / 64 % 2 * 8;
+    const u32 scales_at =
+        kScalesOffset + lane.t / 2 * kAtomBytes + lane.row * 16 + first_row / 64 % 2 * 8;
     u32 slot = (first_stage + lane.warpgroup) % kStages;
     u32 phase = (first_stage + lane.warpgroup) / kStages & 1;
     u32 last_empty = 0;  // barrier of the stage before
-    u32 batch[8][4];  // dequantised weights of a stage: eight MMAs
+    u32 batch[8][4];     // dequantised weights of a stage: eight MMAs
 #pragma unroll 1
     for (u32 group = tiles.begin + lane.warpgroup; group < tiles.end; group += kWarpgroups) {
       const u32 from = shared.ring + slot * kStageBytes;
@@ -287,8 +304,9 @@ struct SkinnyGemm {
       const u32 first_scales = load_shared_word(from + scales_at);
       const u32 second_scales = load_shared_word(from + scales_at + 4);
       const bool inside = group * kGroupK + lane.t * kLaneK < columns;  // padding may be NaN
-      const Operand::LaneScales scales[2] = {Operand::lane_scales(inside ? first_scales : 0, lane.selector),
-                                             Operand::lane_scales(inside ? second_scales : 0, lane.selector)};
+      const Operand::LaneScales scales[2] = {
+          Operand::lane_scales(inside ? first_scales : 0, lane.selector),
+          Operand::lane_scales(inside ? second_scales : 0, lane.selector)};
       const u32 tokens = from >> 4 | 1u << 16;
       wgmma_wait<0>();  // the registers may be overwritten
       if (last_empty != 0 && lane.lane == 0) mbarrier_arrive_cta(last_empty);
@@ -301,8 +319,8 @@ struct SkinnyGemm {
           const u32 of_two = __shfl_sync(0xFFFFFFFFu, scales[row], (lane.lane & 28) + w);
 #pragma unroll
           for (u32 i = 0; i < 4; ++i) {
-            batch[2 * w + i / 2][i % 2 * 2 + row] =
-                Operand::dequantize_byte(load_shared_byte(at + row * 32 * 64 + i * 4), of_two, i / 2);
+            batch[2 * w + i / 2][i % 2 * 2 + row] = Operand::dequantize_byte(
+                load_shared_byte(at + row * 32 * 64 + i * 4), of_two, i / 2);
           }
         }
       }
@@ -310,7 +328,8 @@ struct SkinnyGemm {
 #pragma unroll
       for (u32 mma = 0; mma < 8; ++mma) {
         const u32 low = tokens + (mma / 4 * kTokenBoxBytes + mma % 4 * 32) / 16;
-        Wgmma<kTokens, Operand>::run(sum, batch[mma], static_cast<u64>(kDescriptorHigh) << 32 | low);
+        Wgmma<kTokens, Operand>::run(sum, batch[mma],
+                                     static_cast<u64>(kDescriptorHigh) << 32 | low);
       }
       wgmma_commit();
       last_empty = shared.empty + 8 * slot;
@@ -325,21 +344,25 @@ struct SkinnyGemm {
   }
 
   // Writes a warpgroup's sums to the stages' memory, and waits until all have.
-  static __device__ __forceinline__ void keep_partial(const Sums& sum, const Shared& shared, const Lane& lane) {
+  static __device__ __forceinline__ void keep_partial(const Sums& sum, const Shared& shared,
+                                                      const Lane& lane) {
     named_barrier_sync<kConsumerThreads>(1);  // all stages have been read
     const u32 partial = shared.ring + lane.warpgroup * kPartialBytes;
 #pragma unroll
     for (u32 j = 0; j < kTokens / 2; ++j) {
       const u32 token = j / 4 * 8 + lane.t * 2 + j % 2;
       const u32 row = lane.row + j / 2 % 2 * 32;
-      asm volatile("st.shared.f32 [%0], %1;" ::"r"(partial + (token * kPitch + row) * 4), "f"(sum[j]) : "memory");
+      asm volatile("st.shared.f32 [%0], %1;" ::"r"(partial + (token * kPitch + row) * 4),
+                   "f"(sum[j])
+                   : "memory");
     }
     named_barrier_sync<kConsumerThreads>(1);
   }
 
   static __device__ __forceinline__ float4 load_sums(u32 at) {
     const uint4 four = load_shared(at);
-    return {__uint_as_float(four.x), __uint_as_float(four.y), __uint_as_float(four.z), __uint_as_float(four.w)};
+    return {__uint_as_float(four.x), __uint_as_float(four.y), __uint_as_float(four.z),
+            __uint_as_float(four.w)};
   }
 
   static __device__ __forceinline__ void add(float4& total, const float4& more) {
@@ -361,8 +384,9 @@ struct SkinnyGemm {
   }
 
   // Scales, adds the bias, rounds and stores an item.
-  static __device__ __forceinline__ void store(const SkinnyProblem& problem, const Tiles& tiles, u32 tile, u32 i,
-                                               const float4& sums, const Alpha& alpha) {
+  static __device__ __forceinline__ void store(const SkinnyProblem& problem, const Tiles& tiles,
+                                               u32 tile, u32 i, const float4& sums,
+                                               const Alpha& alpha) {
     const u32 token = tiles.first_token(tile) + i / (kRows / 4);
     const u32 row = tiles.first_row(tile) + i % (kRows / 4) * 4;
     if (token >= problem.tokens || row >= problem.rows) return;
@@ -371,21 +395,25 @@ struct SkinnyGemm {
     uint2 packed;
     packed.x = pack_bf16x2(alpha(sums.x) + low_bf16(bias.x), alpha(sums.y) + high_bf16(bias.x));
     packed.y = pack_bf16x2(alpha(sums.z) + low_bf16(bias.y), alpha(sums.w) + high_bf16(bias.y));
-    *reinterpret_cast<uint2*>(problem.output + static_cast<u64>(token) * problem.output_stride + row) = packed;
+    *reinterpret_cast<uint2*>(problem.output + static_cast<u64>(token) * problem.output_stride +
+                              row) = packed;
   }
 
-  // Epilogue of a tile whose K the CTAs of a cluster have split: sends the others their shares, and stores its own
-  // one, added up in the order of the ranks.
-  static __device__ __forceinline__ void store_split_tile(const Shared& shared, const SkinnyProblem& problem,
-                                                          const Tiles& tiles, u32 tile, const Alpha& alpha) {
+  // Epilogue of a tile whose K the CTAs of a cluster have split: sends the others their shares, and
+  // stores its own one, added up in the order of the ranks.
+  static __device__ __forceinline__ void store_split_tile(const Shared& shared,
+                                                          const SkinnyProblem& problem,
+                                                          const Tiles& tiles, u32 tile,
+                                                          const Alpha& alpha) {
     const u32 thread = threadIdx.x - 128;
     const u32 share = kItems / tiles.splits;
     cluster_wait();  // all have started
     for (u32 r = 1; r < tiles.splits; ++r) {
       const u32 to = (tiles.rank + r) % tiles.splits;
+      const u32 there = address_in_rank(shared.received + tiles.rank * share * 16, to);
+      const u32 barrier = address_in_rank(shared.sums_received, to);
       for (u32 i = thread; i < share; i += kConsumerThreads) {
-        store_dsmem_async(shared.received + (tiles.rank * share + i) * 16, shared.sums_received, to,
-                          partial_sum(shared, to * share + i));
+        store_dsmem_async(there + i * 16, barrier, partial_sum(shared, to * share + i));
       }
     }
     for (u32 i = thread; i < share; i += kConsumerThreads) {

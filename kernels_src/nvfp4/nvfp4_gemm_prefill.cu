@@ -10,7 +10,7 @@
 //   What, limits, NaN: as nvfp4_gemm.cu; A as nvfp4_gemm_expand wrote it.
 //   Shapes: tokens: tensor map of nvfp4_gemm_expand's output, box {64, TOKENS}, 128-byte swizzle; b_data:
 //     tensor map of B's packed data, uint8 {k / 2, n}, box {64, ROWS}, no swizzle.
-//   Launch: block (384, 1, 1). Any grid, persistent; or tiles * S blocks in clusters of S = 2 or 4 that
+//   Launch: block (384, 1, 1). Any grid, persistent; or tiles * S blocks in clusters of S = 2 to 4 that
 //     split K. Dynamic shared memory: the last number of each line below.
 //
 // With other targets the module has nvfp4_gemm_expand alone.
@@ -42,10 +42,10 @@ static_assert(cukiln::kIsSame<decltype(nvfp4_gemm_expand), cukiln::signatures::N
   static_assert(cukiln::kIsSame<decltype(nvfp4_gemm_prefill_##kTokens##x##kRows),                 \
                                 cukiln::signatures::Nvfp4GemmPrefill>);
 
-CUKILN_GEMM_PREFILL(32, 128, 5, 2, 97360)
-CUKILN_GEMM_PREFILL(64, 128, 4, 2, 112704)
-CUKILN_GEMM_PREFILL(128, 128, 4, 1, 178240)
-CUKILN_GEMM_PREFILL(128, 256, 4, 1, 223296)
-CUKILN_GEMM_PREFILL(256, 128, 3, 1, 229936)
+CUKILN_GEMM_PREFILL(32, 128, 5, 2, 97376)
+CUKILN_GEMM_PREFILL(64, 128, 4, 2, 112720)
+CUKILN_GEMM_PREFILL(128, 128, 4, 1, 178256)
+CUKILN_GEMM_PREFILL(128, 256, 4, 1, 223312)
+CUKILN_GEMM_PREFILL(256, 128, 3, 1, 229952)
 
 #endif

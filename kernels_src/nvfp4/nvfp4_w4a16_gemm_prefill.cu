@@ -4,7 +4,7 @@
 //   What, limits, NaN: as nvfp4_w4a16_gemm.cu.
 //   Shapes: tokens: tensor map of A, bf16 {k, m}, box {64, TOKENS}, 128-byte swizzle; b_data: tensor map of
 //     B's packed data, uint8 {k / 2, n}, box {64, ROWS}, 64-byte swizzle.
-//   Launch: block (384, 1, 1). Any grid, persistent; or tiles * S blocks in clusters of S = 2 or 4 that
+//   Launch: block (384, 1, 1). Any grid, persistent; or tiles * S blocks in clusters of S = 2 to 4 that
 //     split K. Dynamic shared memory: the last number of each line below.
 //
 // w4a16_gemm_skinny_TOKENSx64_WARPGROUPS
@@ -34,11 +34,11 @@
   static_assert(cukiln::kIsSame<decltype(w4a16_gemm_prefill_##kTokens##x##kRows),                 \
                                 cukiln::signatures::W4a16GemmPrefill>);
 
-CUKILN_W4A16_PREFILL(32, 128, 5, 2, 97360)
-CUKILN_W4A16_PREFILL(64, 128, 4, 2, 112704)
-CUKILN_W4A16_PREFILL(64, 256, 6, 1, 227424)
-CUKILN_W4A16_PREFILL(128, 128, 4, 1, 178240)
-CUKILN_W4A16_PREFILL(256, 128, 3, 1, 229936)
+CUKILN_W4A16_PREFILL(32, 128, 5, 2, 97376)
+CUKILN_W4A16_PREFILL(64, 128, 4, 2, 112720)
+CUKILN_W4A16_PREFILL(64, 256, 6, 1, 227440)
+CUKILN_W4A16_PREFILL(128, 128, 4, 1, 178256)
+CUKILN_W4A16_PREFILL(256, 128, 3, 1, 229952)
 
 #define CUKILN_W4A16_SKINNY(kTokens, kWarpgroups, kStages, kBlocksPerSm, kShared)                 \
   extern "C" __global__ void __launch_bounds__(                                                   \

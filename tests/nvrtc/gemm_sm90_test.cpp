@@ -60,8 +60,11 @@ void check_prefill(const FakeLaunch& last, const PrefillTile& tile, std::uint32_
   CHECK(last.block[0] == 128 * (1 + tile.consumer_warpgroups));
   CHECK(last.grid[0] % splits == 0);
   CHECK(last.cluster[0] == (splits == 1 ? 0 : splits));
-  // Else clusters of four would not all run at once.
-  const bool alone = !tile.skinny && last.grid[0] <= (splits == 4 ? 129u : 148u);
+  // Else clusters would not all run at once, or the next launch could not start early.
+  const bool starts_early = !Family::kTiles.prepares;
+  const bool alone = !tile.skinny && last.grid[0] <= (splits == 4                   ? 129u
+                                                      : splits == 3 || starts_early ? 138u
+                                                                                    : 148u);
   CHECK(last.shared_bytes == std::max(tile.shared_bytes, alone ? 117 * 1024u : 0u));
 }
 

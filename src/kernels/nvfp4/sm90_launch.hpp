@@ -219,9 +219,9 @@ Result<void> launch_rows(const Kernel* kernels, std::uint32_t tile_index, const 
   weights.swizzled = !Family::kTiles.prepares;  // where K has its natural order
   CUKILN_TRY(const TensorMap weight_map, tensor_map(kernel, weights));
   LaunchConfig config = prefill_config(tile, call.tactic.splits, {call.m, call.n, call.k, num_sms});
-  // Not two on one SM, while others have none. Skinny ones are too short for that, and start early
-  // where the preceding kernel still runs.
-  if (!tile.skinny && config.grid.x <= places_for_clusters(num_sms, call.tactic.splits)) {
+  // Skinny ones are too short to spare the others, and start early where the preceding kernel still
+  // runs.
+  if (!tile.skinny && takes_whole_sms(Family::kTiles, config.grid.x, call.tactic.splits, num_sms)) {
     config.shared_bytes = std::max(config.shared_bytes, kOccupancy1Bytes);
   }
   return Family::prefill(kernel, config, tile, token_map, weight_map, call, output_stride);

@@ -70,11 +70,11 @@ struct PrefillTile {
   bool skinny = false;                    // takes no more tokens than the tile has
 };
 inline constexpr PrefillTile kPrefillTiles[] = {
-    {"nvfp4_gemm_prefill_32x128", 32, 128, 97360, 2, 0.95},
-    {"nvfp4_gemm_prefill_64x128", 64, 128, 112704, 2, 1.05},
-    {"nvfp4_gemm_prefill_128x128", 128, 128, 178240, 1, 0.66},
-    {"nvfp4_gemm_prefill_128x256", 128, 256, 223296, 1, 1.31},
-    {"nvfp4_gemm_prefill_256x128", 256, 128, 229936, 1, 1.29},
+    {"nvfp4_gemm_prefill_32x128", 32, 128, 97376, 2, 0.95},
+    {"nvfp4_gemm_prefill_64x128", 64, 128, 112720, 2, 1.05},
+    {"nvfp4_gemm_prefill_128x128", 128, 128, 178256, 1, 0.66},
+    {"nvfp4_gemm_prefill_128x256", 128, 256, 223312, 1, 1.31},
+    {"nvfp4_gemm_prefill_256x128", 256, 128, 229952, 1, 1.29},
 };
 
 /// The tiles of a family of kernels. A tactic counts them in this order: those for decode, in
@@ -101,8 +101,8 @@ struct Tiles {
 template <std::size_t decode_count, std::size_t prefill_count>
 constexpr Tiles make_tiles(const DecodeTile (&decode)[decode_count],
                            const PrefillTile (&prefill)[prefill_count], bool prepares) noexcept {
-  constexpr std::size_t kSplits = 3;  // 1, 2 and 4
-  static_assert(decode_count <= GemmTactics::kMax && prefill_count * kSplits <= GemmTactics::kMax);
+  static_assert(decode_count <= GemmTactics::kMax &&
+                prefill_count * kMaxSplits <= GemmTactics::kMax);
   const auto with_tokens = [&](std::uint64_t tokens) {
     DecodeTiles found{0, 0};
     for (const DecodeTile& tile : decode) {
@@ -139,16 +139,26 @@ inline std::uint64_t tile_count(const PrefillTile& tile, const Shape& shape) noe
   return ceil_div(shape.m, tile.tokens) * ceil_div(shape.n, tile.rows);
 }
 
-/// Of `places` for thread blocks those that clusters can take: clusters of four do not fit on the
-/// last SMs of the device.
+/// Of `places` for thread blocks those that clusters can take: clusters of three or four do not fit
+/// on the last SMs of some of the device's GPCs.
 inline std::uint64_t places_for_clusters(std::uint64_t places, std::uint32_t splits) noexcept {
-  return splits == 4 ? places * 7 / 8 : places;
+  return splits == 4 ? places * 7 / 8 : splits == 3 ? places * 15 / 16 : places;
 }
 
-/// Whether K may be split: all clusters must run in one wave.
+/// Whether no SM should have two of a launch's thread blocks, since others would have none. Where
+/// nearly every SM has one, few have two, and the next launch's can start beside them: if nothing
+/// prepares A in between.
+inline bool takes_whole_sms(const Tiles& tiles, std::uint64_t blocks, std::uint32_t splits,
+                            std::uint32_t num_sms) noexcept {
+  return blocks <= places_for_clusters(num_sms, splits) &&
+         (tiles.prepares || blocks * 16 < std::uint64_t{num_sms} * 15);
+}
+
+/// Whether K may be split: all clusters must run in one wave. A skinny tile's sums are divided
+/// among two or four.
 inline bool may_split(const PrefillTile& tile, std::uint32_t splits, const Shape& shape) noexcept {
   const std::uint64_t places = std::uint64_t{shape.num_sms} * tile.blocks_per_sm;
-  return splits == 1 || (splits <= ceil_div(shape.k, kGroupK) &&
+  return splits == 1 || (splits <= ceil_div(shape.k, kGroupK) && (!tile.skinny || splits != 3) &&
                          tile_count(tile, shape) * splits <= places_for_clusters(places, splits));
 }
 
@@ -207,7 +217,7 @@ inline GemmTactics tactics_of(const Tiles& tiles, const Shape& shape) noexcept {
     if (!may_take(tiles, tiles.prefill[i], shape)) {
       continue;
     }
-    for (std::uint32_t splits = 1; splits <= kMaxSplits; splits *= 2) {
+    for (std::uint32_t splits = 1; splits <= kMaxSplits; ++splits) {
       if (may_split(tiles.prefill[i], splits, shape)) {
         found.add({tiles.decode_count + i, splits});
       }
@@ -231,7 +241,7 @@ inline double estimated_us(const PrefillTile& tile, std::uint32_t splits,
   // A thread block that has its SM to itself is faster, but less than twice as fast.
   const double occupancy_factor = blocks_per_sm < tile.blocks_per_sm ? 0.6 : 1.0;
   // A cluster adds up its partial sums.
-  const double reduce_us = splits > 1 ? 2.0 + 3.0 * tile.tokens * tile.rows / (128 * 128) : 0;
+  const double reduce_us = splits > 1 ? 1.9 + 1.1 * tile.tokens * tile.rows / (128 * 128) : 0;
   const std::uint64_t groups = ceil_div(ceil_div(shape.k, kGroupK), splits);
   return static_cast<double>(waves * groups) * tile.us_per_group * occupancy_factor + reduce_us;
 }

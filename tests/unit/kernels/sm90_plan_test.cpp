@@ -72,7 +72,7 @@ TEST_CASE("many tokens take the tile and the split of K that should be fastest")
 
 TEST_CASE("K is split only where all clusters run at once") {
   for (const Tiles& tiles : {kTiles, w4a16::kTiles}) {
-    for (std::uint64_t m = 33; m <= 8192; m += 61) {
+    for (std::uint64_t m = 17; m <= 8192; m += 47) {
       for (std::uint64_t n = 128; n <= 32768; n += 1160) {
         CAPTURE(m);
         CAPTURE(n);
@@ -80,6 +80,7 @@ TEST_CASE("K is split only where all clusters run at once") {
           const PrefillTile& tile = tiles.prefill[tactic.tile - tiles.decode_count];
           CHECK((tactic.splits == 1 || tile_count(tile, shape(m, n, 7168)) * tactic.splits <=
                                            std::uint64_t{kH200} * tile.blocks_per_sm));
+          CHECK((!tile.skinny || tactic.splits != 3));  // its items divide by two and four
         }
       }
     }
@@ -87,7 +88,21 @@ TEST_CASE("K is split only where all clusters run at once") {
     CHECK(tactics_of(tiles, whole).count ==
           std::count_if(tiles.prefill, tiles.prefill + tiles.prefill_count,
                         [&](const PrefillTile& tile) { return may_take(tiles, tile, whole); }));
+    const GemmTactics all = tactics_of(tiles, shape(64, 4096, 4096));
+    CHECK(std::count_if(all.begin(), all.end(),
+                        [](const GemmTactic& tactic) { return tactic.splits == 3; }) > 0);
   }
+}
+
+TEST_CASE(
+    "thread blocks have an SM each, but where the next launch's could not start beside them") {
+  CHECK(takes_whole_sms(kTiles, 132, 1, kH200));
+  CHECK(takes_whole_sms(w4a16::kTiles, 123, 1, kH200));
+  CHECK(!takes_whole_sms(w4a16::kTiles, 124, 1, kH200));  // nearly all SMs
+  CHECK(!takes_whole_sms(kTiles, 133, 1, kH200));
+  CHECK(takes_whole_sms(kTiles, 123, 3, kH200));
+  CHECK(!takes_whole_sms(kTiles, 126, 3, kH200));  // clusters of three do not fit everywhere
+  CHECK(!takes_whole_sms(kTiles, 116, 4, kH200));
 }
 
 TEST_CASE("a small last wave of tiles is split in a launch of its own") {
