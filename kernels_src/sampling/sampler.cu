@@ -41,10 +41,9 @@
 //   Top-k up to 2048: if n threads have a logit >= b, at least n tokens do; so the n-th largest of these
 //   maxima bounds the top-k set from below, tightly, at the cost of a few barriers. Only batches that reach
 //   the bound are read again; rank 0 of the cluster sorts those candidates, filters and draws.
-//   Top-p alone: tokens are drawn from the whole row, two at a time, until one is in the nucleus. The weights
-//   of batches with a larger logit bound the weight above the first, which tells most; else one more pass
-//   adds up the weight above each. Nine of ten draws are, with top-p 0.9. What is refused bounds the nucleus
-//   from below.
+//   Top-p alone: tokens are drawn from the whole row, four at a time, until one is in the nucleus. The weights
+//   of batches with a larger logit bound the weight above each, which tells most; else one more pass adds up
+//   the weight above two. Nine of ten draws are, with top-p 0.9. What is refused bounds the nucleus from below.
 //   A larger top-k, and the weight of the nucleus for a log-probability: samples that the first pass kept tell within which interval the
 //   threshold lies. A second pass adds up what is above and stages what is inside the interval; a histogram
 //   of the staged tokens finds the bin of the threshold, and the few tokens of that bin the threshold itself.
@@ -107,12 +106,15 @@ extern "C" __global__ void __cluster_dims__(cukiln::sampling::kClusterBlocks, 1,
   using namespace cukiln::sampling;
   const u32 row_index = blockIdx.x / kClusterBlocks;
   const u32 rank = blockIdx.x % kClusterBlocks;
+  if (threadIdx.x == 0) init_exchanges();
+  cluster_arrive_relaxed();
   logits += row_index * row_stride;
   const RowParameters parameters{temperature ? temperature[row_index] : 1.0f,
                                  top_k ? top_k[row_index] : 0, top_p ? top_p[row_index] : 1.0f,
                                  min_p ? min_p[row_index] : 0.0f};
   if (threadIdx.x == 0) {
     row_seed = row_seeds ? row_seeds[row_index] : PhiloxSeed{state->seed, state->offset};
+    own_row = row_index;
     random_row = row_seeds ? 0 : row_index;
     seed_of_row = row_seeds ? row_seeds + row_index : nullptr;
     state_of_rows = state;
@@ -120,11 +122,12 @@ extern "C" __global__ void __cluster_dims__(cukiln::sampling::kClusterBlocks, 1,
     row.min_p = parameters.min_p;
     set_filters(parameters, vocabulary, order);
     // In greedy rows several threads may find a token: atomicMin keeps the lowest index.
-    if (rank == 0) tokens[row_index] = 0x7FFFFFFF;
+    if (rank == 0 && filters.is_greedy) tokens[row_index] = 0x7FFFFFFF;
   }
   clear_batches();
-  // DSMEM of a thread block may be written only once that block runs: share_summary waits.
-  cluster_arrive_relaxed();
+  // DSMEM of a thread block may be written only once that block runs, and its barriers are initialised. The wait
+  // empties the L1 cache, so it precedes the first pass.
+  cluster_wait();
   __syncthreads();
 
   const bool weighs =
@@ -137,14 +140,17 @@ extern "C" __global__ void __cluster_dims__(cukiln::sampling::kClusterBlocks, 1,
   if (filters.by_best) {
     lowest = block_nth_largest(own_largest, (filters.top_k + kClusterBlocks - 1) / kClusterBlocks);
   }
-  share_summary(summary, own_largest, lowest);
-  if (!filters.is_greedy && only_top_p()) count_batches();
+  const Bounds of_block = share_summary(summary, own_largest, lowest);
+  if (filters.is_greedy) cluster_arrive();  // orders rank 0's write of the token before the others'
+  if (!filters.is_greedy && only_top_p()) count_batches(of_block);
   const RowSummary all = combine_summaries(weighs);
+  if (filters.is_greedy) cluster_wait();
   if (threadIdx.x == 0) {
     row.largest = all.largest;
     row.max = logit_of(all.largest);
     filters.min_p_key = min_p_key();
-    row_weight = all.weight.total;
+    row_weight = all.weight;
+    nucleus_limit = weight_limit(all.weight);
   }
   __syncthreads();
   const bool infinite = is_infinite(row.max);
@@ -190,9 +196,13 @@ extern "C" __global__ void __cluster_dims__(cukiln::sampling::kClusterBlocks, 1,
   }
   if (threadIdx.x == 0 && rank == 0 && !(filters.by_threshold && by_proposals())) advance_offset();
   if (drawn == 0) return;
-  atomicMin(tokens + row_index, static_cast<int>(drawn));
+  if (filters.is_greedy) {
+    atomicMin(tokens + own_row, static_cast<int>(drawn));
+  } else {
+    tokens[own_row] = static_cast<int>(drawn);
+  }
   if (log_probabilities) {
-    log_probabilities[row_index] = log_probability(static_cast<u32>(drawn >> 32), total);
+    log_probabilities[own_row] = log_probability(static_cast<u32>(drawn >> 32), total);
   }
 }
 static_assert(cukiln::sampling::kIsSame<decltype(sampler),

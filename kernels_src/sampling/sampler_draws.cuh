@@ -380,9 +380,9 @@ __device__ __forceinline__ u64 weigh_own(u32 own_largest, u32 lowest) {
   return own_largest >= lowest ? weigh_row(lowest) : 0;
 }
 
-// In the histogram's place: a thread's weight above a proposal.
+// In the place of the histograms: a thread's weight above a proposal.
 __device__ __forceinline__ u64* own_above(u32 k) { return histogram() + k * kThreads + threadIdx.x; }
-static_assert(kProposals <= 2);
+static_assert(kProposals * kThreads <= 2 * kBins);
 
 // Random bits for the next proposals, of which the first has this number.
 __device__ __noinline__ void draw_random_bits(u32 number) {
@@ -390,26 +390,26 @@ __device__ __noinline__ void draw_random_bits(u32 number) {
   random_bits[threadIdx.x] = philox(row_seed.seed, row_seed.offset, random_row, number + threadIdx.x);
 }
 
-// Adds up the weights above the proposals over the cluster.
-__device__ __forceinline__ void reduce_above(const Above& own) {
+// Gives the weights above proposals `first` and the next to the cluster. A thread that has tokens above one gets at
+// least a unit, so that the thread block has some where the sum of its threads' weights is not 0.
+__device__ __forceinline__ void share_above(const Above& own, u32 buffer, u32 first) {
 #pragma unroll
-  for (u32 k = 0; k < kProposals; ++k) {
-    u64 sum = in_units(own.each[k]);
-    *own_above(k) = sum;
+  for (u32 k = 0; k < kWeighed; ++k) {
+    float sum = own.each[k];
+    *own_above(first + k) = in_units(sum) + (sum > 0.0f ? 1 : 0);
 #pragma unroll
-    for (u32 lane = 16; lane > 0; lane /= 2) sum += __shfl_xor_sync(~0u, sum, lane);
+    for (u32 lane = 16; lane > 0; lane /= 2) sum = add_rn(sum, __shfl_xor_sync(~0u, sum, lane));
     if (threadIdx.x % 32 == 0) warp_weights_above[threadIdx.x / 32][k] = sum;
   }
   __syncthreads();
-  if (threadIdx.x < kProposals * kClusterBlocks) {
-    const u32 k = threadIdx.x % kProposals;
-    u64 sum = 0;
+  if (threadIdx.x < kWeighed * kClusterBlocks) {
+    const u32 k = threadIdx.x % kWeighed;
+    float sum = 0.0f;
 #pragma unroll
-    for (u32 warp = 0; warp < kThreads / 32; ++warp) sum += warp_weights_above[warp][k];
-    in_rank(weights_above, threadIdx.x / kProposals)[row.rank][k] = sum;
+    for (u32 warp = 0; warp < kThreads / 32; ++warp) sum = add_rn(sum, warp_weights_above[warp][k]);
+    send(&weights_above[buffer][row.rank][first + k], in_units(sum), &weights_arrived, threadIdx.x / kWeighed);
   }
-  cluster_arrive();
-  cluster_wait();
+  if (threadIdx.x == 0) expect_bytes(&weights_arrived, kWeighed * kClusterBlocks * sizeof(u64));
 }
 
 // Whether no filter but top-p, and min-p, is on.
@@ -425,7 +425,7 @@ __device__ __forceinline__ bool keeps_batches() {
 // The bin of a logit that is not above `largest`. The last bin is that of all less likely ones.
 __device__ __forceinline__ u32 batch_bin(const Row& of, float largest, float logit) {
   const float quarters = mul_rn(mul_rn(sub_rn(logit, largest), of.exponent_factor), 4.0f);
-  return quarters < kBatchBins - 1.0f ? static_cast<u32>(quarters) : kBatchBins - 1;
+  return min(to_u32_rz(quarters), kBatchBins - 1);
 }
 
 __device__ __forceinline__ void clear_batches() {
@@ -434,16 +434,14 @@ __device__ __forceinline__ void clear_batches() {
 
 // Adds up the weights of this thread block's batches by their largest logit, each rounded up, after
 // share_summary and while other thread blocks are waited for.
-__device__ __noinline__ void count_batches() {
-  __syncthreads();
+__device__ __forceinline__ void count_batches(const Bounds& own) {
   if (!keeps_batches()) return;
   const Row local = row;
-  const Bounds own = bounds[local.rank];
   const float largest = reference_of(own.largest);
   const float unit = mul_rn(1073741824.0f, reciprocal(own.sum));
   float reference = -kLargestFloat;
   u32 place = threadIdx.x;
-#pragma unroll 1
+#pragma unroll 4
   for (u32 group = first_group(threadIdx.x, local.rank); group * kGroup < local.vocabulary;
        group += kBatch * kRowThreads) {
     const float of_batch = maxima()[place];
@@ -454,22 +452,15 @@ __device__ __noinline__ void count_batches() {
     if (bin == kBatchBins - 1) continue;
     const float factor = exp2_approx(mul_rn(sub_rn(largest, reference), local.exponent_factor));
     atomicAdd(reinterpret_cast<u32*>(own_batches) + bin,
-              static_cast<u32>(to_u64_rz(mul_rn(mul_rn(weight, factor), unit))) + 1);
+              to_u32_rz(mul_rn(mul_rn(weight, factor), unit)) + 1);
   }
 }
 
 // Whether less than top_p of the row's weight lies above the token even if batches with a larger logit had no
-// others. Rounding cannot make it so. All warps of the cluster get the same answer. From sm_100 on the compiler
-// has no registers left for its addresses, which it keeps over the loop of its caller.
-#if __CUDA_ARCH__ >= 1000
-__device__ __noinline__
-#else
-__device__ __forceinline__
-#endif
-    bool
-    is_surely_kept(u32 key) {
+// others. Rounding cannot make it so. All warps of the cluster get the same answer.
+__device__ __forceinline__ bool is_surely_kept(u32 key) {
   constexpr u32 kLanes = 32 / kClusterBlocks;  // for each thread block
-  constexpr u32 kPairs = kBatchBins / 2 / kLanes;
+  constexpr u32 kLoads = kBatchBins / 4 / kLanes;
   const Row local = row;
   const u32 rank = threadIdx.x % 32 / kLanes;
   const Bounds of = bounds[rank];
@@ -477,18 +468,21 @@ __device__ __forceinline__
   const float logit = logit_of(key);
   const bool is_below = logit < largest;
   const u32 bin = is_below ? batch_bin(local, largest, logit) : 0;
+  const uint4* const counts = reinterpret_cast<const uint4*>(batches[rank]);
   u32 share = 0;
-#pragma unroll 2
-  for (u32 i = 0; i < kPairs; ++i) {
-    const u32 pair = threadIdx.x % kLanes * kPairs + (i + rank) % kPairs;
-    const u64 both = batches[rank][pair];
-    if (2 * pair <= bin) share += static_cast<u32>(both);
-    if (2 * pair + 1 <= bin) share += static_cast<u32>(both >> 32);
+#pragma unroll
+  for (u32 i = 0; i < kLoads; ++i) {
+    const u32 place = threadIdx.x % kLanes + i * kLanes;
+    const uint4 four = counts[place];
+    if (4 * place <= bin) share += four.x;
+    if (4 * place + 1 <= bin) share += four.y;
+    if (4 * place + 2 <= bin) share += four.z;
+    if (4 * place + 3 <= bin) share += four.w;
   }
   float above = is_below ? mul_rn(to_f32_rn(share), rescale(of.sum, local.max, largest)) : 0.0f;
 #pragma unroll
   for (u32 lane = 16; lane > 0; lane /= 2) above = add_rn(above, __shfl_xor_sync(~0u, above, lane));
-  const float limit = mul_rn(to_f32_rn(weight_limit(row_weight)), 1.0f / 1024);  // in units of 2^-30
+  const float limit = mul_rn(to_f32_rn(nucleus_limit), 1.0f / 1024);  // in units of 2^-30
   const bool is_known = __ballot_sync(~0u, bin == kBatchBins - 1) == 0;
   return is_known && mul_rn(above, 1.0001f) < limit && key >= filters.min_p_key;
 }
@@ -520,53 +514,120 @@ __device__ __forceinline__ bool is_own_target(u64 random, u64* target) {
   return *target < weights[row.rank];
 }
 
+// Draws the proposals of this thread block, each by a warp, and gives them to the cluster. `own` is the weight of this
+// thread's tokens with keys >= `lowest`, and each thread block weighs as much as block_sums says.
+__device__ __noinline__ void draw_proposals(u64 own, u32 lowest, u32 buffer) {
+  const u64 inclusive = warp_inclusive_sum(own);
+  if (threadIdx.x % 32 == 31) warp_sums[threadIdx.x / 32] = inclusive;
+  if (threadIdx.x < kProposals) {
+    const u64* const weights = block_sums[last_round];
+    u64 total = 0;
+    u64 before = 0;
+#pragma unroll
+    for (u32 rank = 0; rank < kClusterBlocks; ++rank) {
+      if (rank == row.rank) before = total;
+      total += weights[rank];
+    }
+    const u64 target = __umul64hi(random_bits[threadIdx.x], total) - before;
+    own_targets[threadIdx.x] = target < weights[row.rank] ? target : ~u64{0};
+  }
+  __syncthreads();
+  u64 total = 0;
+  u64 before = inclusive - own;
+#pragma unroll
+  for (u32 warp = 0; warp < kThreads / 32; ++warp) {
+    if (warp < threadIdx.x / 32) before += warp_sums[warp];
+    total += warp_sums[warp];
+  }
+  u32 are_own = 0;
+#pragma unroll
+  for (u32 k = 0; k < kProposals; ++k) {
+    const u64 target = own_targets[k];
+    if (target == ~u64{0}) continue;
+    are_own |= 1u << k;
+    const u64 of_thread = min(target, total - 1) - before;
+    if (of_thread < own) {
+      readers[k] = threadIdx.x;
+      reader_targets[k] = of_thread;
+    }
+  }
+  __syncthreads();
+  const u32 k = threadIdx.x / 32;
+  if ((are_own >> k & 1) == 0) return;
+  const u64 drawn = find_token(readers[k], lowest, reader_targets[k]);
+  const u32 holder = __ffs(static_cast<int>(__ballot_sync(~0u, drawn != 0))) - 1;
+  const u64 token = __shfl_sync(~0u, drawn, holder);
+  if (threadIdx.x % 32 < kClusterBlocks) {
+    send(&proposals[buffer][k], token, &proposals_arrived, threadIdx.x % 32);
+  }
+}
+
+// How many proposals come before the first one that is surely kept.
+__device__ __noinline__ u32 count_unsure(u32 buffer) {
+  if (!keeps_batches()) return kProposals;
+  const u32 warp = threadIdx.x / 32;
+  if (warp < kProposals) {
+    const bool is_kept = is_surely_kept(static_cast<u32>(proposals[buffer][warp] >> 32));
+    if (threadIdx.x % 32 == 0) are_surely_kept[warp] = is_kept;
+  }
+  __syncthreads();
+  u32 count = 0;
+  while (count < kProposals && !are_surely_kept[count]) ++count;
+  return count;
+}
+
 // Draws tokens from the whole row, of which each thread block weighs as much as block_sums says, until one is
 // in the kept set of top-p and min-p: it is if the weight above it and its own key allow it. So no threshold
 // is needed: what a proposal needs is a sum over the row. Keys up to a refused proposal's are outside of the
 // kept set too, and are not drawn from again. `own` is the weight of this thread's tokens. The token becomes
-// `proposed`. Where batches tell that the first proposal is kept, no sum is needed. Advances the offset.
+// `proposed`. Where batches tell that a proposal is kept, it needs no sum. Advances the offset.
 __device__ __noinline__ void draw_by_proposals(u64 own) {
   u32 lowest = kLowestKey;
   static_assert(kThreads / 32 == kClusterBlocks && kBatchBins / 2 == 32);
-  in_rank(batches[row.rank], threadIdx.x / 32)[threadIdx.x % 32] = own_batches[threadIdx.x % 32];
+  static_assert(kProposals / kWeighed % 2 == 0);  // so that the phases of a round begin with an even one
+  send(&batches[row.rank][threadIdx.x % 32], own_batches[threadIdx.x % 32], &proposals_arrived, threadIdx.x / 32);
 #pragma unroll 1
   for (u32 number = 0;; number += kProposals) {
-    const u32 round = number / kProposals % 2;
-    const Sum in_block = block_sum(own);
-#pragma unroll 1
-    for (u32 k = 0; k < kProposals; ++k) {
-      u64 target;
-      if (!is_own_target(random_bits[k], &target)) continue;
-      const u64 drawn = draw_in_warp(own, min(target, in_block.total - 1) - in_block.before, lowest);
-      const u32 holders = __ballot_sync(~0u, drawn != 0);
-      if (holders == 0) continue;
-      const u64 token = __shfl_sync(~0u, drawn, __ffs(static_cast<int>(holders)) - 1);
-      if (threadIdx.x % 32 < kClusterBlocks) in_rank(proposals[round], threadIdx.x % 32)[k] = token;
+    const u32 buffer = number / kProposals % 2;
+    if (threadIdx.x == 0) {
+      expect_bytes(&proposals_arrived, sizeof(proposals[0]) + (number == 0 ? sizeof(batches) : 0));
     }
-    cluster_arrive();
+    draw_proposals(own, lowest, buffer);
     if (number == 0 && threadIdx.x == 0 && row.rank == kClusterBlocks - 1) advance_offset();
-    cluster_wait();
-    if (keeps_batches() && is_surely_kept(static_cast<u32>(proposals[round][0] >> 32))) {
-      if (threadIdx.x == 0) proposed = proposals[round][0];
+    wait_for(&proposals_arrived, buffer);
+    const u32 unsure = count_unsure(buffer);
+#pragma unroll 1
+    for (u32 first = 0; first < unsure; first += kWeighed) {
+      share_above(weigh_above(proposals[buffer] + first, unsure - first), buffer, first);
+      wait_for(&weights_arrived, first / kWeighed % 2);
+#pragma unroll 1
+      for (u32 k = first; k < min(first + kWeighed, unsure); ++k) {
+        const u32 key = static_cast<u32>(proposals[buffer][k] >> 32);
+        u64 above = 0;
+#pragma unroll
+        for (u32 rank = 0; rank < kClusterBlocks; ++rank) above += weights_above[buffer][rank][k];
+        if (above < nucleus_limit && key >= filters.min_p_key) {
+          if (threadIdx.x == 0) proposed = proposals[buffer][k];
+          return;
+        }
+      }
+    }
+    if (unsure < kProposals) {
+      if (threadIdx.x == 0) proposed = proposals[buffer][unsure];
       return;
     }
-    reduce_above(weigh_above(round));
-    u32 refused = 0;  // the one with the larger logit
+    u32 refused = 0;  // the one with the largest logit
 #pragma unroll 1
     for (u32 k = 0; k < kProposals; ++k) {
-      const u32 key = static_cast<u32>(proposals[round][k] >> 32);
-      u64 above = 0;
-#pragma unroll
-      for (u32 rank = 0; rank < kClusterBlocks; ++rank) above += weights_above[rank][k];
-      if (above < weight_limit(row_weight) && key >= filters.min_p_key) {
-        if (threadIdx.x == 0) proposed = proposals[round][k];
-        return;
-      }
-      if (key >= lowest) refused = k;
-      lowest = max(lowest, key + 1);
+      const u32 key = static_cast<u32>(proposals[buffer][k] >> 32);
+      if (key < lowest) continue;
+      lowest = key + 1;
+      refused = k;
     }
     own = *own_above(refused);
-    if (threadIdx.x < kClusterBlocks) block_sums[last_round][threadIdx.x] = weights_above[threadIdx.x][refused];
+    if (threadIdx.x < kClusterBlocks) {
+      block_sums[last_round][threadIdx.x] = weights_above[buffer][threadIdx.x][refused];
+    }
     draw_random_bits(number + kProposals);
     __syncthreads();
   }

@@ -30,6 +30,58 @@ __device__ __forceinline__ T* in_rank(T* variable, u32 rank) {
   return reinterpret_cast<T*>(address);
 }
 
+// ---- Exchanges through transaction barriers in shared memory, which order no more than what is sent, and so spare
+// the fence of the whole device that a release by barrier.cluster is. Each phase of a barrier ends when the bytes
+// that it expects have come; what comes before they are expected counts as well.
+
+__device__ __forceinline__ u64 shared_address(const void* variable) { return __cvta_generic_to_shared(variable); }
+
+__device__ __forceinline__ void init_exchange(u64* arrived) {
+  asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"l"(shared_address(arrived)) : "memory");
+}
+
+// Makes init_exchange visible to the cluster; a barrier of it must follow.
+__device__ __forceinline__ void fence_exchanges() {
+  asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+}
+
+// Called by one thread for each phase.
+__device__ __forceinline__ void expect_bytes(u64* arrived, u32 bytes) {
+  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"l"(shared_address(arrived)), "r"(bytes)
+               : "memory");
+}
+
+// Writes a value into the variable of another thread block, which arrives at its barrier.
+__device__ __forceinline__ void send(u64* variable, u64 value, u64* arrived, u32 rank) {
+  asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.b64 [%0], %1, [%2];" ::"l"(
+                   shared_address(in_rank(variable, rank))),
+               "l"(value), "l"(shared_address(in_rank(arrived, rank)))
+               : "memory");
+}
+
+__device__ __forceinline__ void send(Bounds* variable, const Bounds& value, u64* arrived, u32 rank) {
+  asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.v4.b32 [%0], {%1, %2, %3, %4}, [%5];" ::"l"(
+                   shared_address(in_rank(variable, rank))),
+               "r"(value.largest), "r"(value.lowest), "r"(__float_as_uint(value.sum)), "r"(value.unused),
+               "l"(shared_address(in_rank(arrived, rank)))
+               : "memory");
+}
+
+__device__ __forceinline__ void wait_for(u64* arrived, u32 parity) {
+  u32 is_complete;
+  do {
+    asm volatile(
+        "{\n\t"
+        ".reg .pred complete;\n\t"
+        "mbarrier.try_wait.parity.shared::cta.b64 complete, [%1], %2;\n\t"
+        "selp.u32 %0, 1, 0, complete;\n\t"
+        "}"
+        : "=r"(is_complete)
+        : "l"(shared_address(arrived)), "r"(parity)
+        : "memory");
+  } while (is_complete == 0);
+}
+
 __device__ __forceinline__ u64 warp_inclusive_sum(u64 value) {
 #pragma unroll
   for (u32 step = 1; step < 32; step *= 2) {
@@ -119,7 +171,7 @@ __device__ __noinline__ Group read_by_element(const Logit* logits, u32 vocabular
                   read_bits(logits, vocabulary, first + 2), read_bits(logits, vocabulary, first + 3));
 }
 
-// Reads without a place in the L1 cache: the first pass, after which another thread may need it.
+// Reads without a place in the L1 cache, which costs many rows a few percent.
 __device__ __forceinline__ Group stream_group(const Logit* logits, u32 group) {
   const Group* const address = reinterpret_cast<const Group*>(logits) + group;
   Group bits;
@@ -257,7 +309,7 @@ __device__ __noinline__ Summary summarize_row(bool weigh) {
 #pragma unroll 1
   for (u32 group = first_group(threadIdx.x, local.rank); group * kGroup < local.vocabulary;
        group += kBatch * kRowThreads) {
-    const Batch batch = read_batch(local, group, rotation, true, negative_infinity());
+    const Batch batch = read_batch(local, group, rotation, !kFilters, negative_infinity());
     float largest = negative_infinity();
 #pragma unroll
     for (u32 i = 0; i < kBatch; ++i) {
@@ -426,48 +478,55 @@ __device__ __noinline__ void stage_row(u32 lowest) {
   for (u32 group; again.take(local, &group);) stage_batch(local, group, low);
 }
 
-// Weights of tokens above each proposal.
+// Weights of tokens above each of some proposals.
 struct Above {
-  float each[kProposals];
+  float each[kWeighed];
 };
 
 __device__ __forceinline__ void add_above(const Row& of, const Batch& batch, const Above& bounds, Above* sums) {
 #pragma unroll
   for (u32 i = 0; i < kBatch * kGroup; ++i) {
     const float logit = batch.groups[i / kGroup].each[i % kGroup];
-    const float weight = weight_of_logit(of, logit);
+    const float weight = exp2_approx(mul_rn(sub_rn(of.max, logit), of.exponent_factor));  // the maximum is finite
 #pragma unroll
-    for (u32 k = 0; k < kProposals; ++k) {
+    for (u32 k = 0; k < kWeighed; ++k) {
       if (logit > bounds.each[k]) sums->each[k] = add_rn(sums->each[k], weight);
     }
   }
 }
 
-// The weight above each proposal of the round of the tokens that this thread reads.
-__device__ __noinline__ Above weigh_above(u32 round) {
+// Of the tokens that this thread reads, the weight above each proposal, of at most two.
+__device__ __noinline__ Above weigh_above(const u64* tokens, u32 count) {
   const Row local = row;
   Above bounds;
   float lowest = kLargestFloat;
 #pragma unroll
-  for (u32 k = 0; k < kProposals; ++k) {
-    bounds.each[k] = logit_of(static_cast<u32>(proposals[round][k] >> 32));
+  for (u32 k = 0; k < kWeighed; ++k) {
+    bounds.each[k] = k < count ? logit_of(static_cast<u32>(tokens[k] >> 32)) : kLargestFloat;
     lowest = min_f32(lowest, bounds.each[k]);
   }
   Above sums = {};
-  u32 number = 0;
-  u32 group = first_group(threadIdx.x, local.rank);
-  // Two batches at a time, so that memory is waited for half as often.
+  // The latest first, which the first pass left in the L1 cache. Two batches at a time, so that memory is waited for
+  // half as often; before those what is left.
+  constexpr u32 kStep = kBatch * kRowThreads;
+  const u32 first = first_group(threadIdx.x, local.rank);
+  const u32 beyond = first + (kBatch - 1) * kRowThreads;
+  const u32 complete = local.whole_groups > beyond ? (local.whole_groups - beyond - 1) / kStep + 1 : 0;
+  u32 pairs = min(complete, kMaxima) / 2;
+  u32 number = 2 * pairs;
 #pragma unroll 1
-  for (; number < kMaxima && group + (2 * kBatch - 1) * kRowThreads < local.whole_groups;
-       group += 2 * kBatch * kRowThreads) {
-    const float* const largest = maxima() + number * kThreads + threadIdx.x;
-    number += 2;
+  for (u32 group = first + number * kStep; group * kGroup < local.vocabulary; group += kStep) {
+    if (number < kMaxima && maxima()[number++ * kThreads + threadIdx.x] <= lowest) continue;
+    add_above(local, read_batch(local, group, 0, false, not_a_number()), bounds, &sums);
+  }
+#pragma unroll 1
+  while (pairs-- > 0) {
+    const float* const largest = maxima() + 2 * pairs * kThreads + threadIdx.x;
     if (max_f32(largest[0], largest[kThreads]) <= lowest) continue;
+    const Group* const groups = reinterpret_cast<const Group*>(local.logits) + first + 2 * pairs * kStep;
     Group bits[2 * kBatch];
 #pragma unroll
-    for (u32 i = 0; i < 2 * kBatch; ++i) {
-      bits[i] = __ldg(reinterpret_cast<const Group*>(local.logits) + group + i * kRowThreads);
-    }
+    for (u32 i = 0; i < 2 * kBatch; ++i) bits[i] = __ldg(groups + i * kRowThreads);
 #pragma unroll
     for (u32 i = 0; i < 2; ++i) {
       Batch batch;
@@ -475,11 +534,6 @@ __device__ __noinline__ Above weigh_above(u32 round) {
       for (u32 j = 0; j < kBatch; ++j) batch.groups[j] = floats_of(bits[i * kBatch + j]);
       add_above(local, batch, bounds, &sums);
     }
-  }
-#pragma unroll 1
-  for (; group * kGroup < local.vocabulary; group += kBatch * kRowThreads) {
-    if (number < kMaxima && maxima()[number++ * kThreads + threadIdx.x] <= lowest) continue;
-    add_above(local, read_batch(local, group, 0, false, not_a_number()), bounds, &sums);
   }
   return sums;
 }

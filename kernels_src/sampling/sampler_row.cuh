@@ -49,7 +49,8 @@ constexpr u32 kGathered = 32;                   // tokens of a bin that each thr
 constexpr u32 kSamples = 8;                     // of its logits, that a thread keeps for estimates
 constexpr u32 kSampleBins = kThreads;
 constexpr float kSampleMargin = 0.03f;
-constexpr u32 kProposals = 2;  // tokens that are drawn at a time where top-p may refuse them
+constexpr u32 kProposals = 4;  // tokens that are drawn at a time where top-p may refuse them
+constexpr u32 kWeighed = 2;    // of those, that a pass over the row weighs what is above
 constexpr u32 kMaxima = 8;  // batches of which a thread keeps the largest logit
 constexpr u32 kBatchBins = 64;  // of a histogram of batches, a quarter of a power of two of weight wide
 constexpr float kWeightOne = 1099511627776.0f;  // 2^40
@@ -116,7 +117,7 @@ struct Search {
 
 // What the first pass tells of a warp's or a thread block's tokens: the largest key, a lower bound of the
 // top-k set's keys, and the sum of the weights relative to the largest.
-struct Bounds {
+struct alignas(16) Bounds {  // sent at once
   u32 largest;
   u32 lowest;
   float sum;
@@ -136,7 +137,9 @@ __shared__ Row row;
 __shared__ Search search;
 __shared__ Filters filters;
 __shared__ u64 row_weight;       // where top-p needs it
+__shared__ u64 nucleus_limit;    // of top-p alone, on the weight above a token
 __shared__ PhiloxSeed row_seed;  // of the random words
+__shared__ u32 own_row;           // of the batch, so that no register keeps it
 __shared__ u32 random_row;       // their third counter word
 __shared__ PhiloxSeed* seed_of_row;  // where both are kept: this, or where it is null the state
 __shared__ PhiloxState* state_of_rows;
@@ -151,10 +154,19 @@ __shared__ Interval own_estimate;
 __shared__ u64 share_weights[kClusterBlocks * kGathered];
 __shared__ Crossing crossing;
 __shared__ u64 random_bits[kProposals];
+// Transaction barriers, on which what other thread blocks send arrives: their bounds; proposals; weights above these.
+__shared__ u64 bounds_arrived;
+__shared__ u64 proposals_arrived;
+__shared__ u64 weights_arrived;
+// Of this thread block's proposals: the thread that reads each, and where in the weight of its tokens it lies.
+__shared__ u64 own_targets[kProposals];  // all bits set where another thread block draws
+__shared__ u32 readers[kProposals];
+__shared__ u64 reader_targets[kProposals];
 __shared__ u64 proposals[2][kProposals];  // of the cluster: key << 32 | index; double-buffered
+__shared__ bool are_surely_kept[kProposals];
 __shared__ u64 proposed;               // the one that was drawn
-__shared__ u64 warp_weights_above[kThreads / 32][kProposals];
-__shared__ u64 weights_above[kClusterBlocks][kProposals];
+__shared__ float warp_weights_above[kThreads / 32][kWeighed];
+__shared__ u64 weights_above[2][kClusterBlocks][kProposals];  // double-buffered
 __shared__ u64 warp_sums[kThreads / 32];
 __shared__ u64 block_sums[2][kClusterBlocks];  // of the cluster; double-buffered
 __shared__ u32 last_round;
@@ -169,7 +181,7 @@ static_assert((kSamples + kMaxima) * kThreads * sizeof(float) <= kCandidates * s
 // The weights of batches by their largest logit, in 2^-30 of those of their thread block: of this one, and of
 // all. Two bins in each.
 __shared__ u64 own_batches[kBatchBins / 2];
-__shared__ u64 batches[kClusterBlocks][kBatchBins / 2];
+alignas(16) __shared__ u64 batches[kClusterBlocks][kBatchBins / 2];
 __shared__ u32 staged_count;
 __shared__ u64 candidates[kCandidates];  // the row's, in rank 0
 // Share the memory of the candidates: a histogram of weights, by key or by thread; and the cluster's.
@@ -229,6 +241,13 @@ __device__ __forceinline__ float to_f32_rn(u64 integer) {
 __device__ __forceinline__ u64 to_u64_rz(float value) {
   u64 integer;
   asm("cvt.rzi.u64.f32 %0, %1;" : "=l"(integer) : "f"(value));
+  return integer;
+}
+
+// The closest integer of 32 bits; 0 for NaN.
+__device__ __forceinline__ u32 to_u32_rz(float value) {
+  u32 integer;
+  asm("cvt.rzi.u32.f32 %0, %1;" : "=r"(integer) : "f"(value));
   return integer;
 }
 

@@ -27,12 +27,21 @@ __device__ __forceinline__ void start_row(const Logit* logits, u32 vocabulary, u
   staged_count = 0;
 }
 
+// In one thread of each thread block, before the barrier of the cluster that precedes share_summary.
+__device__ __forceinline__ void init_exchanges() {
+  init_exchange(&bounds_arrived);
+  init_exchange(&proposals_arrived);
+  init_exchange(&weights_arrived);
+  fence_exchanges();
+  expect_bytes(&bounds_arrived, sizeof(bounds));
+}
+
 // What the cluster knows after the first pass: of all thread blocks, the largest key, the least lower bound of
-// the top-k set, the weight of all tokens and that of the thread blocks before this one, and of this one.
+// the top-k set, and the weight of all tokens.
 struct RowSummary {
   u32 largest;
   u32 lowest;
-  Sum weight;
+  u64 weight;
 };
 
 // The sum of weights relative to `largest`, from one relative to `reference`.
@@ -40,56 +49,43 @@ __device__ __forceinline__ float rescale(float sum, float largest, float referen
   return mul_rn(sum, exp2_approx(mul_rn(sub_rn(largest, reference), row.exponent_factor)));
 }
 
-// Combines what warps or thread blocks know, in their order.
-__device__ __forceinline__ Bounds combine(const Bounds* each, u32 count) {
-  Bounds all = each[0];
+// Combines what the warps of a thread block know. All lanes of a warp call this.
+__device__ __forceinline__ Bounds combine_warps() {
+  static_assert(kThreads / 32 == kClusterBlocks);
+  const Bounds own = warp_bounds[threadIdx.x % kClusterBlocks];
+  Bounds all = {__reduce_max_sync(~0u, own.largest), __reduce_min_sync(~0u, own.lowest), 0.0f, 0};
+  all.sum = rescale(own.sum, reference_of(all.largest), reference_of(own.largest));
 #pragma unroll
-  for (u32 i = 1; i < count; ++i) {
-    all.largest = max(all.largest, each[i].largest);
-    all.lowest = min(all.lowest, each[i].lowest);
-  }
-  all.sum = 0.0f;
-#pragma unroll
-  for (u32 i = 0; i < count; ++i) {
-    all.sum = add_rn(all.sum, rescale(each[i].sum, reference_of(all.largest), reference_of(each[i].largest)));
+  for (u32 lane = kClusterBlocks / 2; lane > 0; lane /= 2) {
+    all.sum = add_rn(all.sum, __shfl_xor_sync(~0u, all.sum, lane));
   }
   return all;
 }
 
-// Combines the threads' summaries, and gives them to the thread blocks of the cluster.
-__device__ __forceinline__ void share_summary(const Summary& summary, u32 own_largest, u32 lowest) {
+// Combines the threads' summaries, and gives them to the thread blocks of the cluster. Returns those of this one.
+__device__ __forceinline__ Bounds share_summary(const Summary& summary, u32 own_largest, u32 lowest) {
   const u32 largest = __reduce_max_sync(~0u, own_largest);
   float sum = rescale(summary.sum, reference_of(largest), summary.reference);
 #pragma unroll
   for (u32 lane = 16; lane > 0; lane /= 2) sum = add_rn(sum, __shfl_xor_sync(~0u, sum, lane));
   if (threadIdx.x % 32 == 0) warp_bounds[threadIdx.x / 32] = {largest, lowest, sum, 0};
   __syncthreads();
-  cluster_wait();  // every thread block runs
-  if (threadIdx.x < kClusterBlocks) {
-    *in_rank(bounds + row.rank, threadIdx.x) = combine(warp_bounds, kThreads / 32);
-  }
-  cluster_arrive();
+  const Bounds own = combine_warps();
+  if (threadIdx.x < kClusterBlocks) send(bounds + row.rank, own, &bounds_arrived, threadIdx.x);
+  return own;
 }
 
-// Waits for the summaries of all thread blocks and combines them, their sums of weights only where asked to.
+// Waits for the summaries of all thread blocks and combines them, their sums of weights only where asked to. All
+// lanes of a warp call this.
 __device__ __forceinline__ RowSummary combine_summaries(bool weighs) {
-  cluster_wait();
-  RowSummary all = {0, ~0u, {}};
-#pragma unroll
-  for (u32 rank = 0; rank < kClusterBlocks; ++rank) {
-    all.largest = max(all.largest, bounds[rank].largest);
-    all.lowest = min(all.lowest, bounds[rank].lowest);
-  }
+  wait_for(&bounds_arrived, 0);
+  const Bounds of = bounds[threadIdx.x % kClusterBlocks];
+  RowSummary all = {__reduce_max_sync(~0u, of.largest), __reduce_min_sync(~0u, of.lowest), 0};
   if (!weighs) return all;
+  all.weight = in_units(rescale(of.sum, reference_of(all.largest), reference_of(of.largest)));
+  if (threadIdx.x < kClusterBlocks) block_sums[last_round][threadIdx.x] = all.weight;
 #pragma unroll
-  for (u32 rank = 0; rank < kClusterBlocks; ++rank) {
-    const Bounds of = bounds[rank];
-    const u64 weight = in_units(rescale(of.sum, reference_of(all.largest), reference_of(of.largest)));
-    if (threadIdx.x == 0) block_sums[last_round][rank] = weight;
-    all.weight.before += rank < row.rank ? weight : 0;
-    all.weight.own = rank == row.rank ? weight : all.weight.own;
-    all.weight.total += weight;
-  }
+  for (u32 lane = kClusterBlocks / 2; lane > 0; lane /= 2) all.weight += __shfl_xor_sync(~0u, all.weight, lane);
   return all;
 }
 

@@ -106,11 +106,13 @@ extern "C" __global__ void __cluster_dims__(cukiln::sampling::kClusterBlocks, 1,
   const u32 row_index = blockIdx.x / kClusterBlocks;
   const u32 rank = blockIdx.x % kClusterBlocks;
   if (threadIdx.x == 0) {
+    init_exchanges();
     start_row(logits + row_index * row_stride, vocabulary, rank, temperature ? temperature[row_index] : 1.0f);
   }
   from_blocks[threadIdx.x] = 0;
-  // DSMEM of a thread block may be written only once that block runs: reduce_in_cluster waits.
+  // DSMEM of a thread block may be written only once that block runs, and its barriers are initialised.
   cluster_arrive();
+  cluster_wait();
   __syncthreads();
 
   const Summary summary = summarize_row<false>(true);
@@ -122,7 +124,7 @@ extern "C" __global__ void __cluster_dims__(cukiln::sampling::kClusterBlocks, 1,
     row.max = logit_of(all.largest);
   }
   __syncthreads();
-  const u64 total = is_infinite(row.max) ? weigh_infinite_row() : all.weight.total;
+  const u64 total = is_infinite(row.max) ? weigh_infinite_row() : all.weight;
 
   u64 own = best_of_warp(own_largest, max(all.lowest, kLowestKey), count);
   from_warps[threadIdx.x] = own;

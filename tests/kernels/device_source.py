@@ -86,6 +86,8 @@ def calls(operands: str) -> str:
             lines.append(with_operands(f"{pair} = {low} | {high} << 16;", values))
             continue
         target, *given = [part.strip() for part in rest.replace("{", "").replace("}", "").split(",")]
+        if target == "_":  # the result is not wanted
+            target = ""
         if target.startswith("["):  # an address, and nothing is written
             target, given = "", [target[1:-1], *given]
         given = [part[1:-1] if part.startswith("[") else part for part in given]

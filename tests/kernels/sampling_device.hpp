@@ -51,7 +51,71 @@ inline unsigned atomicInc(unsigned* at, unsigned largest) {
   return before;
 }
 
+inline unsigned long long __cvta_generic_to_shared(const void* variable) {
+  return reinterpret_cast<unsigned long long>(variable);
+}
+
+namespace device {
+
+// A transaction barrier that one arrival and the bytes that it expects complete.
+struct Mbarrier {
+  std::int32_t missing_bytes;
+  std::uint16_t missing_arrivals;
+  std::uint16_t phase;
+
+  void end_phase_if_complete() {
+    if (missing_arrivals != 0 || missing_bytes != 0) return;
+    missing_arrivals = 1;
+    ++phase;
+  }
+};
+
+inline Mbarrier& mbarrier_at(unsigned long long address) {
+  return *reinterpret_cast<Mbarrier*>(address);
+}
+
+template <class T>
+void store_and_complete(unsigned long long address, const T& value, unsigned long long barrier) {
+  *reinterpret_cast<T*>(address) = value;
+  mbarrier_at(barrier).missing_bytes -= static_cast<std::int32_t>(sizeof(T));
+  mbarrier_at(barrier).end_phase_if_complete();
+}
+
+}  // namespace device
+
 namespace ptx {
+
+namespace mbarrier_init_shared {
+inline void cta_b64(unsigned long long barrier, std::uint16_t arrivals) {
+  device::mbarrier_at(barrier) = {0, arrivals, 0};
+}
+}  // namespace mbarrier_init_shared
+inline void fence_mbarrier_init_release_cluster() {}
+namespace mbarrier_arrive_expect_tx_shared {
+inline void cta_b64(unsigned long long barrier, unsigned bytes) {
+  device::mbarrier_at(barrier).missing_bytes += static_cast<std::int32_t>(bytes);
+  --device::mbarrier_at(barrier).missing_arrivals;
+  device::mbarrier_at(barrier).end_phase_if_complete();
+}
+}  // namespace mbarrier_arrive_expect_tx_shared
+namespace mbarrier_try_wait_parity_shared {
+inline bool cta_b64(unsigned long long barrier, unsigned parity) {
+  if (device::mbarrier_at(barrier).phase % 2 != parity) return true;
+  swapcontext(&device::threads[device::running].context, &device::scheduler);  // others run
+  return false;
+}
+}  // namespace mbarrier_try_wait_parity_shared
+inline unsigned selp_u32(unsigned a, unsigned b, bool condition) { return condition ? a : b; }
+namespace st_async_shared::cluster_mbarrier::complete_tx {
+inline void bytes_b64(unsigned long long address, unsigned long long value,
+                      unsigned long long barrier) {
+  device::store_and_complete(address, value, barrier);
+}
+inline void bytes_v4_b32(unsigned long long address, unsigned x, unsigned y, unsigned z, unsigned w,
+                         unsigned long long barrier) {
+  device::store_and_complete(address, uint4{x, y, z, w}, barrier);
+}
+}  // namespace st_async_shared::cluster_mbarrier::complete_tx
 
 inline void barrier_cluster_arrive_release() {
   device::arrivals[device::running] = device::cluster.round;
@@ -87,6 +151,10 @@ inline float max_f32(float a, float b) { return std::fmax(a, b); }
 inline float min_f32(float a, float b) { return std::fmin(a, b); }
 inline float lg2_approx_ftz_f32(float a) { return flushed(std::log2(flushed(a))); }
 inline float cvt_rn_f32_u64(unsigned long long a) { return static_cast<float>(a); }
+inline unsigned cvt_rzi_u32_f32(float a) {
+  if (!(a > 0)) return 0;
+  return a >= 0x1p32f ? ~0u : static_cast<unsigned>(a);
+}
 inline unsigned long long cvt_rzi_u64_f32(float a) {
   if (!(a > 0)) return 0;
   return a >= 0x1p64f ? ~0ull : static_cast<unsigned long long>(a);

@@ -110,7 +110,7 @@ def philox(seed: int, offset: int, row: int, number: int) -> int:
 
 
 def proposed_token(logits: np.ndarray, top_p: float, seed: int, row: int) -> int:
-    """The first token in the nucleus of those that the row's random bits draw, two at a time, from the whole row,
+    """The first token in the nucleus of those that the row's random bits draw, four at a time, from the whole row,
     and then from what is more likely than all that were refused; tokens lie in the order of the threads that read them."""
     weights = np.exp(logits.astype(np.float64) - logits.max())
     index = np.arange(len(logits))
@@ -120,12 +120,12 @@ def proposed_token(logits: np.ndarray, top_p: float, seed: int, row: int) -> int
     number = 0
     while True:
         sums = np.cumsum(np.where(allowed, weights, 0)[order])
-        tokens = [order[np.searchsorted(sums, philox(seed, 0, row, number + i) / 2**64 * sums[-1], "right")] for i in (0, 1)]
+        tokens = [order[np.searchsorted(sums, philox(seed, 0, row, number + i) / 2**64 * sums[-1], "right")] for i in range(4)]
         for token in tokens:
             if weights[logits > logits[token]].sum() < top_p * weights.sum():
                 return int(token)
         allowed = logits > logits[tokens].max()
-        number += 2
+        number += 4
 
 
 def rows_of(kind: str, random: np.random.Generator) -> np.ndarray:
