@@ -268,6 +268,7 @@ TEST_CASE_FIXTURE(Fixture, "W4A16 of many tokens gathers rows and has no partial
 
 TEST_CASE_FIXTURE(Fixture, "W4A4's kernels have the biases, or null for none") {
   const auto in = [&](std::size_t offset) { return address<std::uint8_t>(0xD000 + offset); };
+  const float* const no_row_decode = nullptr;
   for (const std::uintptr_t some : {0x1F000, 0}) {
     layer.up.bias = address<std::uint16_t>(some);
     layer.down.bias = address<std::uint16_t>(some == 0 ? 0 : 0x2F000);
@@ -281,8 +282,8 @@ TEST_CASE_FIXTURE(Fixture, "W4A4's kernels have the biases, or null for none") {
                     layer.activation.limit, layer.activation.alpha, layer.activation.beta);
     check_arguments(1, "moe_down", in(few.partial), in(few.tiles), in(few.tile_count),
                     in(few.activation_data), in(few.activation_scales), layer.activation_scale,
-                    layer.down.data, layer.down.scales, layer.down.decode, layer.down.bias, 6u, 64u,
-                    96u, 1u);
+                    no_row_decode, layer.down.data, layer.down.scales, layer.down.decode,
+                    layer.down.bias, 6u, 64u, 96u, 1u);
 
     shape = {256, 2, 4, 96, 64, 4};
     REQUIRE(launch());
@@ -294,8 +295,8 @@ TEST_CASE_FIXTURE(Fixture, "W4A4's kernels have the biases, or null for none") {
       auto* const written = in(is_up ? many.activation_data : many.gemm_output);
       CHECK(std::memcmp(launched.arguments, &written, 8) == 0);
       const MoeWeights& weights = is_up ? layer.up : layer.down;
-      // Outputs, tiles and their number, a map, a scale, a map.
-      const std::size_t at = (is_up ? 5 : 4) * 8 + 2 * sizeof(TensorMap) + 2 * 8;
+      // Outputs, tiles and their number, a map, a scale, decode scales of rows for down, a map.
+      const std::size_t at = 5 * 8 + 2 * sizeof(TensorMap) + 2 * 8;
       CHECK(std::memcmp(launched.arguments + at - 8, &weights.decode, 8) == 0);
       CHECK(std::memcmp(launched.arguments + at, &weights.bias, 8) == 0);
     }

@@ -92,10 +92,6 @@ struct Tiles {
   constexpr DecodeTiles decode_for(std::uint64_t m) const noexcept {
     return m <= 8 ? for_8 : m <= 16 ? for_16 : for_32;
   }
-  /// The first tile that fits m tokens.
-  constexpr std::uint32_t first_for(std::uint64_t m) const noexcept {
-    return m <= kMaxDecodeTokens ? decode_for(m).first : decode_count;
-  }
 };
 
 template <std::size_t decode_count, std::size_t prefill_count>
@@ -262,14 +258,19 @@ inline double estimated_us(const Tiles& tiles, const GemmTactic& tactic,
          (rest.n == 0 ? 0 : kLaunchUs + estimated_us(tiles.prefill[last.tile], last.splits, rest));
 }
 
-/// Selects the tactic of a table that is built in, which counts tiles from the first that fits the
-/// shape; for a shape or a card that was not measured the one that should take the least time.
+/// Selects the tactic of a table that is built in, which counts the tiles that fit the shape; for a
+/// shape or a card that was not measured the one that should take the least time.
 inline GemmTactic select_tactic(const Tiles& tiles, const GemmTable& table,
                                 const Shape& shape) noexcept {
-  if (const GemmTactic* const tuned = table.find(shape.m, shape.n, shape.k, shape.num_sms)) {
-    return {tiles.first_for(shape.m) + tuned->tile, tuned->splits};
-  }
   const GemmTactics all = tactics_of(tiles, shape);
+  if (const GemmTactic* const tuned = table.find(shape.m, shape.n, shape.k, shape.num_sms)) {
+    const GemmTactic* tactic = all.begin();  // those of a tile follow each other
+    for (std::uint32_t tile = 0; tile < tuned->tile; ++tile) {
+      tactic = std::find_if(tactic, all.end(),
+                            [&](const GemmTactic& next) { return next.tile != tactic->tile; });
+    }
+    return {tactic->tile, tuned->splits};
+  }
   const auto time = [&](const GemmTactic& tactic) { return estimated_us(tiles, tactic, shape); };
   return *std::min_element(all.begin(), all.end(), [&](const GemmTactic& a, const GemmTactic& b) {
     return time(a) < time(b);
