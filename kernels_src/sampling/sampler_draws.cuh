@@ -576,6 +576,18 @@ __device__ __noinline__ u32 count_unsure(u32 buffer) {
   return count;
 }
 
+// Prepares the next proposals, of which the first has this number, from the tokens above proposal `refused`. Returns
+// their weight in this thread.
+__device__ __noinline__ u64 start_round(u32 buffer, u32 refused, u32 number) {
+  const u64 own = *own_above(refused);
+  if (threadIdx.x < kClusterBlocks) {
+    block_sums[last_round][threadIdx.x] = weights_above[buffer][threadIdx.x][refused];
+  }
+  draw_random_bits(number);
+  __syncthreads();
+  return own;
+}
+
 // Draws tokens from the whole row, of which each thread block weighs as much as block_sums says, until one is
 // in the kept set of top-p and min-p: it is if the weight above it and its own key allow it. So no threshold
 // is needed: what a proposal needs is a sum over the row. Keys up to a refused proposal's are outside of the
@@ -624,12 +636,7 @@ __device__ __noinline__ void draw_by_proposals(u64 own) {
       lowest = key + 1;
       refused = k;
     }
-    own = *own_above(refused);
-    if (threadIdx.x < kClusterBlocks) {
-      block_sums[last_round][threadIdx.x] = weights_above[buffer][threadIdx.x][refused];
-    }
-    draw_random_bits(number + kProposals);
-    __syncthreads();
+    own = start_round(buffer, refused, number + kProposals);
   }
 }
 
