@@ -227,7 +227,7 @@ Result<void> launch_route(const MoePlan& plan, const MoeCall& call, std::uint32_
 }
 
 /// What lies between the GEMMs, as their kernels take it: the scale of all rows, or null and what
-/// moe_quantize_rows makes of rows in bf16.
+/// moe_quantize_rows makes of rows in bf16. W4A16 has no scale.
 struct Activations {
   std::uint8_t* first_output;  ///< of the first GEMM
   const float* scale;          ///< {encode, decode}
@@ -236,7 +236,7 @@ struct Activations {
   Activations(const MoePlan& plan, const MoeCall& call) noexcept {
     const bool dynamic = call.shape.dynamic_activation_scale;
     first_output = call.at<std::uint8_t>(dynamic ? plan.activation_rows : plan.activation_data);
-    scale = dynamic ? nullptr : &call.layer.activation_scale->encode;
+    scale = dynamic || call.shape.w4a16 ? nullptr : &call.layer.activation_scale->encode;
     row_decode = dynamic ? call.at<float>(plan.activation_decode) : nullptr;
   }
 };
