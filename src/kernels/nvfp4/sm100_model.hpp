@@ -138,8 +138,9 @@ constexpr double sm100_clocks(const Sm100TileModel& tile, std::int64_t splits,
 
   // A stage waits for its bytes and for the MMAs before it; beyond those that there is room for,
   // also until the stage that was there is loaded, multiplied and free again.
-  const double mma = std::max(128.0 * tile.columns * kSm100StageK / machine.mma_rate,
-                              (128 + tile.columns / ctas) * (kSm100StageK / 2) / machine.shared);
+  const double mma =
+      std::max(128.0 * tile.columns * kSm100StageK / machine.mma_rate,
+               (128 + real(tile.columns) / ctas) * real(kSm100StageK) / 2 / machine.shared);
   const double loaded = std::max(latency, load);  // the first stage
   const double issued = machine.producer + machine.wake + machine.issue;
   const double ring = machine.wake + issued + loaded + mma + machine.mma_latency;
