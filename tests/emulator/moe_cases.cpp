@@ -361,7 +361,7 @@ const Case kCases[] = {
              {},
              false,
              true}),
-    dynamic({"a scale of each row, nobody has any", {20, 4, 2, 128, 64, 2}, Routing::none}),
+    dynamic({"a scale of each row, of no rows", {20, 4, 2, 128, 64, 2}, Routing::none}),
 };
 
 std::vector<std::int32_t> ids_of(const Case& c, std::mt19937& random) {
