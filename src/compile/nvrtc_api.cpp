@@ -34,7 +34,7 @@ std::string read_text(NvrtcApi::Program program, SizeFunction size_of, TextFunct
   return text;
 }
 
-std::string without_final_zero(std::string text) {
+std::string without_final_zeros(std::string text) {
   while (!text.empty() && text.back() == '\0') {
     text.pop_back();
   }
@@ -113,7 +113,7 @@ namespace {
 std::string read_output(const NvrtcApi& api, NvrtcApi::Program program, OutputKind kind) {
   switch (kind) {
     case OutputKind::cubin: return read_text(program, api.cubin_size, api.cubin);
-    case OutputKind::ptx: return without_final_zero(read_text(program, api.ptx_size, api.ptx));
+    case OutputKind::ptx: return without_final_zeros(read_text(program, api.ptx_size, api.ptx));
     case OutputKind::lto_ir: return read_text(program, api.lto_ir_size, api.lto_ir);
     case OutputKind::optix_ir: return read_text(program, api.optix_ir_size, api.optix_ir);
   }
@@ -146,7 +146,12 @@ wire::Compiled compile_with(const NvrtcApi& api, const wire::Compile& job, Outpu
       arguments.push_back(argument.c_str());
     }
     code = api.compile_program(program, static_cast<int>(arguments.size()), arguments.data());
-    out.log = without_final_zero(read_text(program, api.log_size, api.log));
+    out.log = read_text(program, api.log_size, api.log);
+    if (!job.is_program) {
+      out.log = without_final_zeros(std::move(out.log));
+    } else if (!out.log.empty()) {
+      out.log.pop_back();  // the assembler's has one more, which the program would get
+    }
   }
   if (code == 0) {
     out.image = read_output(api, program, output);

@@ -2,12 +2,17 @@
 // What libcukiln_nvrtc forwards its calls to: the table of live programs, and a function for each
 // call that checks the handle first.
 
+#include <algorithm>
 #include <cstdint>
 #include <cstdlib>
 #include <memory>
 #include <new>
+#include <set>
+#include <string>
+#include <string_view>
 #include <unordered_map>
 #include <utility>
+#include <vector>
 
 #include "base/fork_gate.hpp"
 #include "dropin/host.hpp"
@@ -82,6 +87,12 @@ int call_for(Handle handle, Body&& body) noexcept {
   });
 }
 
+bool has_equal_names(const std::vector<std::pair<std::string, std::string>>& headers) {
+  std::set<std::string_view> names;
+  return !std::all_of(headers.begin(), headers.end(),
+                      [&](const auto& header) { return names.insert(header.first).second; });
+}
+
 int create(Handle* program, const char* text, const char* name, int count,
            const char* const* headers, const char* const* names) {
   if (program == nullptr) {
@@ -97,6 +108,9 @@ int create(Handle* program, const char* text, const char* name, int count,
         return kInvalidInput;
       }
       copied.emplace_back(names[i], headers[i]);
+    }
+    if (has_equal_names(copied)) {
+      return kInvalidInput;
     }
     *program = programs().add(std::make_shared<Program>(
         *g_host, text, name != nullptr ? name : "default_program", std::move(copied)));

@@ -15,6 +15,7 @@ inline constexpr int kOutOfMemory = 1;
 inline constexpr int kInvalidInput = 3;
 inline constexpr int kInvalidProgram = 4;
 inline constexpr int kInvalidOption = 5;
+inline constexpr int kCompilation = 6;
 inline constexpr int kNamesAfterCompile = 8;
 inline constexpr int kLoweredBeforeCompile = 9;
 inline constexpr int kNameNotValid = 10;

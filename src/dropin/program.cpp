@@ -25,6 +25,19 @@ Part part_of(OutputKind kind) noexcept {
 /// Log and PTX end with a zero, which counts; an absent one is the zero alone.
 bool is_text(Part part) noexcept { return part == Part::log || part == Part::ptx; }
 
+std::vector<const char*> pointers_to(const std::vector<std::string>& texts) {
+  std::vector<const char*> pointers;
+  for (const std::string& text : texts) {
+    pointers.push_back(text.c_str());
+  }
+  return pointers;
+}
+
+/// NVRTC then has the PTX. The log tells: the front end's errors do not name ptxas.
+bool is_refused_by_assembler(const NvrtcFailure& failure) {
+  return failure.code == kCompilation && failure.log.find("ptxas") != std::string::npos;
+}
+
 bool spells_time(const std::string& text) { return !find_time_macro(text).empty(); }
 
 }  // namespace
@@ -45,6 +58,7 @@ Program::~Program() {
   }
 }
 
+/// Makes the program in the real NVRTC, with what the compiles before have left there.
 int Program::make_real() {
   if (real_ != nullptr) {
     return kSuccess;
@@ -63,6 +77,9 @@ int Program::make_real() {
     if (code == kSuccess) {
       code = nvrtc.add_name(made, expression.c_str());
     }
+  }
+  if (code == kSuccess && is_compiled_) {  // if the next compile fails, these results stay
+    code = nvrtc.compile(made, static_cast<int>(options_.size()), pointers_to(options_).data());
   }
   if (code == kSuccess) {
     real_ = made;
@@ -117,13 +134,15 @@ int Program::compile(int count, const char* const* options) {
   if (!result) {
     host_.report("failed", 0, name_);
     takes_names_ = takes_names_ && failure.code == kInvalidOption;
-    log_ = std::move(failure.log);
     outputs_[static_cast<int>(Part::ptx)] = {};  // as NVRTC: the others are of the compile before
-    lacks_ptx_ = false;
+    lacks_ptx_ = asked.output == OutputKind::cubin && is_refused_by_assembler(failure);
+    ptx_options_ = copied;
+    log_ = std::move(failure.log);
     return failure.code;
   }
   host_.report(result->outcome == Outcome::hit ? "hit" : "compiled", result->compile_us, name_);
   options_ = copied;
+  ptx_options_ = copied;
   take(*std::move(result), asked);
   return kSuccess;
 }
@@ -150,10 +169,13 @@ void Program::take(ProgramResult result, const Asked& asked) {
 
 /// Makes the PTX of a program that was compiled to a cubin. False if the real NVRTC has to.
 bool Program::fetch_ptx() {
-  Asked asked = read_options(options_, host_.default_capability());
+  if (options_ != ptx_options_) {
+    return false;  // the assembler may have refused it, and NVRTC keeps the PTX
+  }
+  Asked asked = read_options(ptx_options_, host_.default_capability());
   asked.output = OutputKind::ptx;
   NvrtcFailure failure;
-  auto result = host_.compile(spec_of(options_, asked), failure);
+  auto result = host_.compile(spec_of(ptx_options_, asked), failure);
   if (!result) {
     return false;
   }
@@ -208,14 +230,10 @@ int Program::size(Part part, std::size_t* bytes) {
     return kInvalidInput;
   }
   if (real_ == nullptr && part == Part::ptx && lacks_ptx_ && !fetch_ptx()) {
-    std::vector<const char*> options;
-    for (const std::string& option : options_) {
-      options.push_back(option.c_str());
-    }
-    if (const int code =
-            compile_directly(static_cast<int>(options.size()), options.data(), "PTX of a cubin");
-        code != kSuccess) {
-      return code;
+    static_cast<void>(compile_directly(static_cast<int>(ptx_options_.size()),
+                                       pointers_to(ptx_options_).data(), "PTX of a cubin"));
+    if (real_ == nullptr) {
+      return kInternalError;
     }
   }
   if (real_ != nullptr) {

@@ -151,6 +151,17 @@ class SameResults(Dropin):
             second=["hit", "hit", "hit", "hit", "failed"],
         )
 
+    def test_a_result_stays_when_nvrtc_itself_refuses_the_next_compile(self) -> None:
+        words = (self.source(TEMPLATES), "a.cu", ":k<int>", "-arch=sm_90")
+        for then in ("-DTIME=__DATE__ }", "--time=/nonexistent/x", "-arch=sm_19"):
+            self.extra["THEN"] = then
+            for nvrtc in nvrtcs():
+                with self.subTest(then=then, nvrtc=nvrtc):
+                    self.nvrtc = nvrtc
+                    plain = self.run_host(*words, dropin=False)
+                    self.assertEqual(self.run_host(*words, dropin=True), plain)
+                    self.assertEqual(self.outcomes()[-1], "direct")
+
 
 class Failures(Dropin):
     """fault 208: codes and logs of what does not compile; none is stored."""
@@ -176,6 +187,17 @@ class Failures(Dropin):
         # No worker is asked for a target that no NVRTC knows.
         plain = self.check_same(self.source(PLAIN), "a.cu", "-arch=sm_19", first=["direct"], second=["direct"])
         self.assertIn("compile: 5\n", plain)
+
+    def test_an_option_that_is_a_dash(self) -> None:
+        for option in ("-", "--"):
+            self.assertIn("compile: 5\n", self.check_failed(self.source(PLAIN), "a.cu", option))
+
+    def test_what_only_the_assembler_refuses(self) -> None:
+        """There is PTX, and the log has a zero more than others."""
+        text = self.source('extern "C" __global__ void k(int* x) { asm volatile("nonsense;"); }\n#warning w\n')
+        plain = self.check_same(text, "a.cu", "-arch=sm_90", first=["failed", "direct"], second=["failed", "direct"])
+        self.assertIn("compile: 6\n", plain)
+        self.assertIn("ptxas", plain)
 
     def test_huge_log(self) -> None:
         """fault 209"""

@@ -130,6 +130,16 @@ static int run_program(int count, char** words) {
     print_lowered(program, names[i]);
   }
   print_lowered(program, "absent");
+  const char* const then = getenv("THEN");  // an option, after others, of a second compile
+  if (then != NULL) {
+    options[option_count] = then;
+    printf("then: %d\n", compile(program, option_count + 1, options));
+    print_parts(program);
+    for (int i = 0; i < name_count; ++i) {
+      print_lowered(program, names[i]);
+    }
+    print_lowered(program, "absent");
+  }
   if (getenv("AGAIN") != NULL) {
     printf("again: %d\n", compile(program, option_count, options));
     print_parts(program);
@@ -165,6 +175,9 @@ static int run_hostile(void) {
   PRINT(create(&program, "", NULL, 1, NULL, one_name));
   PRINT(create(&program, "", NULL, 1, none, one_name));
   PRINT(create(&program, "", NULL, 1, one, none));
+  const char* const two[] = {"int a;", "int b;"};
+  const char* const equal_names[] = {"in.h", "in.h"};
+  PRINT(create(&program, "", NULL, 2, two, equal_names));
   PRINT(destroy(NULL));
   program = NULL;
   PRINT(destroy(&program));
