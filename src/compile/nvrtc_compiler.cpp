@@ -46,6 +46,15 @@ const KernelInfo* symbol_named(const std::vector<KernelInfo>& symbols, const std
   return found != symbols.end() ? &*found : nullptr;
 }
 
+/// True for arguments that NVRTC 12.8 to 13.5 does not forget: after --optimization-info the logs of
+/// all later compiles in the process have remarks.
+bool changes_later_compiles(const std::vector<std::string>& arguments) {
+  return std::any_of(arguments.begin(), arguments.end(), [](std::string_view argument) {
+    argument.remove_prefix(std::min(argument.find_first_not_of('-'), argument.size()));
+    return argument.starts_with("optimization-info") || argument.starts_with("opt-info");
+  });
+}
+
 std::string owner_line(const std::string& label) {
   std::time_t now = 0;
   std::time(&now);
@@ -464,6 +473,9 @@ Result<CompileResult> NvrtcCompiler::Run::compile() {
   WorkerReply reply = worker->request(wire::WorkerOp::compile, body, wait);
   replied = replied || reply.failure != WorkerFailure::closed;
   worker->count_compile();
+  if (changes_later_compiles(request.options.arguments)) {
+    worker->do_not_reuse();
+  }
   while (reply.is(wire::WorkerOp::ask)) {
     CUKILN_TRY(const std::string answer, files.reply(reply.frame.body));
     reply = worker->request(wire::WorkerOp::answer, answer, wait);

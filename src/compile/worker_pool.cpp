@@ -34,7 +34,7 @@ std::unique_ptr<WorkerProcess> WorkerPool::take(std::string_view lock_folder) {
 }
 
 void WorkerPool::put_back(std::unique_ptr<WorkerProcess> worker, std::size_t max_idle) {
-  if (worker == nullptr || worker->compiles() >= kMaxCompiles) {
+  if (worker == nullptr || !worker->reusable() || worker->compiles() >= kMaxCompiles) {
     return;
   }
   std::unique_ptr<WorkerProcess> oldest;  // destroyed after the lock is released

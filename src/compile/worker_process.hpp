@@ -98,6 +98,9 @@ class WorkerProcess {
   bool used() const noexcept { return compiles_ != 0; }
   std::uint32_t compiles() const noexcept { return compiles_; }
   void count_compile() noexcept { ++compiles_; }
+  /// Whether later compiles may use it.
+  bool reusable() const noexcept { return reusable_; }
+  void do_not_reuse() noexcept { reusable_ = false; }
 
  private:
   WorkerProcess() = default;
@@ -118,6 +121,7 @@ class WorkerProcess {
   std::unique_ptr<wire::FrameSocket> frames_;
   wire::Hello hello_;
   std::uint32_t compiles_ = 0;
+  bool reusable_ = true;
 };
 
 /// Finds cukiln-compile-worker: `configured` if given; else beside the library that holds

@@ -123,6 +123,12 @@ static void structs_carry_their_size(void) {
   CHECK_ERROR_SAYS("struct_bytes");
   CHECK(loader == NULL);
 
+  // A size that cuts a pointer was never a sizeof: half a pointer must not be followed.
+  options.struct_bytes = offsetof(cukiln_options, store_directory) + 2;
+  CHECK_CODE(CUKILN_INVALID_ARGUMENT, cukiln_loader_create(&options, &loader));
+  CHECK_ERROR_SAYS("struct_bytes");
+  CHECK(loader == NULL);
+
   // A host built with a newer header: fine as long as nothing unknown is asked for.
   struct {
     cukiln_options known;

@@ -95,6 +95,17 @@ TEST_CASE_FIXTURE(RealNvrtc, "a used worker gives the same bytes as a new one") 
   }
 }
 
+TEST_CASE_FIXTURE(RealNvrtc, "a worker that was told to explain itself is not used again") {
+  const std::string text =
+      "__device__ __noinline__ float twice(float x) { return 2 * x; }\n"
+      "extern \"C\" __global__ void k(float* x) { *x = twice(*x); }\n";
+  TestModule module(text);
+  CHECK(must(module.run(compiler())).cubin.log.empty());
+  TestModule explained(text, {}, {"--optimization-info=inline"});
+  CHECK(contains(must(explained.run(compiler())).cubin.log, "not inlined"));
+  CHECK(must(module.run(compiler())).cubin.log.empty());  // NVRTC would go on explaining
+}
+
 TEST_CASE_FIXTURE(RealNvrtc,
                   "an include behind a false condition is not a dependency, a computed one is") {
   const ScratchFolder include;

@@ -19,6 +19,12 @@ inline Error null_argument(const char* name) {
 
 inline constexpr std::size_t kMaxStructBytes = 4096;  // above it `struct_bytes` was never set
 
+/// No struct has a size that its alignment does not divide: a pointer of it would be cut.
+template <class Struct>
+bool is_struct_size(std::size_t bytes) {
+  return bytes >= sizeof bytes && bytes <= kMaxStructBytes && bytes % alignof(Struct) == 0;
+}
+
 inline Error wrong_struct_bytes(const char* name, std::size_t given, std::size_t expected) {
   return Error(ErrorCode::invalid_argument, "struct_bytes is " + std::to_string(given) +
                                                 "; set it to sizeof(" + name + "), which is " +
@@ -37,7 +43,7 @@ inline Error unknown_member(const char* name, std::size_t given, std::size_t exp
 template <class Struct>
 Result<Struct> read_struct(const Struct& given, const char* name) {
   const std::size_t bytes = given.struct_bytes;
-  if (bytes < sizeof bytes || bytes > kMaxStructBytes) {
+  if (!is_struct_size<Struct>(bytes)) {
     return wrong_struct_bytes(name, bytes, sizeof(Struct));
   }
   const char* const raw = reinterpret_cast<const char*>(&given);
@@ -56,7 +62,7 @@ Result<Struct> read_struct(const Struct& given, const char* name) {
 template <class Struct>
 Result<void> write_struct(Struct value, Struct& out, const char* name) {
   const std::size_t bytes = out.struct_bytes;
-  if (bytes < sizeof bytes || bytes > kMaxStructBytes) {
+  if (!is_struct_size<Struct>(bytes)) {
     return wrong_struct_bytes(name, bytes, sizeof(Struct));
   }
   value.struct_bytes = bytes;
