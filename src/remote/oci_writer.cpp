@@ -200,6 +200,11 @@ Result<void> prepare_layout(const std::string& directory) {
   return write_output(directory + "/oci-layout", "{\"imageLayoutVersion\":\"1.0.0\"}");
 }
 
+/// Names of modules are of files, whose names may be any bytes.
+std::string text_of(const OciJson& json) {
+  return json.dump(-1, ' ', false, OciJson::error_handler_t::replace);
+}
+
 void remove_other_blobs(const std::string& layout, const std::set<std::string>& kept) {
   std::error_code ignored;
   for (const auto& one : fs::directory_iterator(layout + "/blobs/sha256", ignored)) {
@@ -223,13 +228,13 @@ Result<OciSummary> write_oci_layout(const std::string& directory, const std::str
                        {"config", {{"Labels", annotations}}},
                        {"rootfs", {{"type", "layers"}, {"diff_ids", {archive}}}},
                        {"history", {{{"created_by", "cukiln export --oci"}}}}};
-  CUKILN_TRY(const OciDescriptor settings, write_blob(directory, kOciConfigType, config.dump()));
+  CUKILN_TRY(const OciDescriptor settings, write_blob(directory, kOciConfigType, text_of(config)));
   const OciJson manifest{{"schemaVersion", 2},
                          {"mediaType", kOciManifestType},
                          {"config", settings.json()},
                          {"layers", {layer.json()}},
                          {"annotations", annotations}};
-  CUKILN_TRY(const OciDescriptor image, write_blob(directory, kOciManifestType, manifest.dump()));
+  CUKILN_TRY(const OciDescriptor image, write_blob(directory, kOciManifestType, text_of(manifest)));
   std::set<std::string> blobs = {layer.digest, settings.digest, image.digest};
   std::uint64_t bytes = layer.bytes + settings.bytes + image.bytes;
   OciJson entry = image.json();
@@ -249,7 +254,7 @@ Result<OciSummary> write_oci_layout(const std::string& directory, const std::str
                            {"layers", {sealed.json()}},
                            {"subject", image.json()}};
     CUKILN_TRY(const OciDescriptor refers,
-               write_blob(directory, kOciManifestType, referrer.dump()));
+               write_blob(directory, kOciManifestType, text_of(referrer)));
     OciJson listed = refers.json();
     listed["artifactType"] = kOciSignatureType;
     manifests.push_back(std::move(listed));
@@ -259,7 +264,7 @@ Result<OciSummary> write_oci_layout(const std::string& directory, const std::str
   const OciJson index{{"schemaVersion", 2},
                       {"mediaType", "application/vnd.oci.image.index.v1+json"},
                       {"manifests", std::move(manifests)}};
-  CUKILN_CHECK(write_output(directory + "/index.json", index.dump()));
+  CUKILN_CHECK(write_output(directory + "/index.json", text_of(index)));
   remove_other_blobs(directory, blobs);
   return OciSummary{image.digest, bytes};
 }

@@ -3,6 +3,7 @@
 
 import hashlib
 import json
+import os
 import shutil
 import subprocess
 import unittest
@@ -154,6 +155,15 @@ class Images(Filled):
         self.blob("image", *artifact["layers"])
 
     @unittest.skipUnless(shutil.which("zstd") and shutil.which("tar"), "unpacks a layer")
+    def test_a_file_whose_name_is_not_utf8_becomes_an_image(self):
+        name = os.fsdecode(b"caf\xe9.cu")
+        (self.folder / name).write_text('extern "C" __global__ void k(int* p) { *p = 1; }\n')
+        self.compile(name, "--arch", "sm_90a")
+        self.assertEqual(self.run_json("export", "--oci", "image", os.fsdecode(b"caf\xe9"))["entries"], 1)
+        (image,) = json.loads((self.folder / "image/index.json").read_text())["manifests"]
+        annotations = json.loads(self.blob("image", image))["annotations"]
+        self.assertIn("caf\ufffd", annotations.values())
+
     def test_the_layer_is_a_system_store(self):
         self.fill()
         self.export("image", "--sign", "k.key")
