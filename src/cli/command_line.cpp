@@ -34,7 +34,7 @@ CommandLine::CommandLine() : app_("", "cukiln") {
       ->type_name("DIR")
       ->multi_option_policy(last_one);
   app_.add_flag("--json", options_.json, "print one JSON document on stdout and nothing else");
-  app_.add_flag("-q,--quiet", options_.quiet, "print errors only");
+  app_.add_flag("-q,--quiet", options_.quiet, "on stderr, print errors only");
   app_.add_option("--color", options_.color, "auto (on a terminal), always or never")
       ->type_name("WHEN")
       ->multi_option_policy(last_one);
@@ -93,7 +93,7 @@ std::size_t CommandLine::find_command(const std::vector<std::string>& arguments)
 
 Result<void> CommandLine::parse(std::vector<std::string> arguments) {
   std::size_t at = find_command(arguments);
-  if (at < arguments.size() && arguments[at] == "help") {  // `cukiln help compile`
+  while (at < arguments.size() && arguments[at] == "help") {  // `cukiln help compile`
     arguments[at] = "--help";
     at = find_command(arguments);
   }

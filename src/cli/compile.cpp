@@ -55,11 +55,16 @@ class CompileCommand final : public Command {
     if (sources_.empty()) {
       return context.usage("a source is missing: cukiln compile FILE.cu... [options]");
     }
+    if (const auto at = std::find_if(sources_.begin(), sources_.end(), is_manifest);
+        at != sources_.end()) {
+      return context.usage("{0} is not a .cu file; of a manifest: cukiln preload {0} --no-load",
+                           *at);
+    }
     auto modules = module_.modules(sources_);
     if (!modules) {
       return context.fail(Exit::usage, modules.error());
     }
-    if (auto there = output_.empty() ? Result<void>() : check_output(output_); !there) {
+    if (auto there = output_.empty() ? Result<void>() : check_output(output_, true); !there) {
       return context.fail(exit_of_output(there.error()), there.error());
     }
     std::size_t count = 0;  // a lower bound: a module without a target gets one per kind of GPU

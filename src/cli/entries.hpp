@@ -47,6 +47,7 @@ class EntryFilter {
  public:
   void add_to(CLI::App& app);
   bool empty() const noexcept { return arch_.empty() && name_.empty(); }
+  bool has_arch() const noexcept { return !arch_.empty(); }
   /// True if `--name` is not given, or matches.
   bool names(const std::string& name) const;
   /// Returns the entries that match. Errors: invalid_argument, for an unknown target.

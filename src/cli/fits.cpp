@@ -46,7 +46,7 @@ class FitsCommand final : public Command {
 
   void add_options(CLI::App& app) override {
     app.add_option("BUNDLE|MANIFEST", subjects_);
-    add_arch_option(app, arch_);
+    add_arch_option(app, arch_, "check");
     input_.add_to(app);
   }
 

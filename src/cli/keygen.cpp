@@ -9,6 +9,8 @@
 #include "base/file.hpp"
 #include "base/result.hpp"
 #include "cli/command.hpp"
+#include "cli/entries.hpp"
+#include "cli/output.hpp"
 #include "remote/keys.hpp"
 
 namespace cukiln::cli {
@@ -71,6 +73,9 @@ class KeygenCommand final : public Command {
     if (output_.empty()) {
       return context.usage("a file is missing: cukiln keygen -o FILE");
     }
+    if (auto there = check_output(output_); !there) {
+      return context.fail(exit_of_output(there.error()), there.error());
+    }
     const std::string name = name_.empty() ? std::filesystem::path(output_).stem().string() : name_;
     const auto key = SecretKey::generate(name);
     if (!key) {
@@ -109,6 +114,11 @@ class KeygenCommand final : public Command {
       context.print(line + "\n");
       context.note(
           fmt::format("Wrote the secret key {} and the public key {}.", output_, public_path));
+    }
+    if (!limits->hold_at(now_s())) {
+      context.messages().warn(
+          fmt::format("the key has expired: {} has begun, so nothing that it signs is trusted",
+                      date_text(*limits->expires_s)));
     }
     return Exit::done;
   }

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <functional>
 
+#include "base/printable.hpp"
 #include "base/result.hpp"
 #include "cli/command.hpp"
 #include "cli/entries.hpp"
@@ -60,6 +61,11 @@ class LsCommand final : public Command {
     if (order == std::end(kOrders)) {
       return context.usage("--sort takes age, size, time or hits, not \"{}\"", sort_);
     }
+    if (blobs_ && (sort_ == "time" || filter_.has_arch())) {
+      return context.usage("--blobs excludes {}: a blob has no {}",
+                           sort_ == "time" ? "--sort time" : "--arch",
+                           sort_ == "time" ? "time of a compile" : "target");
+    }
     auto store = context.disk_store();
     if (!store) {
       return context.fail(Exit::store, store.error());
@@ -83,10 +89,12 @@ class LsCommand final : public Command {
       context.print_json(Json{{"entries", std::move(list)}});
     } else if (entries.empty()) {
       const std::uint64_t blobs = admin.facts().blobs;
-      context.print(store_is_empty && blobs != 0
-                        ? "No entries; 'cukiln ls --blobs' lists the blobs.\n"
-                    : store_is_empty ? "The store is empty; 'cukiln preload --no-load' fills it.\n"
-                                     : "No entry matches.\n");
+      context.print(
+          store_is_empty && blobs != 0 ? "No entries; 'cukiln ls --blobs' lists the blobs.\n"
+          : store_is_empty
+              ? fmt::format("The store in {} is empty; 'cukiln preload --no-load' fills it.\n",
+                            printable(context.settings().store.directory))
+              : "No entry matches.\n");
     } else {
       print(context, entries);
       if (const StoreFacts facts = admin.facts(); facts.blobs != 0) {

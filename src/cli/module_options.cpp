@@ -37,10 +37,12 @@ const CLI::Option* known_option(const CLI::App& app, const CLI::App& command,
 
 }  // namespace
 
-void add_arch_option(CLI::App& app, std::vector<std::string>& arch) {
+void add_arch_option(CLI::App& app, std::vector<std::string>& arch, const char* does) {
   add_list(app, "--arch", arch, "TARGET",
-           "compile for this target: sm_100a, sm_90a, ...; repeatable (default: those of the "
-           "visible GPUs, else sm_100a)")
+           fmt::format("{} for this target: sm_100a, sm_90a, ...; repeatable (default: those of "
+                       "the visible GPUs, else sm_100a)",
+                       does)
+               .c_str())
       ->delimiter(',');
 }
 

@@ -58,8 +58,8 @@ Result<Manifest> load_manifest(const std::string& path, const std::vector<Target
 void add_std_shims_option(CLI::App& app, bool& no_std_shims);
 /// Returns the modules, without the standard headers for device code if `no_std_shims`.
 std::vector<ModuleSpec> with_std_shims_option(std::vector<ModuleSpec> modules, bool no_std_shims);
-/// Adds --arch to a command.
-void add_arch_option(CLI::App& app, std::vector<std::string>& arch);
+/// Adds --arch to a command that `does` something for a target.
+void add_arch_option(CLI::App& app, std::vector<std::string>& arch, const char* does = "compile");
 /// Errors: invalid_argument.
 Result<std::vector<Target>> parse_targets(const std::vector<std::string>& texts);
 

@@ -11,9 +11,13 @@
 
 namespace cukiln::cli {
 
-Result<void> check_output(const std::string& path) {
+Result<void> check_output(const std::string& path, bool may_be_folder) {
   struct stat status {};
   if (::stat(path.c_str(), &status) == 0) {
+    if (S_ISDIR(status.st_mode) && !may_be_folder) {
+      return make_error(ErrorCode::invalid_argument,
+                        "cannot write {}: it is a folder; name a file in it", path);
+    }
     return ::access(path.c_str(), W_OK) == 0
                ? Result<void>()
                : make_error(ErrorCode::io, "cannot write {}: {}", path, errno_text(errno));

@@ -6,6 +6,7 @@
 #include "cli/application.hpp"
 #include "cli/command.hpp"
 #include "cli/human.hpp"
+#include "cli/output.hpp"
 #include "cli/recorded_manifest.hpp"
 
 namespace cukiln::cli {
@@ -39,6 +40,9 @@ class RecordCommand final : public Command {
     if (output_.empty() || command_.empty()) {
       return context.usage("{} is missing: cukiln record -o MANIFEST -- COMMAND...",
                            output_.empty() ? "a manifest's file" : "a command");
+    }
+    if (auto there = check_output(output_); !there) {
+      return context.fail(exit_of_output(there.error()), there.error());
     }
     const auto record = ReportFile::make(output_ + ".recording-");
     if (!record) {

@@ -286,7 +286,7 @@ Result<CompileOutcome> DaemonCompiler::compile(const CompileJob& job) {
     std::this_thread::sleep_for(kRetryPause);
   }
   if (options_.link->required()) {
-    return make_error(ErrorCode::io,
+    return make_error(ErrorCode::not_found,
                       "{} was not compiled: daemon=require is set, and cukilnd did not compile it: "
                       "{}. Start it (cukiln daemon start), or set daemon=auto",
                       job.input.label, declined.why);

@@ -162,16 +162,29 @@ Result<ModuleSpec> read_module(const Json& object, const std::string& where,
   return module;
 }
 
-/// Returns `line 3, column 5: unexpected ']'; …`. Parses again, because only the parser's exception
-/// has the place.
+constexpr std::string_view kShape = "{\"format\":1,\"modules\":[…]}";
+
+/// Returns `line 3, column 5: unexpected ']'`. Parses again, because only the parser's exception
+/// has the place. What the parser was doing and what it expected there is left out: the caller says
+/// what is expected.
 std::string why_not_json(std::string_view text) {
-  constexpr std::string_view kMark = "parse error at ";
+  constexpr std::string_view kPlace = "parse error at ";
+  constexpr std::string_view kDoing = "syntax error while parsing ";
+  constexpr std::string_view kDash = " - ";
+  constexpr std::string_view kExpected = "; expected ";
   try {
     [[maybe_unused]] const Json parsed = Json::parse(text);
   } catch (const Json::exception& caught) {
-    const std::string_view what = caught.what();
-    const std::size_t at = what.find(kMark);
-    return std::string(at == std::string_view::npos ? what : what.substr(at + kMark.size()));
+    std::string what = caught.what();
+    if (const std::size_t at = what.find(kPlace); at != std::string::npos) {
+      what.erase(0, at + kPlace.size());
+    }
+    const std::size_t doing = what.find(kDoing);
+    const std::size_t dash = what.find(kDash, doing);
+    if (doing != std::string::npos && dash != std::string::npos) {
+      what.erase(doing, dash + kDash.size() - doing);
+    }
+    return what.substr(0, what.rfind(kExpected));
   }
   return {};
 }
@@ -182,18 +195,24 @@ Result<Manifest> read_manifest(std::string_view text, const Manifest::SourceOf& 
       Json::parse(text, nullptr, /*allow_exceptions=*/false, /*ignore_comments=*/false);
   if (root.is_discarded()) {
     return make_error(ErrorCode::invalid_argument,
-                      "the manifest is not JSON: {}; expected {{\"format\":1,\"modules\":[…]}}, "
-                      "without comments, and without a comma after the last element",
-                      why_not_json(text));
+                      "the manifest is not JSON: {}; expected {}, without comments, and without a "
+                      "comma after the last element",
+                      why_not_json(text), kShape);
   }
-  if (!root.is_object() || !root.contains("format") || root["format"] != kFormat) {
-    return make_error(
-        ErrorCode::invalid_argument,
-        "manifest, format: expected {}, found {}; a newer cukiln may have written it", kFormat,
-        root.is_object() && root.contains("format") ? shown(root["format"]) : "nothing");
+  for (const char* field : {"format", "modules"}) {
+    if (!root.is_object() || !root.contains(field)) {
+      return make_error(
+          ErrorCode::invalid_argument, "the manifest is {}; expected {}",
+          root.is_object() ? fmt::format("an object without \"{}\"", field) : shown(root), kShape);
+    }
   }
-  if (!root.contains("modules") || !root["modules"].is_array()) {
-    return make_error(ErrorCode::invalid_argument, "manifest, modules: expected a list of modules");
+  if (root["format"] != kFormat) {
+    return make_error(ErrorCode::invalid_argument,
+                      "manifest, format: expected {}, found {}; a newer cukiln may have written it",
+                      kFormat, shown(root["format"]));
+  }
+  if (!root["modules"].is_array()) {
+    return wrong("modules", "a list of modules", root["modules"]);
   }
   Manifest manifest;
   const std::string own_folder = resolve_folder(".");

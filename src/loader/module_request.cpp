@@ -150,6 +150,16 @@ Result<void> add_named_headers(const ModuleSpec& spec, ModuleRequest& out) {
   return {};
 }
 
+/// Refuses an empty name expression, of which NVRTC's error names neither the module nor the name.
+Result<void> check_names(const ModuleSpec& spec) {
+  return std::find(spec.names.begin(), spec.names.end(), "") == spec.names.end()
+             ? Result<void>()
+             : make_error(ErrorCode::invalid_argument,
+                          "module \"{}\" has an empty name among its names; expected the names of "
+                          "kernels and variables, such as \"scale<float, 4>\"",
+                          spec.name);
+}
+
 /// Refuses NUL bytes: NVRTC and the file system would see less of a string than the key has.
 Result<void> check_no_nul(const ModuleSpec& spec) {
   const auto check = [&](const char* what, const std::string& text) -> Result<void> {
@@ -412,6 +422,7 @@ Result<ModuleRequest> make_module_request(const ModuleSpec& spec, Target target,
                                           const std::vector<std::string>& toolkit_folders,
                                           StatCache* stats, const Toolchain& linker) {
   CUKILN_CHECK(check_no_nul(spec));
+  CUKILN_CHECK(check_names(spec));
   ModuleRequest out;
   out.spec = &spec;
   CUKILN_TRY(TranslatedFlags flags, translate_flags(spec.flags));

@@ -205,6 +205,9 @@ class Bundles(BundleTest):
 
     def test_a_key_that_has_expired_brings_nothing_more(self):  # fault 140
         self.one_key()
+        expired = "warning: the key has expired: 2026-01-31 has begun, so nothing that it signs is trusted\n"
+        self.assertTrue(self.run_cli("keygen", "-o", "k", "--expires", "2026-01-31").err.endswith(expired))
+        self.assertNotIn("expired", self.run_cli("keygen", "-o", "later", "--expires", "2126-01-31").err)
         made = self.limited("old", "--expires", "2026-01-31")
         self.assertEqual(made["expires"], "2026-01-31")
         line = (self.folder / "old.key.pub").read_text()

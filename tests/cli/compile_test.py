@@ -368,6 +368,10 @@ class Compile(CliTest):
         (entry,) = self.run_json("ls")["entries"]
         self.assertEqual(entry["variables"], [table])
 
+    def test_an_empty_name_is_refused(self):
+        result = self.run_cli("compile", "scale.cu", "--name", "", expect=USAGE)
+        self.assertIn('module "scale" has an empty name among its names; expected the names', result.err)
+
     def test_a_module_without_kernels_is_reported(self):
         self.write("fill.cu", TEMPLATE)
         for _ in ("compiled", "hit"):

@@ -122,8 +122,7 @@ class Daemon(CliTest):
 
     def test_a_required_daemon_that_is_not_running_is_an_error(self):
         arguments = ("compile", "add.cu", "-DADDEND=1", "--arch", "sm_90a")
-        failed = self.run_cli(*arguments, env={"CUKILN_DAEMON": "require"}, expect=None)
-        self.assertNotEqual(failed.code, 0)
+        failed = self.run_cli(*arguments, env={"CUKILN_DAEMON": "require"}, expect=ENVIRONMENT)
         self.assertIn("cukiln daemon start", failed.err)
         self.run_cli("daemon", "start")
         self.run_cli(*arguments, env={"CUKILN_DAEMON": "require"})

@@ -23,7 +23,7 @@ class Inventory(CliTest):
 
     def test_empty_store(self):
         self.assertEqual(self.run_json("ls"), {"entries": []})
-        self.assertIn("The store is empty", self.run_cli("ls").out)
+        self.assertIn(f"The store in {self.store} is empty", self.run_cli("ls").out)
 
     def test_entries_have_the_promised_fields(self):
         entries = self.fill()

@@ -30,6 +30,7 @@ class Help(CliTest):
             self.assertEqual(text, self.run_cli("help", command).out)
             self.assertEqual(text, self.run_cli("--help", command).out)
             self.assertEqual(text, self.run_cli(command, "-h", "--no-such-option").out)
+        self.assertEqual(self.run_cli("help", "help").out, self.run_cli("--help").out)
 
     def test_help_fits_eighty_columns(self):
         for command in COMMANDS:
@@ -98,12 +99,15 @@ class Mistakes(CliTest):
         self.check("completion", "tcsh", says='unknown shell "tcsh": expected bash, zsh or fish')
         self.check("--color", "sometimes", "ls", says="auto, always or never")
         self.check("show", "abc", "-o", "file", says="-o needs --source")
+        self.check("ls", "--blobs", "--arch", "sm_90a", says="--blobs excludes --arch: a blob has no target")
+        self.check("ls", "--blobs", "--sort", "time", says="--blobs excludes --sort time")
         self.check("compile", "add.cu", "-o", "", says="-o needs a file")
         self.check("--store", "", "ls", says="--store needs a folder")
 
     def test_missing_sources_and_manifests(self):
         self.check("compile", "nowhere.cu", says='there is no source "nowhere.cu"')
         self.check("compile", ".", says="is a folder")
+        self.check("compile", "kernels.json", says="cukiln preload kernels.json --no-load")
         self.check("explain", "nowhere.cu", says='there is no source "nowhere.cu"')
         self.check("preload", "nowhere.json", says="nowhere.json")
 
@@ -116,6 +120,11 @@ class Mistakes(CliTest):
         for arguments in (("compile", "add.cu"), ("export",), ("show", "abcdef", "--source")):
             self.check(*arguments, "-o", "/nowhere/x", says="cannot write /nowhere/x: there is no folder /nowhere/")
         self.check("compile", "add.cu", "scale.cu", "-o", "x", says="one file for 2 modules")
+        self.check("keygen", "-o", "/nowhere/x", says="cannot write /nowhere/x: there is no folder /nowhere/")
+        self.check("record", "-o", "/nowhere/x", "--", "true", says="cannot write /nowhere/x: there is no folder /nowhere/")
+        for arguments in (("export",), ("show", "abcdef", "--source"), ("keygen",)):
+            self.check(*arguments, "-o", ".", says="cannot write .: it is a folder; name a file in it")
+        self.check("record", "-o", ".", "--", "true", says="it is a folder")
 
     def test_a_manifest_allows_only_arch(self):
         self.write("m.json", '{"format":1,"modules":[]}')
@@ -125,9 +134,17 @@ class Mistakes(CliTest):
     def test_broken_manifest_says_where(self):
         self.write("m.json", '{"format":1,\n"modules":[],\n}')
         for line in (("preload", "m.json"), ("preload", "--manifest", "m.json"), ("explain", "m.json"),):
-            self.check(*line, says="m.json: the manifest is not JSON: line 3, column 1: ")
+            self.check(*line, says="m.json: the manifest is not JSON: line 3, column 1: unexpected '}'; expected {")
         self.write("m.json", '{"format":1,"modules":[{"name":"a","sources":["add.cu"],"colour":1}]}')
         self.check("preload", "m.json", says="modules[0].colour")
+        for text, found in (("", "not JSON: line 1, column 1: unexpected end of input"), ("[]", "a list"), ("3", "3"),
+                            ("{}", 'an object without "format"'), ('{"format":1}', 'an object without "modules"')):  # fmt: skip
+            self.write("m.json", text)
+            self.check("preload", "m.json", says=f'm.json: the manifest is {found}; expected {{"format":1,"modules":[…]}}')
+        self.write("m.json", '{"format":2,"modules":[]}')
+        self.check("preload", "m.json", says="format: expected 1, found 2; a newer cukiln may have written it")
+        self.write("m.json", '{"format":1,"modules":{}}')
+        self.check("preload", "m.json", says="modules: expected a list of modules, found an object")
 
 
 class Config(CliTest):
