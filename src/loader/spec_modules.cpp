@@ -63,7 +63,9 @@ Result<Kernel> SpecModules::find(std::string_view kernel) const {
                       fmt::join(known, ", "));
   }
   return make_error(ErrorCode::not_found, "module {} has no kernel \"{}\"; it has: {}", name,
-                    kernel, fmt::join(known, ", "));
+                    kernel,
+                    known.empty() ? "none; a template is compiled only for name expressions (names)"
+                                  : fmt::format("{}", fmt::join(known, ", ")));
 }
 
 }  // namespace cukiln

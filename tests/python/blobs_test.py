@@ -51,6 +51,12 @@ def test_what_no_blob_may_be_is_refused():  # fault 240
         cukiln.BlobStore("a/b").get("key")
     with pytest.raises(cukiln.InvalidArgumentError, match="at most 268435456 are stored"):
         blobs.put("key", bytes((256 << 20) + 1))
+    for wrong in (3, [1, 2], None, "text"):
+        with pytest.raises(TypeError, match="is no blob; bytes are expected"):
+            blobs.put("key", wrong)
+        with pytest.raises(TypeError, match="is no blob; bytes are expected"):
+            blobs.get_or_make("key", lambda made=wrong: made)
+    assert blobs.get_or_make("key", lambda: bytearray(b"ab")) == blobs.get("key") == b"ab"
     with (
         cukiln.Loader(max_bytes=1 << 20) as small,
         pytest.raises(cukiln.InvalidArgumentError, match="max_size"),

@@ -95,6 +95,16 @@ def test_include_paths_flags_and_names_reach_the_compiler(cuda, tmp_path):
         module["fill<int>"]
 
 
+def test_a_module_of_templates_alone_says_what_it_lacks(tmp_path, cuda):
+    path = tmp_path / "fill.cu"
+    path.write_text("template <class T> __global__ void fill(T* x) { *x = 1; }\n")
+    lacks = r"no kernel .fill<float>.; it has: none; a template is compiled only for name expressions"
+    with pytest.raises(cukiln.NotFoundError, match=lacks):
+        cukiln.get_cuda_module("fill", [path])["fill<float>"]
+    with pytest.raises(cukiln.NotFoundError, match=lacks):
+        cukiln.default_loader().get(cukiln.ModuleSpec(path), "fill<float>")
+
+
 def test_a_second_call_gives_the_same_module(source, cuda):
     first = cukiln.get_cuda_module("own", [source])
     assert cukiln.get_cuda_module("own", [source]) is first
@@ -138,6 +148,9 @@ def test_errors_are_those_of_the_compile(source, cuda, tmp_path):
     for field in ("sources", "include", "objects"):
         with pytest.raises(TypeError, match=f"^{field} has 3"):
             cukiln.ModuleSpec(**{"sources": "a.cu", field: [3]}).to_c()
+    for field in ("name", "working_folder"):
+        with pytest.raises(TypeError, match=rf"^{field} has \['a.cu'\] \(list\); a str or a path"):
+            cukiln.ModuleSpec(**{"sources": "a.cu", field: ["a.cu"]}).to_c()
     source.write_text("#include <torch/extension.h>\n")
     with pytest.raises(cukiln.CompileError) as raised:
         cukiln.get_cuda_module("own", [source])

@@ -55,7 +55,9 @@ CUKILN_EXPORTED void cukiln_nvrtc_open_with_report(const char* file) {
 // NOLINTBEGIN(readability-identifier-naming): NVRTC's names
 CUKILN_EXPORTED const char* nvrtcGetErrorString(int code) {
   const auto real = api().real.error_string;
-  return real != nullptr ? real(code) : "NVRTC was not found";
+  return real != nullptr
+             ? real(code)
+             : "NVRTC was not found; set CUKILN_NVRTC_LIBRARY to the path of libnvrtc.so";
 }
 CUKILN_EXPORTED int nvrtcVersion(int* major, int* minor) {
   return forward(api().real.programs.version, major, minor);

@@ -17,6 +17,16 @@ from ._loader import CancelToken, Loader, default_loader
 _WAIT_S = 60.0  # kBlobWait
 
 
+def _bytes_of(data: object) -> bytes:
+    """Copies bytes, or a buffer of them. `bytes(3)` would be three zeros, and no error."""
+    if isinstance(data, bytes):
+        return data
+    try:
+        return memoryview(data).tobytes()  # type: ignore[arg-type]  # what is none is the error
+    except TypeError:
+        raise TypeError(f"{type(data).__name__} is no blob; bytes are expected") from None
+
+
 @dataclass(frozen=True)
 class BlobSummary:
     id: str  #: 64 hex digits, of which commands take a prefix
@@ -47,7 +57,7 @@ class BlobLease:
     def put(self, data: builtins.bytes | bytearray | memoryview) -> None:
         """Stores the bytes, if that is possible, and ends the lease. Errors: those of
         BlobStore.put; InvalidArgumentError (the lease has ended, or the loader is closed)."""
-        whole = data if isinstance(data, bytes) else bytes(data)
+        whole = _bytes_of(data)
         if self._lease is None:
             raise _errors.InvalidArgumentError("the lease of this blob has ended: use BlobStore.put")
         try:
@@ -132,7 +142,7 @@ class BlobStore:
         if not isinstance(got, BlobLease):
             return got
         with got:
-            made = make()
+            made = _bytes_of(make())
             with contextlib.suppress(_errors.Error):
                 got.put(made)
         return made
@@ -147,7 +157,7 @@ class BlobStore:
         """Stores bytes, and replaces those that the key has. Errors: IoError (no store on disk, or
         one that cannot be written), TimeoutError."""
         library, name = self._arguments(key)
-        whole = data if isinstance(data, bytes) else bytes(data)
+        whole = _bytes_of(data)
         _library.check(library.cukiln_blob_put(*name, whole, len(whole)))
 
     def remove(self, key: str | builtins.bytes) -> bool:

@@ -51,7 +51,7 @@ class CudaModule:
             raise _errors.NotFoundError(self._unknown(name)) from None
 
     def _unknown(self, name: str) -> str:
-        known = ", ".join(self.__dict__.get("_kernels", ())) or "none"
+        known = ", ".join(self.__dict__.get("_kernels", ())) or "none; a template is compiled only for name expressions (names)"
         return f"module {self.__dict__.get('__name__')} has no kernel {name!r}; it has: {known}"
 
     def __iter__(self) -> Iterator[str]:

@@ -63,7 +63,7 @@ class ModuleSpec:
             )
         objects = tuple(path_of("objects", path) for path in several("objects", self.objects))
         return _library.Module(
-            name=_library.encoded(self.name) or None,
+            name=_library.encoded(path_of("name", self.name)) or None,
             sources=_sources(sources),
             source_count=len(sources),
             headers=_sources(headers),
@@ -76,7 +76,7 @@ class ModuleSpec:
             name_count=len(names),
             targets=_library.strings(targets),
             target_count=len(targets),
-            working_folder=_library.encoded(os.fspath(self.working_folder)) or None,
+            working_folder=_library.encoded(path_of("working_folder", self.working_folder)) or None,
             no_std_shims=not self.std_shims,
             named_headers=_sources(named_headers),
             named_header_count=len(named_headers),
