@@ -35,20 +35,11 @@ extern "C" __global__ void scale_{i}(__nv_bfloat16* x, float y, int n) {{
 
 
 class Bench(Harness):
+    PARTS = ("start", "rivals", "look_up", "launch", "cold", "stampede", "growth", "dispatch", "modules",
+             "daemon", "dropin")  # fmt: skip
+
     def all(self) -> dict:
-        return {
-            "start": self.start,
-            "rivals": self.rivals,
-            "look_up": self.look_up,
-            "launch": self.launch,
-            "cold": self.cold,
-            "stampede": self.stampede,
-            "growth": self.growth,
-            "dispatch": self.dispatch,
-            "modules": self.modules,
-            "daemon": self.daemon,
-            "dropin": self.dropin,
-        }
+        return {name: getattr(self, name) for name in self.PARTS}
 
     def start(self) -> list[Row]:
         """A fresh process with a warm store. Nothing is loaded, so the driver's time is not included. One

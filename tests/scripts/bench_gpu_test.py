@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""scripts/bench-gpu draws an earlier run again, where neither PyTorch nor a GPU is.
+"""scripts/bench-gpu draws an earlier run again, where neither PyTorch nor a GPU is. It and scripts/bench name wrong
+arguments before they build anything.
 
 usage: bench_gpu_test.py
 """
@@ -40,6 +41,27 @@ class Roofline(unittest.TestCase):
             else:
                 self.assertEqual((ran.returncode, ran.stderr), (3, "no plot: matplotlib is not here\n"))
                 self.assertEqual(list(Path(folder).iterdir()), [])
+
+
+class WrongArguments(unittest.TestCase):
+    def refused(self, script: str, *arguments: str | Path) -> str:
+        ran = subprocess.run(
+            [sys.executable, REPOSITORY / "scripts" / script, *arguments], capture_output=True, text=True, check=False,
+            env={"PATH": "/nowhere"})  # fmt: skip
+        self.assertEqual((ran.returncode, ran.stdout), (2, ""), ran.stderr)
+        return ran.stderr.splitlines()[-1]
+
+    def test_a_part_that_there_is_not(self):
+        self.assertIn("no part 'nosuch': expected start, rivals, look_up", self.refused("bench", "--only", "nosuch"))
+
+    def test_a_folder_without_a_build(self):
+        self.assertIn("no folder bin in /nowhere: scripts/bench --build-only", self.refused("bench", "--build", "/nowhere"))
+        said = self.refused("bench-gpu", "--build", "/nowhere")
+        self.assertIn("no bin/cukiln_bench_gpu.so in /nowhere: scripts/bench-gpu --build-only", said)
+
+    def test_a_file_that_is_no_run(self):
+        for file in ("/nowhere.json", REPOSITORY / "README.md", REPOSITORY / "cache" / "manifests" / "shipped.json"):
+            self.assertIn(f"--plot {file} is no earlier run", self.refused("bench-gpu", "--plot", file))
 
 
 if __name__ == "__main__":

@@ -101,7 +101,7 @@ class TryB200(unittest.TestCase):
         for version, sees_gpu in (("2.9.1", True), ("2.11.0+cpu", False), ("unknown", True)):
             self.torch(version, sees_gpu)
             done = self.try_it("--dry-run", expect=0)
-            self.assertRegex(done.stdout, r"installed +PyTorch +none of 2\.11 or later that sees a GPU; goes to build/try-b200/python")
+            self.assertRegex(done.stdout, r"to install +PyTorch +none of 2\.11 or later that sees a GPU; goes to build/try-b200/python")
         self.torch()
         done = self.try_it("--dry-run", expect=0)
         self.assertRegex(done.stdout, r"ok +PyTorch +2\.11\.0\+cu130")
