@@ -7,6 +7,7 @@
 namespace cukiln {
 namespace signatures {
 
+// moe_grouped_up, moe_grouped_up_dynamic
 using MoeGroupedUp = void(
     u8* data,                         // out, of y
     u8* scales,                       // out, of y, swizzled
@@ -17,7 +18,7 @@ using MoeGroupedUp = void(
     const float* token_global_scale,  // {encode, decode} of x
     const float* weight_decode,       // [experts]
     const bf16* bias,                 // [experts, 2 * width], or null
-    const float* global_scale,        // {encode, decode} of y
+    const float* global_scale,        // {encode, decode} of y; `_dynamic`: not read
     const int* row_experts,           // [rows / 128]
     const u32* row_tile_count,        // of 128 rows: later ones are not computed
     u32 row_count,                    // of A
@@ -26,30 +27,10 @@ using MoeGroupedUp = void(
     u32 layout,                       // 0 halves, 1 pairs
     float limit,                      // > 0, inf for none
     float alpha,
-    float beta);
-
-using MoeGroupedUpDynamic = void(
-    u8* data,                         // out, of y
-    u8* scales,                       // out, of y, swizzled
-    float* row_scales_of_y,           // out, {encode, decode} by row
-    TensorMap rows,                   // as of `moe_grouped_up`
-    TensorMap weights,                // likewise
-    TensorMap row_scales,             // likewise
-    TensorMap weight_scales,          // likewise
-    const float* token_global_scale,  // {encode, decode} of x
-    const float* weight_decode,       // [experts]
-    const bf16* bias,                 // [experts, 2 * width], or null
+    float beta,
+    float* row_scales_of_y,           // `_dynamic` alone, as what follows: out, {encode, decode} by row
     u16* wide_scales,                 // [rows * width / 16], not read by others
-    u32* row_states,                  // as `moe_route_rows` leaves them
-    const int* row_experts,           // [rows / 128]
-    const u32* row_tile_count,        // of 128 rows: later ones are not computed
-    u32 row_count,                    // of A
-    u32 columns,                      // of A; multiple of 32
-    u32 width,                        // multiple of 64
-    u32 layout,                       // 0 halves, 1 pairs
-    float limit,                      // > 0, inf for none
-    float alpha,
-    float beta);
+    u32* row_states);                 // as `moe_route_rows` leaves them
 
 }  // namespace signatures
 }  // namespace cukiln

@@ -26,56 +26,34 @@
 #include "gemm_sm100_gate_up.cuh"
 #include "moe_grouped_signatures.cuh"
 
-extern "C" __global__ void __launch_bounds__(cukiln::nvfp4::kSm100Threads, 1)
-    moe_grouped_up(cukiln::u8* data, cukiln::u8* scales, const __grid_constant__ cukiln::TensorMap rows,
-                   const __grid_constant__ cukiln::TensorMap weights,
-                   const __grid_constant__ cukiln::TensorMap row_scales,
-                   const __grid_constant__ cukiln::TensorMap weight_scales,
-                   const float* token_global_scale, const float* weight_decode,
-                   const cukiln::bf16* bias, const float* global_scale, const int* row_experts,
-                   const cukiln::u32* row_tile_count, cukiln::u32 row_count, cukiln::u32 columns,
-                   cukiln::u32 width, cukiln::u32 layout, float limit, float alpha, float beta) {
-  using namespace cukiln::nvfp4;
-  const FixedScaleProblem problem{
-      {{rows, weights, row_scales, weight_scales, rows /* none */, token_global_scale, nullptr, bias,
-        row_count, 2 * width, columns, row_experts, kOneScale, 0, row_tile_count},
-       data,
-       scales,
-       weight_decode,
-       width,
-       layout,
-       SwiGlu::of(limit, alpha, beta)},
-      global_scale};
-  gemm_sm100<GateUpTile>(problem);
-}
-static_assert(cukiln::kIsSame<decltype(moe_grouped_up), cukiln::signatures::MoeGroupedUp>);
+// The last arguments are the problem's own.
+#define CUKILN_MOE_GROUPED_UP(kName, Problem, ...)                                                \
+  extern "C" __global__ void __launch_bounds__(cukiln::nvfp4::kSm100Threads, 1)                   \
+      kName(cukiln::u8* data, cukiln::u8* scales, const __grid_constant__ cukiln::TensorMap rows, \
+            const __grid_constant__ cukiln::TensorMap weights,                                    \
+            const __grid_constant__ cukiln::TensorMap row_scales,                                 \
+            const __grid_constant__ cukiln::TensorMap weight_scales,                              \
+            const float* token_global_scale, const float* weight_decode,                          \
+            const cukiln::bf16* bias, const float* global_scale, const int* row_experts,          \
+            const cukiln::u32* row_tile_count, cukiln::u32 row_count, cukiln::u32 columns,        \
+            cukiln::u32 width, cukiln::u32 layout, float limit, float alpha, float beta,          \
+            float* row_scales_of_y, cukiln::u16* wide_scales, cukiln::u32* row_states) {          \
+    using namespace cukiln::nvfp4;                                                                \
+    const Problem problem{                                                                        \
+        {{rows, weights, row_scales, weight_scales, rows /* none */, token_global_scale, nullptr, \
+          bias, row_count, 2 * width, columns, row_experts, kOneScale, 0, row_tile_count},        \
+         data,                                                                                    \
+         scales,                                                                                  \
+         weight_decode,                                                                           \
+         width,                                                                                   \
+         layout,                                                                                  \
+         SwiGlu::of(limit, alpha, beta)},                                                         \
+        __VA_ARGS__};                                                                             \
+    gemm_sm100<GateUpTile>(problem);                                                              \
+  }                                                                                               \
+  static_assert(cukiln::kIsSame<decltype(kName), cukiln::signatures::MoeGroupedUp>);
 
-extern "C" __global__ void __launch_bounds__(cukiln::nvfp4::kSm100Threads, 1)
-    moe_grouped_up_dynamic(
-        cukiln::u8* data, cukiln::u8* scales, float* row_scales_of_y,
-        const __grid_constant__ cukiln::TensorMap rows,
-        const __grid_constant__ cukiln::TensorMap weights,
-        const __grid_constant__ cukiln::TensorMap row_scales,
-        const __grid_constant__ cukiln::TensorMap weight_scales, const float* token_global_scale,
-        const float* weight_decode, const cukiln::bf16* bias, cukiln::u16* wide_scales,
-        cukiln::u32* row_states, const int* row_experts, const cukiln::u32* row_tile_count,
-        cukiln::u32 row_count, cukiln::u32 columns, cukiln::u32 width, cukiln::u32 layout, float limit,
-        float alpha, float beta) {
-  using namespace cukiln::nvfp4;
-  const RowScaleProblem problem{
-      {{rows, weights, row_scales, weight_scales, rows /* none */, token_global_scale, nullptr, bias,
-        row_count, 2 * width, columns, row_experts, kOneScale, 0, row_tile_count},
-       data,
-       scales,
-       weight_decode,
-       width,
-       layout,
-       SwiGlu::of(limit, alpha, beta)},
-      reinterpret_cast<uint2*>(wide_scales),
-      row_states,
-      row_scales_of_y};
-  gemm_sm100<GateUpTile>(problem);
-}
-static_assert(
-    cukiln::kIsSame<decltype(moe_grouped_up_dynamic), cukiln::signatures::MoeGroupedUpDynamic>);
+CUKILN_MOE_GROUPED_UP(moe_grouped_up, FixedScaleProblem, global_scale)
+CUKILN_MOE_GROUPED_UP(moe_grouped_up_dynamic, RowScaleProblem, reinterpret_cast<uint2*>(wide_scales),
+                      row_states, row_scales_of_y)
 #endif

@@ -78,7 +78,7 @@ struct Steps {
   signatures::MoeCombineRows* combine_kernel;
   moe_device::LaunchEmulated* launch_up;
   signatures::MoeGroupedUp* up_kernel;
-  signatures::MoeGroupedUpDynamic* up_dynamic_kernel;
+  signatures::MoeGroupedUp* up_dynamic_kernel;
   std::uint32_t seed;
   mutable std::size_t up_differences = 0;  // bytes of the first GEMM's result, or rows
   mutable std::size_t subnormal_blocks = 0;
@@ -110,28 +110,15 @@ struct Steps {
   template <class... Args>
   Result<void> up(const Sm100Plan& plan, std::uint8_t* data, std::uint8_t* scales,
                   Args... args) const {
-    launch_emulated_up(plan,
-                       [&](const auto&... maps) { up_kernel(data, scales, maps..., args...); });
-    compare_up(plan, data, scales, args...);
-    return {};
-  }
-  template <class... Args>
-  Result<void> up_dynamic(const Sm100Plan& plan, std::uint8_t* data, std::uint8_t* scales,
-                          float* row_scales, Args... args) const {
-    launch_emulated_up(plan, [&](const auto&... maps) {
-      up_dynamic_kernel(data, scales, row_scales, maps..., args...);
-    });
-    compare_up_dynamic(plan, data, scales, row_scales, args...);
-    return {};
-  }
-
-  template <class Run>
-  void launch_emulated_up(const Sm100Plan& plan, Run&& run) const {
+    const bool dynamic = plan.kernel == &kMoeGroupedUpDynamic;
+    signatures::MoeGroupedUp* const kernel = dynamic ? up_dynamic_kernel : up_kernel;
     const TensorMap maps[] = {emulator::encode(plan.rows), emulator::encode(plan.columns),
                               emulator::encode(plan.row_scales),
                               emulator::encode(plan.column_scales)};
     launch_up({plan.grid, 1, kSm100BlockThreads, plan.kernel->shared_bytes, seed, {workspace}},
-              [&] { run(maps[0], maps[1], maps[2], maps[3]); });
+              [&] { kernel(data, scales, maps[0], maps[1], maps[2], maps[3], args...); });
+    compare_up(plan, data, scales, args...);
+    return {};
   }
 
   /// The first GEMM's results before SwiGLU, by a grouped GEMM.
@@ -182,14 +169,20 @@ struct Steps {
     std::vector<std::uint8_t> scales;
   };
 
-  /// Counts the bytes that are not those of a grouped GEMM and swiglu_quantize_from_buffer.
+  /// Counts the bytes that are not those of a grouped GEMM and swiglu_quantize_from_buffer. With a
+  /// dynamic scale, the rows.
   void compare_up(const Sm100Plan& plan, const std::uint8_t* data, const std::uint8_t* scales,
                   const float* token_scale, const float* weight_decode, const std::uint16_t* bias,
                   const float* scale, const std::int32_t* row_experts,
                   const std::uint32_t* tile_count, u32 rows, u32 hidden, u32 width, u32 layout,
-                  float limit, float alpha, float beta) const {
+                  float limit, float alpha, float beta, const float* row_scales,
+                  const std::uint16_t*, const std::uint32_t*) const {
     const Sums sums(*this, plan, token_scale, weight_decode, bias, row_experts, tile_count, rows,
                     hidden, width);
+    if (scale == nullptr) {
+      compare_rows(sums, data, scales, row_scales, layout, limit, alpha, beta);
+      return;
+    }
     const Activations wanted(*this, sums, scale, layout, limit, alpha, beta);
     for (std::size_t i = 0; i < wanted.data.size(); ++i) {
       up_differences += static_cast<std::size_t>(data[i] != wanted.data[i]);
@@ -199,18 +192,13 @@ struct Steps {
     }
   }
 
-  /// Likewise, where each row has a scale of its own: a power of two that makes the largest byte of
-  /// a block 0x77 to 0x7E. A subnormal byte, up to 8, was rounded twice, after its elements; those
-  /// of a NaN do not count.
-  void compare_up_dynamic(const Sm100Plan& plan, const std::uint8_t* data,
-                          const std::uint8_t* scales, const float* row_scales,
-                          const float* token_scale, const float* weight_decode,
-                          const std::uint16_t* bias, const std::uint16_t*, const std::uint32_t*,
-                          const std::int32_t* row_experts, const std::uint32_t* tile_count,
-                          u32 rows, u32 hidden, u32 width, u32 layout, float limit, float alpha,
-                          float beta) const {
-    const Sums sums(*this, plan, token_scale, weight_decode, bias, row_experts, tile_count, rows,
-                    hidden, width);
+  /// Each row has a scale of its own: a power of two that makes the largest byte of a block 0x77 to
+  /// 0x7E. A subnormal byte, up to 8, was rounded twice, after its elements; those of a NaN do not
+  /// count.
+  void compare_rows(const Sums& sums, const std::uint8_t* data, const std::uint8_t* scales,
+                    const float* row_scales, u32 layout, float limit, float alpha,
+                    float beta) const {
+    const u32 width = sums.width;
     std::map<float, Activations> by_scale;
     for (u32 row = 0; row < sums.rows; ++row) {
       const float* const scale = row_scales + 2 * row;

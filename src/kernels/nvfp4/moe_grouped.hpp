@@ -61,10 +61,9 @@ inline Sm100Plan plan_moe_grouped_up(const Sm100Kernel& kernel, const QuantizedM
 }
 
 /// Calls the steps of a launch whose GEMMs are grouped, one after the other: `run.route(grid,
-/// arguments of moe_route_rows…)`, `run.up(plan, data, scales, arguments of moe_grouped_up that
-/// follow its maps…)` or `run.up_dynamic(plan, data, scales, row_scales_of_y, arguments of
-/// moe_grouped_up_dynamic that follow its maps…)`, `run.gemm(output, a, b, row_experts, options)`,
-/// `run.combine(grid, arguments of moe_combine_rows…)`. Tests run the same steps on a CPU.
+/// arguments of moe_route_rows…)`, `run.up(plan, data, scales, arguments of plan.kernel that follow
+/// its maps…)`, `run.gemm(output, a, b, row_experts, options)`, `run.combine(grid, arguments of
+/// moe_combine_rows…)`. Tests run the same steps on a CPU.
 template <class Run>
 Result<void> run_moe_grouped(const MoePlan& plan, const MoeCall& call, std::uint32_t num_sms,
                              Run&& run) noexcept {
@@ -111,16 +110,11 @@ Result<void> run_moe_grouped(const MoePlan& plan, const MoeCall& call, std::uint
   auto* const data = call.at<std::uint8_t>(plan.activation_data);
   auto* const scales = call.at<std::uint8_t>(plan.activation_scales);
   auto* const row_scales = call.at<GlobalScale>(plan.activation_row_scales);
-  if (dynamic) {
-    CUKILN_CHECK(run.up_dynamic(up, data, scales, &row_scales->encode, token_scale, layer.up.decode,
-                                layer.up.bias, call.at<std::uint16_t>(plan.wide_scales), row_states,
-                                row_experts, tile_count, row_count, hidden, width, layout,
-                                activation.limit, activation.alpha, activation.beta));
-  } else {
-    CUKILN_CHECK(run.up(up, data, scales, token_scale, layer.up.decode, layer.up.bias,
-                        &layer.activation_scale->encode, row_experts, tile_count, row_count, hidden,
-                        width, layout, activation.limit, activation.alpha, activation.beta));
-  }
+  CUKILN_CHECK(run.up(up, data, scales, token_scale, layer.up.decode, layer.up.bias,
+                      dynamic ? nullptr : &layer.activation_scale->encode, row_experts, tile_count,
+                      row_count, hidden, width, layout, activation.limit, activation.alpha,
+                      activation.beta, dynamic ? &row_scales->encode : nullptr,
+                      dynamic ? call.at<std::uint16_t>(plan.wide_scales) : nullptr, row_states));
   GroupedGemmOptions options;
   if (layer.down.bias != nullptr) {
     options.bias = MatrixView(DataType::bf16, layer.down.bias, shape.experts, shape.hidden);

@@ -32,7 +32,6 @@ using W4a16WarpgroupDown = kernels::KernelSignature<signatures::MoeW4a16PrefillD
 using Combine = kernels::KernelSignature<signatures::MoeCombine>;
 using RouteRows = kernels::KernelSignature<signatures::MoeRouteRows>;
 using GroupedUp = kernels::KernelSignature<signatures::MoeGroupedUp>;
-using GroupedUpDynamic = kernels::KernelSignature<signatures::MoeGroupedUpDynamic>;
 using CombineRows = kernels::KernelSignature<signatures::MoeCombineRows>;
 
 constexpr int kWarpgroupCapability = 90;  // sm_90a alone
@@ -490,17 +489,9 @@ struct GroupedSteps {
   template <class... Args>
   Result<void> up(const Sm100Plan& plan, std::uint8_t* data, std::uint8_t* scales,
                   Args... args) const noexcept {
-    return launch_grouped_up(plan, up_kernel, [&](const LaunchConfig& config, const auto&... maps) {
-      return GroupedUp::launch(up_kernel, stream, config, data, scales, maps..., args...);
-    });
-  }
-  template <class... Args>
-  Result<void> up_dynamic(const Sm100Plan& plan, std::uint8_t* data, std::uint8_t* scales,
-                          float* row_scales, Args... args) const noexcept {
-    const Kernel& kernel = up_dynamic_kernel;
+    const Kernel& kernel = plan.kernel == &kMoeGroupedUpDynamic ? up_dynamic_kernel : up_kernel;
     return launch_grouped_up(plan, kernel, [&](const LaunchConfig& config, const auto&... maps) {
-      return GroupedUpDynamic::launch(kernel, stream, config, data, scales, row_scales, maps...,
-                                      args...);
+      return GroupedUp::launch(kernel, stream, config, data, scales, maps..., args...);
     });
   }
   template <class... Args>
@@ -566,9 +557,8 @@ Result<MoeGemm> MoeGemm::create(KernelLoader& loader, int device) {
       CUKILN_TRY(made.grouped_up_,
                  kernels.get<GroupedUp>(kMoeGroupedUp.module, kMoeGroupedUp.name));
       CUKILN_CHECK(made.grouped_up_.reserve_shared(kMoeGroupedUp.shared_bytes));
-      CUKILN_TRY(
-          made.grouped_up_dynamic_,
-          kernels.get<GroupedUpDynamic>(kMoeGroupedUpDynamic.module, kMoeGroupedUpDynamic.name));
+      CUKILN_TRY(made.grouped_up_dynamic_,
+                 kernels.get<GroupedUp>(kMoeGroupedUpDynamic.module, kMoeGroupedUpDynamic.name));
       CUKILN_CHECK(made.grouped_up_dynamic_.reserve_shared(kMoeGroupedUpDynamic.shared_bytes));
     }
     made.device_ = kernels.device();

@@ -24,7 +24,6 @@ namespace cukiln::testing {
 namespace {
 
 using MoeGroupedUp = kernels::KernelSignature<signatures::MoeGroupedUp>;
-using MoeGroupedUpDynamic = kernels::KernelSignature<signatures::MoeGroupedUpDynamic>;
 
 constexpr std::uint32_t kNumSms = 4;  // few, so that a thread block computes several tiles
 
@@ -43,7 +42,7 @@ struct Fixture : MoeGroupedKernels {
     }
     if (here) {
       up = sm100_model<MoeGroupedUp>(nvfp4::kMoeGroupedUp);
-      up_dynamic = sm100_model<MoeGroupedUpDynamic>(nvfp4::kMoeGroupedUpDynamic);
+      up_dynamic = sm100_model<MoeGroupedUp>(nvfp4::kMoeGroupedUpDynamic);
     }
     if (!here) MESSAGE("the model is for sm_90a; this device has its own tensor core");
   }
@@ -58,20 +57,13 @@ struct Fixture : MoeGroupedKernels {
     template <class... Args>
     Result<void> up(const nvfp4::Sm100Plan& plan, std::uint8_t* data, std::uint8_t* scales,
                     Args... args) const noexcept {
-      return nvfp4::launch_grouped_up(plan, with.up,
+      const Kernel& kernel =
+          plan.kernel == &nvfp4::kMoeGroupedUpDynamic ? with.up_dynamic : with.up;
+      return nvfp4::launch_grouped_up(plan, kernel,
                                       [&](const LaunchConfig& config, const auto&... maps) {
-                                        return MoeGroupedUp::launch(with.up, with.stream, config,
+                                        return MoeGroupedUp::launch(kernel, with.stream, config,
                                                                     data, scales, maps..., args...);
                                       });
-    }
-    template <class... Args>
-    Result<void> up_dynamic(const nvfp4::Sm100Plan& plan, std::uint8_t* data, std::uint8_t* scales,
-                            float* row_scales, Args... args) const noexcept {
-      return nvfp4::launch_grouped_up(
-          plan, with.up_dynamic, [&](const LaunchConfig& config, const auto&... maps) {
-            return MoeGroupedUpDynamic::launch(with.up_dynamic, with.stream, config, data, scales,
-                                               row_scales, maps..., args...);
-          });
     }
     template <class... Args>
     Result<void> combine(const nvfp4::MoeGrid& grid, Args... args) const noexcept {

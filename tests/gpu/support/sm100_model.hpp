@@ -27,8 +27,6 @@ inline constexpr int kSm100ModelCapability = 90;
 template <class Signature = nvfp4::detail::Sm100GroupedGemm>
 Kernel sm100_model(const nvfp4::Sm100Kernel& of) {
   constexpr const char* kSource = R"(
-#define CUKILN_TCGEN05 "tcgen05_model.cuh"
-#include "gemm_sm100_gate_up.cuh"
 #define MODEL_KERNEL(name, ...)                                                                   \
   extern "C" __global__ void __launch_bounds__(192, 1)                                            \
       name(const __grid_constant__ cukiln::TensorMap rows,                                        \
@@ -50,55 +48,18 @@ MODEL_KERNEL(nvfp4_gemm_swapped_128, 128, 1, true, false)
 MODEL_KERNEL(nvfp4_gemm_swapped_64_half, 64, 1, true, false, 1, 64)
 MODEL_KERNEL(nvfp4_gemm_grouped_128x128, 128, 1, false, true)
 MODEL_KERNEL(nvfp4_gemm_grouped_128x256, 256, 1, false, true)
-extern "C" __global__ void __launch_bounds__(192, 1)
-    moe_grouped_up(cukiln::u8* data, cukiln::u8* scales,
-                   const __grid_constant__ cukiln::TensorMap rows,
-                   const __grid_constant__ cukiln::TensorMap weights,
-                   const __grid_constant__ cukiln::TensorMap row_scales,
-                   const __grid_constant__ cukiln::TensorMap weight_scales,
-                   const float* token_scale, const float* weight_decode, const cukiln::u16* bias,
-                   const float* scale, const int* experts, const cukiln::u32* row_tiles,
-                   cukiln::u32 row_count, cukiln::u32 columns, cukiln::u32 width,
-                   cukiln::u32 layout, float limit, float alpha, float beta) {
-  cukiln::nvfp4::gemm_sm100<cukiln::nvfp4::GateUpTile>(cukiln::nvfp4::FixedScaleProblem{
-      {{rows, weights, row_scales, weight_scales, rows, token_scale, nullptr, bias, row_count,
-        2 * width, columns, experts, 0, 0, row_tiles},
-       data, scales, weight_decode, width, layout,
-       cukiln::nvfp4::SwiGlu::of(limit, alpha, beta)},
-      scale});
-}
-extern "C" __global__ void __launch_bounds__(192, 1)
-    moe_grouped_up_dynamic(cukiln::u8* data, cukiln::u8* scales, float* row_scales_of_y,
-                           const __grid_constant__ cukiln::TensorMap rows,
-                           const __grid_constant__ cukiln::TensorMap weights,
-                           const __grid_constant__ cukiln::TensorMap row_scales,
-                           const __grid_constant__ cukiln::TensorMap weight_scales,
-                           const float* token_scale, const float* weight_decode,
-                           const cukiln::u16* bias, cukiln::u16* wide_scales,
-                           cukiln::u32* row_states, const int* experts,
-                           const cukiln::u32* row_tiles, cukiln::u32 row_count,
-                           cukiln::u32 columns, cukiln::u32 width, cukiln::u32 layout, float limit,
-                           float alpha, float beta) {
-  cukiln::nvfp4::gemm_sm100<cukiln::nvfp4::GateUpTile>(cukiln::nvfp4::RowScaleProblem{
-      {{rows, weights, row_scales, weight_scales, rows, token_scale, nullptr, bias, row_count,
-        2 * width, columns, experts, 0, 0, row_tiles},
-       data, scales, weight_decode, width, layout,
-       cukiln::nvfp4::SwiGlu::of(limit, alpha, beta)},
-      reinterpret_cast<uint2*>(wide_scales), row_states, row_scales_of_y});
-}
 )";
   ModuleSpec spec;
   const Manifest manifest = nvfp4::manifest();
   for (const ModuleSpec& shipped : manifest.modules()) {
-    if (shipped.name == "nvfp4_moe_grouped_up") {  // includes all that the GEMMs do
-      spec.headers = shipped.headers;
-    }
+    if (shipped.name == "nvfp4_moe_grouped_up") spec = shipped;  // includes all that the GEMMs do
   }
   for (const embedded::File& file : embedded::test_device_code()) {
     spec.headers.push_back(Source::memory(std::string(file.name), std::string(file.bytes)));
   }
   spec.name = "gemm_sm100_model";
-  spec.sources = {Source::memory("gemm_sm100_model.cu", kSource)};
+  spec.sources.push_back(Source::memory("gemm_sm100_model.cu", kSource));
+  spec.define = {{"CUKILN_BLOCK_SCALED_MMA", ""}, {"CUKILN_TCGEN05", "\"tcgen05_model.cuh\""}};
   spec.targets = {{kSm100ModelCapability, 'a'}};
   auto kernel = shipped_loader().get(spec, of.name);
   REQUIRE_MESSAGE(kernel, kernel.error().message(), "\n", kernel.error().log());
