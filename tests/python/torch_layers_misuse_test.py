@@ -3,6 +3,7 @@
 
 import copy
 import math
+import pickle
 import warnings
 
 import pytest
@@ -394,6 +395,37 @@ def test_a_backward_after_another_parameter_was_quantised_is_an_error():
     layer(matrix(8, 64, 2))
     with pytest.raises(RuntimeError, match="modified by an inplace operation"):
         y.sum().backward()
+
+
+def test_a_backward_after_the_weight_was_freed_for_another_with_its_address_is_an_error():
+    layer = NVFP4TrainableLinear(64, 32)
+    values = [matrix(32, 64, seed) for seed in range(9)]
+    layer.weight = nn.Parameter(values.pop(), requires_grad=False)  # with a gradient, y kept it
+    freed, version = id(layer.weight), layer.weight._version
+    y = layer(matrix(8, 64, 1).requires_grad_())
+    layer.weight = None
+    others = [nn.Parameter(value, requires_grad=False) for value in values]
+    layer.weight = next(other for other in others if id(other) == freed)
+    assert layer.weight._version == version
+    layer(matrix(8, 64, 2))
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        y.sum().backward()
+
+
+@pytest.mark.parametrize("swap", [False, True])
+def test_a_layer_moves_and_is_copied_after_a_forward(swap):
+    layer = NVFP4TrainableLinear(64, 32)
+    layer(matrix(8, 64, 1).requires_grad_())
+    before = torch.__future__.get_swap_module_params_on_conversion()
+    torch.__future__.set_swap_module_params_on_conversion(swap)
+    try:
+        layer.float()
+        layer.load_state_dict(NVFP4TrainableLinear(64, 32).state_dict())
+    finally:
+        torch.__future__.set_swap_module_params_on_conversion(before)
+    for copied in (copy.deepcopy(layer), pickle.loads(pickle.dumps(layer))):
+        x = matrix(8, 64, 1)
+        assert torch.equal(copied(x), layer(x))
 
 
 def test_a_weight_that_is_quantised_again_unchanged_is_fine():

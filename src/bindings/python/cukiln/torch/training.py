@@ -17,6 +17,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
+from torch.utils.weak import TensorWeakRef
 
 from ._layer import check_input, check_weight, result_dtype
 from ._weights import apply_keeping_dtypes, empty_quantized, ready
@@ -80,7 +81,7 @@ class NVFP4TrainableLinear(nn.Module):
         for name, buffer in zip(_WORKSPACE, workspace, strict=True):
             self.register_buffer(name, buffer, persistent=False)
         self._quantized = False
-        self._version: tuple[int, int] | None = None  # which weight was quantised last, and when
+        self._last: tuple[TensorWeakRef, int] | None = None  # the weight quantised last, its version
         self._warned = False
         _leave_out_of_graphs(self)
         ready(self.weight)
@@ -175,10 +176,10 @@ class NVFP4TrainableLinear(nn.Module):
         Autograd refuses it, as nn.Linear's, if the workspace counts as changed."""
         if self.weight.is_inference():
             return
-        version = id(self.weight), self.weight._version  # another parameter may count as this one
-        if self._version not in (None, version):
+        weight, last = self.weight, self._last
+        if last is None or last[0]() is not weight or last[1] != weight._version:
             torch.autograd.graph.increment_version(workspace)
-        self._version = version
+            self._last = TensorWeakRef(weight), weight._version
 
     def _exchange(
         self,
@@ -194,13 +195,18 @@ class NVFP4TrainableLinear(nn.Module):
         return _Exchange.apply(tensor, forward, backward, self._ranks, self._group)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> NVFP4TrainableLinear:
+        self._last = None  # a weak reference would keep torch.utils.swap_tensors from it
         apply_keeping_dtypes(self, super()._apply, fn, recurse)
         ready(self.weight)
         return self
 
     def _load_from_state_dict(self, *arguments: Any) -> None:
+        self._last = None  # as in _apply
         super()._load_from_state_dict(*arguments)
         self._quantized = False
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_last": None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
