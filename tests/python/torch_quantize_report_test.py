@@ -6,8 +6,10 @@ import warnings
 import pytest
 import torch
 from torch import nn
+from transformers.pytorch_utils import Conv1D
 
 from cukiln.torch import NVFP4Linear, QuantizeReport, quantize_
+from torch_layers_support import cosine
 
 
 class Experts(nn.Module):
@@ -62,7 +64,7 @@ def test_experts_in_one_parameter_are_warned_of():
 
 
 def test_a_model_without_a_layer_to_replace_is_warned_of():
-    class Conv1D(nn.Module):  # GPT-2's
+    class Conv1D(nn.Module):  # not that of transformers
         def __init__(self):
             super().__init__()
             self.weight = nn.Parameter(torch.randn(64, 64))
@@ -72,6 +74,28 @@ def test_a_model_without_a_layer_to_replace_is_warned_of():
     assert report.replaced == () and report.replaced_parameters == 0
     with pytest.warns(UserWarning, match="replaced no layer"):
         quantize_(nn.Sequential(nn.Linear(64, 64)), lambda *_: False)
+
+
+@pytest.mark.parametrize("size", [(64, 96), (64, 64)])
+def test_a_conv1d_of_transformers_is_the_linear_layer_with_its_weight_transposed(size):
+    conv = Conv1D(size[1], size[0])
+    nn.init.normal_(conv.bias)
+    linear = nn.Linear(*size)
+    with torch.no_grad():
+        linear.weight.copy_(conv.weight.t())
+        linear.bias.copy_(conv.bias)
+    x = torch.randn(8, size[0])
+    exact = conv(x)
+    assert torch.allclose(linear(x), exact, atol=1e-5)
+    model = nn.Sequential(conv)
+    report = quantize_(model)
+    assert report.replaced == ("0",) and report.left == {}
+    assert report.replaced_parameters == report.parameters == size[0] * size[1] + size[1]
+    assert torch.equal(model(x), NVFP4Linear.from_linear(linear)(x))
+    assert cosine(model(x), exact) > 0.99
+    kept = nn.Sequential(Conv1D(64, 64))
+    with pytest.warns(UserWarning, match="replaced no layer"):
+        assert quantize_(kept, lambda *_: False).left == {"0.weight": "by the filter"}
 
 
 def test_a_layer_in_two_places_counts_once():

@@ -129,6 +129,22 @@ def test_quantised_on_load_saved_and_loaded_again(name, tmp_path):
     assert torch.equal(load(tmp_path / "twice")(ids).logits, again(ids).logits)
 
 
+def test_gpt2s_conv1d_is_quantised_in_a_model_and_left_on_load(tmp_path):
+    config = transformers.GPT2Config(n_embd=64, n_layer=1, n_head=4, n_positions=64, vocab_size=128)
+    model = transformers.GPT2LMHeadModel(config).to(torch.bfloat16).eval()
+    model.save_pretrained(tmp_path)
+    ids = tokens()
+    with pytest.warns(UserWarning, match="replaced no layer"):
+        loaded = load(tmp_path, quantization_config=CukilnConfig())
+    assert kinds(loaded) == set()
+    report = ct.quantize_(model, lambda name, _: name != "lm_head")
+    assert report.replaced == tuple(
+        f"transformer.h.0.{name}"
+        for name in ("attn.c_attn", "attn.c_proj", "mlp.c_fc", "mlp.c_proj")
+    )
+    assert cosine(model(ids).logits, loaded(ids).logits) > 0.99
+
+
 def test_routers_stay_as_they_are(tmp_path):
     made("qwen2_moe").save_pretrained(tmp_path)
     model = load(tmp_path, quantization_config=CukilnConfig())

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import dataclasses
 import warnings
+from typing import cast
 
 from torch import nn
 
@@ -62,18 +63,36 @@ def shortened(names: list[str]) -> str:
     return ", ".join(names[:_MOST]) + more
 
 
+def is_linear(module: nn.Module) -> bool:
+    """Whether it is an nn.Linear or a Conv1D of transformers, and of no subclass."""
+    kind = type(module)
+    return kind is nn.Linear or (
+        kind.__name__ == "Conv1D" and kind.__module__ == "transformers.pytorch_utils"
+    )
+
+
+def as_linear(module: nn.Module) -> nn.Linear:
+    """What `is_linear` as an nn.Linear: a Conv1D, whose weight is [in, out], over the same memory."""
+    if isinstance(module, nn.Linear):
+        return module
+    weight, bias = cast(nn.Parameter, module.weight), cast(nn.Parameter, module.bias)
+    linear = nn.Linear(*weight.shape, device="meta").train(module.training)
+    linear.weight, linear.bias = nn.Parameter(weight.detach().t(), requires_grad=False), bias
+    return linear
+
+
 def reason_changed(module: nn.Module) -> str | None:
     """Why a module does not compute what its class does; None if it does."""
     if "forward" in module.__dict__:
         return "its forward was replaced"
-    if type(module) is nn.Linear and not module._parameters.keys() <= {"weight", "bias"}:
+    if is_linear(module) and not module._parameters.keys() <= {"weight", "bias"}:
         return "its weight is computed from others"  # weight_norm, spectral_norm
     return None
 
 
 def reason_left(module: nn.Module, parent: nn.Module | None, dimensions: int) -> str:
     """Why a parameter of a module stays, where the filter was not asked or said no."""
-    if type(module) is nn.Linear:
+    if is_linear(module):
         if isinstance(parent, nn.TransformerEncoderLayer):
             return "its parent computes with the weight itself"
         return reason_changed(module) or "by the filter"

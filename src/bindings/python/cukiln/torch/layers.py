@@ -34,7 +34,7 @@ from torch import Tensor, nn
 from torch.nn.functional import pad
 
 from ._layer import E4M3, Layer, as_rows, check_weight, largest, like, one_scale
-from ._report import QuantizeReport, reason_changed, reason_left
+from ._report import QuantizeReport, as_linear, is_linear, reason_changed, reason_left
 from ._runners import LinearRunner, Runner
 from ._weights import BLOCK, K_MULTIPLE, N_MULTIPLE, gsa_of, quantize, up
 from .experts import NVFP4MoE
@@ -221,13 +221,13 @@ def quantize_(
     *,
     activations: str | None = None,
 ) -> QuantizeReport:
-    """Puts an NVFP4Linear where the model has an nn.Linear, and NVFP4Experts where it has stacked
-    experts of transformers, for which `filter(name, module)` holds; without a filter, everywhere.
-    Left alone are experts with another activation than SwiGLU; subclasses of nn.Linear, and what is
-    in an nn.TransformerEncoderLayer, because their parents compute with the weights themselves; and
-    modules with a forward of their own, or a weight that is computed. Hooks of a forward stay. A
-    model on meta becomes one of empty layers, for load_state_dict(…, assign=True). `activations`:
-    NVFP4Linear's, of every layer.
+    """Puts an NVFP4Linear where the model has an nn.Linear or a Conv1D of transformers (GPT-2's),
+    and NVFP4Experts where it has stacked experts of transformers, for which `filter(name, module)`
+    holds; without a filter, everywhere. Left alone are experts with another activation than SwiGLU;
+    subclasses of nn.Linear, and what is in an nn.TransformerEncoderLayer, because their parents
+    compute with the weights themselves; and modules with a forward of their own, or a weight that
+    is computed. Hooks of a forward stay. A model on meta becomes one of empty layers, for
+    load_state_dict(…, assign=True). `activations`: NVFP4Linear's, of every layer.
 
     Returns a report of what was replaced and what was left, and why; warns of experts in parameters
     of three dimensions that stay, and where nothing was replaced. Errors name the layer; those
@@ -242,7 +242,7 @@ def quantize_(
     for name, parent in list(model.named_modules(remove_duplicate=False)):
         for child_name, child in list(parent._modules.items()):
             stacked = is_stacked(child) and unsupported_reason(child) is None
-            linear = type(child) is nn.Linear
+            linear = is_linear(child)
             if not (linear or stacked) or isinstance(parent, nn.TransformerEncoderLayer):
                 continue
             if reason_changed(child) is not None:
@@ -251,8 +251,11 @@ def quantize_(
             if filter is None or filter(path, child):
                 if id(child) not in made:
                     try:
-                        make = NVFP4Linear.from_linear if linear else NVFP4Experts.from_module
-                        made[id(child)] = make(child, activations=activations)
+                        made[id(child)] = (
+                            NVFP4Linear.from_linear(as_linear(child), activations=activations)
+                            if linear
+                            else NVFP4Experts.from_module(child, activations=activations)
+                        )
                     except ValueError as error:
                         raise ValueError(f"{path}: {error}") from error
                     for hooks in _HOOKS:  # the same, so that their handles remove them
