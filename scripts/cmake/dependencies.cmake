@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# What cukiln is built from. Header-only where that keeps symbols out of other people's processes.
+# What cukiln is built from. Header-only where that keeps symbols out of hosts.
 if(CUKILN_STATIC_DEPENDENCIES)  # for the searches below, pkg-config's among them
   set(CMAKE_FIND_LIBRARY_SUFFIXES .a)
 endif()
@@ -42,7 +42,7 @@ else()
   target_link_libraries(cukiln_fmt INTERFACE fmt::fmt-header-only)
 endif()
 
-# Needed by the build, not by whoever links the installed library.
+# Needed by the build alone: the installed targets do not name them.
 set(CUKILN_HEADER_ONLY cukiln_fmt nlohmann_json::nlohmann_json cukiln_xxhash cukiln_toml)
 
 if(CUKILN_CLI)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# What `cmake --install` lays down, and what find_package(cukiln) then finds. Everything is relative to
-# the prefix, which may be moved afterwards.
+# What `cmake --install` installs, and what find_package(cukiln) then finds. All paths are relative to the
+# prefix, which may be moved afterwards.
 include(CMakePackageConfigHelpers)
 
 # A library's targets are an export of its own: cukilnConfig.cmake takes those that are there.
@@ -24,7 +24,7 @@ endif()
 if(TARGET cukiln_nvrtc)  # opened by its path or preloaded: it has no version of its own
   install(TARGETS cukiln_nvrtc LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
 endif()
-# The library starts it; nobody calls it by hand.
+# Started by the library, never by hand: not in PATH.
 if(TARGET cukiln-compile-worker)
   install(TARGETS cukiln-compile-worker RUNTIME DESTINATION ${CMAKE_INSTALL_LIBEXECDIR}/cukiln)
 endif()
