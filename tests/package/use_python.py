@@ -15,10 +15,10 @@ if rest == ["torch"]:
     import torch
 
     module = cukiln.get_cuda_module("fused_amax_quantize", loader=cukiln.Loader(store=store))
-    codes, scales = module.quantize_nvfp4_from_buffer(
+    data, scales = module.quantize_nvfp4_from_buffer(
         torch.ones(128, 64, dtype=torch.bfloat16), torch.tensor([2688.0, 1 / 2688])
     )
-    assert codes.shape == (128, 32) and int(codes[0, 0]) == 0x77, (codes, scales)
+    assert data.shape == (128, 32) and int(data[0, 0]) == 0x77, (data, scales)
     try:
         module.quantize_nvfp4_from_buffer(torch.ones(3, 7), torch.ones(2))
     except (RuntimeError, ValueError) as error:  # it has come through libtorch

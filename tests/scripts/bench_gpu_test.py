@@ -39,7 +39,7 @@ class Roofline(unittest.TestCase):
                 self.assertEqual((ran.returncode, ran.stderr), (0, ""))
                 self.assertTrue(Path(folder, "gpu.png").read_bytes().startswith(b"\x89PNG"))
             else:
-                self.assertEqual((ran.returncode, ran.stderr), (3, "no plot: matplotlib is not here\n"))
+                self.assertEqual((ran.returncode, ran.stderr), (3, "no plot: matplotlib is not installed\n"))
                 self.assertEqual(list(Path(folder).iterdir()), [])
 
 

@@ -104,6 +104,10 @@ class Format(unittest.TestCase):
             self.assertIn(word, wrong)
         self.assertIn("kind 'thymes'", results.problems(run | {"kind": "thymes"})[0])
 
+    def test_a_command_line_names_no_folder_of_builds_and_answers(self):
+        given = ["--build", "b", "--only", "gemm", "-o", "x", "--output=y", "--quick", "--build=b"]
+        self.assertEqual(results.command_line("scripts/bench", given), "scripts/bench --only gemm --quick")
+
     def test_a_carried_build_knows_its_commit_without_git(self):
         with tempfile.TemporaryDirectory() as folder:
             Path(folder, results.COMMIT_FILE).write_text("1" * 40 + "\n")
