@@ -2,7 +2,7 @@
 #include <cassert>
 
 #include "kernels/device_kernels.hpp"
-#include "kernels/nvfp4/gemm_checks.hpp"
+#include "kernels/nvfp4/moe_checks.hpp"
 #include "kernels/nvfp4/moe_grouped_launch.hpp"
 
 #include <cukiln/nvfp4_moe.hpp>
@@ -86,80 +86,6 @@ MoeShape filled_in(MoeShape shape) noexcept {
     shape.global_experts = shape.experts;
   }
   return shape;
-}
-
-Result<void> check_moe_shape(const MoeShape& shape) noexcept {
-  if (shape.tokens < 0 || shape.tokens > INT32_MAX) {
-    return kernels::refuse("tokens is {}; 0 to {} are expected", shape.tokens, INT32_MAX);
-  }
-  if (shape.hidden <= 0 || shape.hidden > INT32_MAX || shape.hidden % 32 != 0) {
-    return kernels::refuse("hidden is {}; a positive multiple of 32 is expected", shape.hidden);
-  }
-  if (shape.width <= 0 || shape.width > INT32_MAX || shape.width % 32 != 0) {
-    return kernels::refuse("width is {}; a positive multiple of 32 is expected", shape.width);
-  }
-  if (shape.experts < 1 || shape.experts > kMoeMaxExperts) {
-    return kernels::refuse("experts is {}; 1 to {} are expected", shape.experts, kMoeMaxExperts);
-  }
-  if (shape.experts * std::max(2 * shape.width, shape.hidden) > INT32_MAX) {
-    return kernels::refuse(
-        "{} experts with {} and {} rows of weights; at most {} in all are expected", shape.experts,
-        2 * shape.width, shape.hidden, INT32_MAX);
-  }
-  if (shape.global_experts < 0 || shape.global_experts > INT32_MAX) {
-    return kernels::refuse("global_experts is {}; 0 to {} are expected", shape.global_experts,
-                           INT32_MAX);
-  }
-  if (shape.topk < 1 || shape.topk > kMoeMaxTopk) {
-    return kernels::refuse("topk is {}; 1 to {} are expected", shape.topk, kMoeMaxTopk);
-  }
-  if (shape.tokens * shape.topk > kMoeMaxSlots) {
-    return kernels::refuse(
-        "{} tokens with {} experts each are more than {}; launch parts of the tokens one by one",
-        shape.tokens, shape.topk, kMoeMaxSlots);
-  }
-  return {};
-}
-
-Result<void> check_weights(const char* name, const MoeWeights& weights, std::int64_t experts,
-                           std::int64_t rows, std::int64_t columns) noexcept {
-  if (weights.experts != experts || weights.rows != rows || weights.columns != columns) {
-    return kernels::refuse("{} is [{}, {}, {}]; [{}, {}, {}] is expected", name, weights.experts,
-                           weights.rows, weights.columns, experts, rows, columns);
-  }
-  CUKILN_CHECK(kernels::check_pointer(name, "data", weights.data, 16));
-  CUKILN_CHECK(kernels::check_pointer(name, "scales", weights.scales, 16));
-  CUKILN_CHECK(kernels::check_pointer(name, "decode", weights.decode, 4));
-  return weights.bias == nullptr ? Result<void>()
-                                 : kernels::check_pointer(name, "bias", weights.bias, 16);
-}
-
-Result<void> check_layer(const MoeLayer& layer, const MoeShape& shape) noexcept {
-  CUKILN_CHECK(check_weights("layer.up", layer.up, shape.experts, 2 * shape.width, shape.hidden));
-  CUKILN_CHECK(check_weights("layer.down", layer.down, shape.experts, shape.hidden, shape.width));
-  if (!shape.w4a16 && !shape.dynamic_activation_scale) {
-    CUKILN_CHECK(kernels::check_pointer("layer", "activation_scale", layer.activation_scale,
-                                        alignof(GlobalScale)));
-  }
-  return kernels::check_optional_vector("layer.expert_map", layer.expert_map, DataType::i32,
-                                        shape.global_experts, 4);
-}
-
-Result<void> check_moe_input(const MutableMatrixView& output, const MoeInput& input,
-                             const MoeShape& shape) noexcept {
-  const std::int64_t tokens = shape.tokens;
-  CUKILN_CHECK(
-      kernels::check_dense_matrix("output", output, DataType::bf16, tokens, shape.hidden, 16));
-  CUKILN_CHECK(kernels::check_dense_matrix("input.hidden", input.hidden, DataType::bf16, tokens,
-                                           shape.hidden, 16));
-  if (!shape.w4a16) {
-    CUKILN_CHECK(
-        kernels::check_pointer("input", "hidden_scale", input.hidden_scale, alignof(GlobalScale)));
-  }
-  CUKILN_CHECK(kernels::check_dense_matrix("input.topk_ids", input.topk_ids, DataType::i32, tokens,
-                                           shape.topk, 4));
-  return kernels::check_dense_matrix("input.topk_weights", input.topk_weights, DataType::f32,
-                                     tokens, shape.topk, 4);
 }
 
 /// fp16 [slots, columns], as moe_expand writes it, or bf16, in boxes of `tokens`.

@@ -39,9 +39,8 @@ inline Result<void> check_gate_up(const MatrixView& input) noexcept {
   CUKILN_CHECK(kernels::check_matrix("input", input, DataType::bf16, 16));
   if (input.columns % 32 != 0) {
     return kernels::refuse(
-        "input is [{}, {}]; a multiple of 32 columns is expected: gate and up have a multiple of "
-        "16 "
-        "each",
+        "input is [{}, {}]; a multiple of 32 columns is expected: gate and up have a "
+        "multiple of 16 each",
         input.rows, input.columns);
   }
   return check_row_alignment("input", input);

@@ -181,10 +181,8 @@ TEST_CASE_FIXTURE(Fixture, "SwiGLU clamps before the sigmoid and rounds to bf16 
     for (std::size_t i = 0; i < gate.size(); ++i) {
       gate[i] = bf16_of_float(normal(random));
       up[i] = bf16_of_float(normal(random));
-      const double g = std::min(float_of_bf16(gate[i]), activation.limit);
-      const double u = std::clamp(float_of_bf16(up[i]), -activation.limit, activation.limit);
       y[i] = bf16_of_float(
-          static_cast<float>(g / (1 + std::exp(-activation.alpha * g)) * (u + activation.beta)));
+          static_cast<float>(swiglu(float_of_bf16(gate[i]), float_of_bf16(up[i]), activation)));
     }
     const nvfp4::GlobalScale host_scale = global_scale_of(y);
     const auto scale = on_device(host_scale);
@@ -217,9 +215,7 @@ TEST_CASE_FIXTURE(Fixture, "swiglu_amax_gsa is the scale of what launch_swiglu q
         for (std::size_t i = 0; i < gate.size(); ++i) {
           gate[i] = bf16_of_float(normal(random));
           up[i] = bf16_of_float(normal(random));
-          const double g = std::min(float_of_bf16(gate[i]), activation.limit);
-          const double u = std::clamp(float_of_bf16(up[i]), -activation.limit, activation.limit);
-          const double y = g / (1 + std::exp(-activation.alpha * g)) * (u + activation.beta);
+          const double y = swiglu(float_of_bf16(gate[i]), float_of_bf16(up[i]), activation);
           largest = std::max(largest, static_cast<float>(std::abs(y)));
         }
         for (const nvfp4::GateUpLayout layout : kLayouts) {

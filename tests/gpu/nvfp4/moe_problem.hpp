@@ -27,15 +27,6 @@ inline constexpr std::array<double, 16> kE2m1Values = {0,    0.5,  1,  1.5,  2, 
 
 inline std::size_t index_of(std::int64_t value) { return static_cast<std::size_t>(value); }
 
-/// The clamped SwiGLU, rounded to bf16 once.
-inline std::uint16_t swiglu(double gate, double up, const nvfp4::SwiGlu& activation) {
-  const double limit = activation.limit;
-  const double g = std::min(gate, limit);
-  const double u = std::clamp(up, -limit, limit);
-  return bf16_of_float(
-      static_cast<float>(g / (1 + std::exp(-activation.alpha * g)) * (u + activation.beta)));
-}
-
 /// [rows, columns] out of packed data and swizzled scales.
 inline std::vector<double> dequantised(const std::uint8_t* data, const std::uint8_t* scales,
                                        std::size_t rows, std::size_t columns, double decode) {
@@ -203,7 +194,8 @@ struct MoeProblem {
     const bool pairs = layout == nvfp4::GateUpLayout::pairs;
     std::vector<std::uint16_t> y(width);
     for (std::size_t i = 0; i < width; ++i) {
-      y[i] = swiglu(dot(pairs ? 2 * i : i), dot(pairs ? 2 * i + 1 : width + i), activation);
+      y[i] = bf16_of_float(static_cast<float>(
+          swiglu(dot(pairs ? 2 * i : i), dot(pairs ? 2 * i + 1 : width + i), activation)));
     }
     return y;
   }

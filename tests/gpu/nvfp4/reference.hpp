@@ -28,6 +28,14 @@ inline std::uint16_t bf16_of_float(float value) {
   return static_cast<std::uint16_t>((bits + 0x7FFF + (bits >> 16 & 1)) >> 16);
 }
 
+/// The clamped SwiGLU of gate and up.
+inline double swiglu(double gate, double up, const nvfp4::SwiGlu& activation) {
+  const double limit = activation.limit;
+  const double g = std::min(gate, limit);
+  const double u = std::clamp(up, -limit, limit);
+  return g / (1 + std::exp(-activation.alpha * g)) * (u + activation.beta);
+}
+
 inline float float_of_ue4m3(int byte) {
   const int exponent = byte >> 3;
   const int mantissa = byte & 7;
