@@ -6,7 +6,7 @@
 // counted, have therefore completed, however many launches of a stream are programmatic; and what that
 // predecessor does not write may be read before the wait (a GEMM's constant_b).
 // A kernel with tensor memory launches its dependents once it has allocated it: one that waits on the same
-// SM with tensor memory of its own would otherwise keep it from starting, for ever.
+// SM with tensor memory of its own would otherwise keep it from starting: a deadlock.
 //
 // Without the launch attribute the two griddepcontrol functions do nothing.
 // CUKILN_MACHINE: its header has these functions, see machine.cuh.

@@ -74,7 +74,7 @@ def size_of(folder: Path) -> tuple[int, int]:
     return sum(path.lstat().st_blocks * 512 for path in found), len(found)
 
 
-def measure(code: str, who: str, folder: Path, **environment: str) -> tuple[float, float, int, int]:
+def measure(code: str, owner: str, folder: Path, **environment: str) -> tuple[float, float, int, int]:
     folder.mkdir()
     environment = {
         "XDG_CACHE_HOME": str(folder),
@@ -83,8 +83,8 @@ def measure(code: str, who: str, folder: Path, **environment: str) -> tuple[floa
         "CUKILN_DAEMON": "off",
         **environment,
     }
-    put = run(code, "put", who, **environment)
-    get = run(code, "get", who, **environment)
+    put = run(code, "put", owner, **environment)
+    get = run(code, "get", owner, **environment)
     return put, get, *size_of(folder)
 
 
@@ -98,15 +98,15 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as scratch:
         for project, (code, default, adapter) in cases.items():
             rows = {}
-            for who, extra in (("its own", default), ("cukiln", adapter)):
+            for owner, extra in (("its own", default), ("cukiln", adapter)):
                 runs = [
-                    measure(code, who, Path(scratch) / f"{project} {who} {i}", **extra)
+                    measure(code, owner, Path(scratch) / f"{project} {owner} {i}", **extra)
                     for i in range(ROUNDS)
                 ]
-                rows[who] = [statistics.median(column) for column in zip(*runs, strict=True)]
-            for who, (put, get, size, inodes) in rows.items():
+                rows[owner] = [statistics.median(column) for column in zip(*runs, strict=True)]
+            for owner, (put, get, size, inodes) in rows.items():
                 print(
-                    f"| {project}, {who} | {put * 1e6:.0f} µs | {get * 1e6:.0f} µs "
+                    f"| {project}, {owner} | {put * 1e6:.0f} µs | {get * 1e6:.0f} µs "
                     f"| {size / KERNELS / 1024:.1f} KiB | {inodes / KERNELS:.2f} |"
                 )
             ratios = [a / b for a, b in zip(rows["its own"], rows["cukiln"], strict=True)]

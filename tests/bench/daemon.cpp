@@ -4,7 +4,7 @@
 //
 //   cukiln_bench_daemon fill FOLDER          fills the store that the daemon is then started on
 //   cukiln_bench_daemon ask SOCKET ROUNDS    asks it: one client, the sizes in turns; then several
-//   at once
+//   concurrently
 #include <time.h>
 
 #include <algorithm>
@@ -95,8 +95,8 @@ int ask(const std::string& socket, std::size_t rounds) {
     }
   }
 
-  // Several at once, so that the daemon always has something to do: what a hit costs it is what
-  // bounds how many its one thread can give.
+  // Several concurrently, so that the daemon always has something to do: what a hit costs it is
+  // what bounds how many its one thread can give.
   wire::DaemonLink::Options options;
   options.sockets = {socket};
   const auto greeting = wire::DaemonLink(options).greet();

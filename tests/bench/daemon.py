@@ -132,7 +132,7 @@ def measure(harness: Harness) -> list[Row]:
             "goal: 10,000 a second",
             100.0,
             faster=False,
-            note=f"{hits['clients']} clients at once on {harness.cores} cores got "
+            note=f"{hits['clients']} concurrent clients on {harness.cores} cores got "
             f"{statistics.median(hits['hits_a_second']):,.0f} a second",
             samples={key: hits[key] for key in ("daemon_cpu_us", "hits_a_second")},
         ),

@@ -6,16 +6,16 @@ Only this file runs: a seeded simulation of requests at a server, with measured 
 
 - Every machine starts once, within --jitter seconds (evenly), and asks for the same --modules modules,
   --parallel of them at a time. Files and compiler are the same everywhere, so each module is one entry.
-- The protocol is that of src/remote: the list of sets, then the entry. Over Redis whoever finds nothing asks
-  for the lease; who gets it asks for the list again, compiles, uploads (entry, list read and written) and
-  ends the lease; who does not asks again after 10 ms, doubled up to 250 ms, each half to one and a half times
-  that. Over HTTP there is no lease: who finds nothing compiles and uploads.
+- The protocol is that of src/remote: the list of sets, then the entry. Over Redis a machine that finds
+  nothing asks for the lease. The one that gets it asks for the list again, compiles, uploads (entry, list read
+  and written) and releases the lease; the others ask again after 10 ms, doubled up to 250 ms, each half to one
+  and a half times that. Over HTTP there is no lease: a machine that finds nothing compiles and uploads.
 - A request takes half a round trip, waits its turn at the server, is served, its answer goes through the
   server's network card, one after the other, and takes half a round trip back. Redis serves one request at a
   time, nginx as many as it has workers. Service times are CPU times per request, measured (--measure).
 - No answer within 200 ms (an upload: 10 s) is a timeout. The machine then leaves the server alone for 30 s
-  (0.8 to 1.2 times that) and compiles what it needs meanwhile. The server still does the work that nobody
-  waits for any more: the request is in its queue.
+  (0.8 to 1.2 times that) and compiles what it needs meanwhile. The server still does the
+  work, though its answer is not awaited any more: the request is in its queue.
 - A compile takes --compile seconds, 0.8 to 1.2 times that, wherever it runs; loading costs nothing. Nothing
   fails but by being late.
 
@@ -33,7 +33,7 @@ from collections import Counter
 from pathlib import Path
 
 # Seconds of CPU per request, as --measure printed them on a shared x86-64 machine, loopback, Redis 7.0.15,
-# nginx 1.22.1; and how many requests the server is at work on at once.
+# nginx 1.22.1; and how many requests the server works on concurrently.
 MEASURED = {
     "redis": {"small": 6e-6, "get_entry": 8.5e-6, "put_entry": 9e-6, "workers": 1},
     "nginx": {"small": 11e-6, "get_entry": 17e-6, "put_entry": 190e-6, "workers": 4},
@@ -144,7 +144,7 @@ class Fleet:
         self.ask(host, "lease", LOOK_UP_TIMEOUT, True, self.turn, host, module, queue, pause, taken)
 
     def turn(self, ok, host, module, queue, pause, taken):
-        if taken and ok:  # somebody may have ended just before
+        if taken and ok:  # another machine may have released it just before
             there = module in self.there
             self.ask(host, "get_sets", LOOK_UP_TIMEOUT, there, self.looked_again, host, module, queue, there)
         elif ok:

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One start with somebody else's cache, in a process of its own.
+"""One start with the cache of another project, in a process of its own.
 
 usage: rivals.py RIVAL FOLDER PROGRAMS.json
 
 PROGRAMS.json is [{"name": kernel, "code": CUDA C++}, ...]. The first call fills the cache in
 FOLDER, the next ones measure. Imports and the device's initialisation are not counted;
 everything from there to the last program in hand is. Prints {"programs_us": [...], "compiled": n,
-"version": ...} with "cpu_us" where the device has no part in it and "hot_us" where a look-up can be
+"version": ...} with "cpu_us" where the device has no part in it and "hot_us" where a lookup can be
 repeated; or says why it cannot run and exits with 3.
 """
 
@@ -31,7 +31,7 @@ def now_us() -> float:
 
 
 def hot(look_up: Callable[[], object]) -> float:
-    """The median of a look-up that was done many times before."""
+    """The median of a lookup that was done many times before."""
     times = []
     for _ in range(HOT_ROUNDS):
         start = time.perf_counter_ns()
@@ -168,7 +168,7 @@ def main() -> int:
         return 3
     except (
         Exception
-    ) as reason:  # somebody else's library: whatever it raises, it is not ours to fix
+    ) as reason:  # another project's library may raise anything
         print(f"{rival}: {type(reason).__name__}: {reason}", file=sys.stderr)
         return 3
     print(json.dumps(result))

@@ -324,7 +324,7 @@ const Case kCases[] = {
      {},
      true},
     {"one expert has all", {70, 2, 4, 128, 64, 4}, Routing::one_expert},
-    {"nobody has any", {20, 4, 2, 128, 64, 2}, Routing::none},
+    {"no expert has a token", {20, 4, 2, 128, 64, 2}, Routing::none},
     {"some ids are outside", {40, 2, 3, 128, 128, 3}, Routing::some_outside},
     {"experts elsewhere",
      {60, 2, 3, 384, 64, 6},

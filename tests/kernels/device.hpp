@@ -85,7 +85,7 @@ inline const std::function<void()>* body;
 inline bool trapped;  // the latest launch ended in a trap
 
 // Shared memory: the running thread block's is where the variables are, the others' are aside.
-inline std::vector<char> shared_memory;  // as long as the section: given by who has one
+inline std::vector<char> shared_memory;  // of the section's length, which a test that has one sets
 inline char* shared_variables = nullptr;
 inline std::vector<std::vector<char>> aside;
 

@@ -43,7 +43,7 @@ inline LaunchConfig config_of(const MatrixView& logits) noexcept {
   LaunchConfig config;
   config.grid.x = static_cast<std::uint32_t>(logits.rows) * kRowThreadBlocks;
   config.block.x = 256;
-  // A multiprocessor holds four of a row's eight blocks: clusters that are spread leave places
+  // An SM holds four of a row's eight blocks: clusters that are spread leave places
   // empty.
   config.balance_clusters = true;
   return config;

@@ -67,7 +67,7 @@ def routing(tokens: int, topk: int, experts: int) -> tuple[torch.Tensor, torch.T
 
 def two_at_once() -> tuple[Callable[..., Tensors], list[Tensors]]:
     """One call of one linear layer and one mixture of experts, and inputs for two of it, large
-    enough that kernels of two calls run at once."""
+    enough that kernels of two calls run concurrently."""
     runner, mixture = linear("cuda", 1024, 1024), moe("cuda")
 
     def step(x: torch.Tensor, *hidden: torch.Tensor) -> Tensors:
@@ -224,8 +224,8 @@ class Ops(unittest.TestCase):
                 # A code of y next to a tie may differ by one.
                 error = (results[1] - results[0]).norm() / results[0].norm().clamp(min=1e-9)
                 self.assertLess(error, 0.02)
-                nobody = (ids < 0).logical_or(ids >= ids_below).all(1)
-                self.assertTrue(results[1][nobody].eq(0).all())
+                unassigned = (ids < 0).logical_or(ids >= ids_below).all(1)
+                self.assertTrue(results[1][unassigned].eq(0).all())
 
     def test_training(self):
         weight, x, dy = matrix(256, 512, 1), matrix(45, 512, 2), matrix(45, 256, 3, 1e-3)

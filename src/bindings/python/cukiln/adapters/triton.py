@@ -110,7 +110,7 @@ class _Files:
         except FileExistsError:
             if Path(path).read_bytes() == data:
                 return path
-            os.unlink(path)  # noqa: PTH108: who has it open keeps the old bytes
+            os.unlink(path)  # noqa: PTH108: processes that have it open keep the old bytes
             file = os.open(path, _NEW_FILE, 0o600)
         except FileNotFoundError:  # the first of its key
             path = self._make_folder(root, folder) + filename

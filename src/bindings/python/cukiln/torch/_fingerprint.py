@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 _COLUMNS = 4096  # words that are summed up together
-_SLICE = 1024  # rows of words whose products are in memory at once
+_SLICE = 1024  # rows of words whose products are in memory at a time
 _ODD = (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB)  # SplitMix64's
 
 
