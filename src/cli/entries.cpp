@@ -54,8 +54,8 @@ Result<CacheKey> find_key(const std::vector<EntrySummary>& entries, const std::s
     }
   }
   if (found.empty()) {
-    return make_error(ErrorCode::not_found, "no entry {} in the store; 'cukiln ls' shows all {}",
-                      text, entries.size());
+    return make_error(ErrorCode::not_found, "no entry {} in the store; {}", text,
+                      where_to_look(entries.size()));
   }
   if (found.size() > 1) {
     std::string list;
@@ -93,10 +93,10 @@ Result<std::vector<EntrySummary>> find_entries(const std::vector<EntrySummary>& 
   const std::string meant = nearest(text, names);
   return make_error(ErrorCode::invalid_argument,
                     "\"{}\" is neither the name of a module in the store nor a prefix of a key "
-                    "({} to {} hex digits){}; 'cukiln ls' shows all {}",
+                    "({} to {} hex digits){}; {}",
                     text, kMinKeyDigits, kKeyDigits,
                     meant.empty() ? "" : fmt::format("; did you mean \"{}\"?", meant),
-                    entries.size());
+                    where_to_look(entries.size()));
 }
 
 bool is_part(const EntrySummary& entry) {
@@ -196,6 +196,11 @@ Exit exit_of_key_error(const Error& error) noexcept {
 
 std::string short_key(const CacheKey& key) { return key.hex().substr(0, kShownKeyDigits); }
 std::string short_key(const BlobId& id) { return id.hex().substr(0, kShownKeyDigits); }
+
+std::string where_to_look(std::size_t entries) {
+  return entries == 0 ? "the store has no entries"
+                      : fmt::format("'cukiln ls' shows all {}", entries);
+}
 
 std::int64_t now_s() { return Clock::system().now_s(); }
 

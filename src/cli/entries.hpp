@@ -64,6 +64,9 @@ Result<StoreEntry> whole_entry(StoreAdmin& store, const CacheKey& key);
 /// Returns the exit code for an error of `find_key`. An unknown key is not an error of usage.
 Exit exit_of_key_error(const Error& error) noexcept;
 
+/// Returns the end of an error about an entry that is not in a store with this many.
+std::string where_to_look(std::size_t entries);
+
 /// Returns the digits of a key that tables show.
 std::string short_key(const CacheKey& key);
 std::string short_key(const BlobId& id);

@@ -252,6 +252,11 @@ class ExportCommand final : public Command {
   void print(Context& context, std::size_t entries, const Written& written,
              const SecretKey* key) const {
     const std::string& where = oci_.empty() ? output_ : oci_;
+    if (entries == 0 && written.blobs == 0) {
+      context.messages().warn(
+          fmt::format("{} has nothing in it: no entry of the store in {} was chosen", where,
+                      context.settings().store.directory));
+    }
     if (context.json()) {
       context.print_json(Json{{"bundle", where},
                               {"entries", entries},

@@ -131,7 +131,7 @@ class RmCommand final : public Command {
       add(of_all);
     }
     if (chosen.empty() && chosen_blobs.empty()) {
-      return make_error(ErrorCode::not_found, "no entry matches; 'cukiln ls' shows all {}", all);
+      return make_error(ErrorCode::not_found, "no entry matches; {}", where_to_look(all));
     }
     return chosen;
   }

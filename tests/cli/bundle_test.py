@@ -238,6 +238,13 @@ class Bundles(BundleTest):
         self.assertEqual(self.elsewhere_json("compile", *ADD, env=trust)["compiled"], 1)
         self.assertEqual(self.elsewhere_json("compile", *ADD, env=trust)["hits"], 1)
 
+    def test_a_bundle_of_nothing_is_warned_of(self):
+        for arguments in ((), ("--arch", "sm_75")):
+            result = self.run_cli("export", "-o", "none.ckb", *arguments)
+            self.assertIn(f"none.ckb has nothing in it: no entry of the store in {self.store} was chosen", result.err)
+            self.one_key()
+        self.assertEqual(self.run_cli("export", "-o", "one.ckb").err, "")
+
     def test_limits_that_make_no_sense_make_no_key(self):
         for limits in (("--expires", "tomorrow"), ("--modules", "nvfp4_*"), ("--modules", "")):
             self.assertIn("expected", self.run_cli("keygen", "-o", "k.key", *limits, expect=USAGE).err)

@@ -24,6 +24,8 @@ class Inventory(CliTest):
     def test_empty_store(self):
         self.assertEqual(self.run_json("ls"), {"entries": []})
         self.assertIn(f"The store in {self.store} is empty", self.run_cli("ls").out)
+        for line in (("show", "nosuch"), ("show", "abcdef"), ("rm", "--name", "x")):
+            self.assertIn("; the store has no entries", self.run_cli(*line, expect=None).err)
 
     def test_entries_have_the_promised_fields(self):
         entries = self.fill()
