@@ -1,4 +1,4 @@
-// The W4A16 GEMM for 17 to 64 tokens: wgmma with the weights dequantised in registers, all of K's
+// The W4A16 GEMM for 17 to 128 tokens: wgmma with the weights dequantised in registers, all of K's
 // loads in flight early, and little that is fixed.
 //
 // A tile is all tokens by 64 rows of B. Its K is split among the CTAs of a cluster, and a CTA's
@@ -13,8 +13,10 @@
 //
 // At the end the warpgroups' sums are added in shared memory, then those of the cluster's CTAs,
 // each of which has a share of the tile: the others send theirs by st.async, whose bytes complete
-// at the owner's mbarrier. That takes half as long as a barrier of the cluster. The order of
-// additions is fixed.
+// at the owner's mbarrier. One relaxed barrier of the cluster, behind the last MMAs, says that the
+// stages' memory is free for them. The order of additions is fixed.
+//
+// Nothing is divided: a division takes some hundred clocks, a tenth of what a short GEMM takes.
 #pragma once
 
 #include "alpha.cuh"
@@ -42,16 +44,21 @@ struct SkinnyProblem {
   bool constant_b;    // the preceding kernel, amax kernels not counted, does not write the weights
 };
 
-// kTokens: of a tile. kWarpgroups: consumers. kBlocksPerSm: occupancy. With two the next kernel of
-// a chain loads weights while this one ends.
+// kTokens: of a tile, and at most of the problem. kWarpgroups: consumers. kBlocksPerSm: occupancy.
+// With two the next kernel of a chain loads weights while this one ends.
 template <u32 kTokens, u32 kWarpgroups, u32 kStages, u32 kBlocksPerSm>
 struct SkinnyGemm {
   using Operand = Bf16;
   static constexpr u32 kRows = 64;  // of a tile
   static constexpr u32 kConsumerThreads = 128 * kWarpgroups;
   static constexpr u32 kThreads = 128 + kConsumerThreads;
-  static constexpr u32 kProducerRegisters = kBlocksPerSm == 2 ? 24 : 32;  // for setmaxnreg
-  static constexpr u32 kConsumerRegisters = kBlocksPerSm == 2 ? 104 : 160;
+  static constexpr u32 kProducerRegisters = 40;  // for setmaxnreg
+  static constexpr u32 kConsumerRegisters = kBlocksPerSm == 2  ? 96
+                                            : kWarpgroups == 2 ? 232
+                                                               : 152;
+  // Of weights, behind those of the ring, to L2 while the preceding kernel ends: one thread block of
+  // two has the time. Not where there are more, of which that would be few.
+  static constexpr u32 kPrefetchedStages = kBlocksPerSm == 2 ? 8 : 0;
   // A stage: two boxes of tokens, 64 of K each, then the weights' data, then their block scales:
   // two whole atoms, of which the tile has half.
   static constexpr u32 kTokenBoxBytes = kTokens * 128;
@@ -62,28 +69,29 @@ struct SkinnyGemm {
   // Sums of a warpgroup, in the stages' memory. + 4 avoids bank conflicts.
   static constexpr u32 kPitch = kRows + 4;  // floats of a token
   static constexpr u32 kPartialBytes = kTokens * kPitch * 4;
-  static constexpr u32 kReceivedBytes = kTokens * kRows * 4;  // sums of the cluster's CTAs
-  static constexpr u32 kSharedBytes =
-      1024 + kStages * kStageBytes + kReceivedBytes + 16 * kStages + 16;
+  static constexpr u32 kTileBytes = kTokens * kRows * 4;  // of sums
+  // Those of the cluster's other CTAs, behind the warpgroups'. At most three quarters of a tile.
+  static constexpr u32 kReceivedOffset = kWarpgroups * kPartialBytes;
+  static constexpr u32 kSharedBytes = 1024 + kStages * kStageBytes + 16 * kStages + 16;
   static constexpr u32 kItems = kTokens * kRows / 4;  // of four sums
-  static_assert(kWarpgroups == (kBlocksPerSm == 2 ? 2 : 3), "the numbers of registers");
-  static_assert(kWarpgroups * kPartialBytes <= kStages * kStageBytes,
+  static_assert(kWarpgroups == 2 || (kWarpgroups == 3 && kBlocksPerSm == 1),
+                "the numbers of registers");
+  static_assert(kReceivedOffset + kTileBytes / 4 * 3 <= kStages * kStageBytes,
                 "sums reuse the stages' memory");
   static_assert(kStageBytes % 1024 == 0, "the alignment of TMA's swizzle");
-  static_assert(kStages >= kWarpgroups,
-                "a warpgroup's next stage is less than a pass over the ring away");
+  // One that waits for a pass over the ring must have waited for the one before: parity has one bit,
+  // and loads complete in any order.
+  static_assert(kStages % kWarpgroups == 0, "a stage's memory is the same warpgroup's in each pass");
 
   // Computes the tiles of this CTA, or with the rest of its cluster each tile's sums over all of K.
   static __device__ __forceinline__ void run(const SkinnyProblem& problem) {
     extern __shared__ uint4 bytes[];
     const u32 ring = (shared_address(bytes) + 1023) & ~1023u;
-    const u32 received = ring + kStages * kStageBytes;
-    const u32 full = received + kReceivedBytes;
+    const u32 full = ring + kStages * kStageBytes;
     const u32 empty = full + 8 * kStages;
-    const Shared shared{ring, received, full, empty, empty + 8 * kStages, empty + 8 * kStages + 8};
+    const Shared shared{ring, full, empty, empty + 8 * kStages, empty + 8 * kStages + 8};
     // The shuffle shows the compiler that the number is the same in the whole warp.
     const u32 warp = __shfl_sync(0xFFFFFFFFu, threadIdx.x >> 5, 0);
-    const u32 splits = cluster_size();
     if (threadIdx.x == 32) {
       prefetch_tensormap(problem.token_map);
       prefetch_tensormap(problem.weight_map);
@@ -98,18 +106,17 @@ struct SkinnyGemm {
       mbarrier_init(shared.tile_done, kConsumerThreads);
       mbarrier_init(shared.sums_received, 1);
       mbarrier_init_fence();
-      if (splits > 1)
-        mbarrier_arrive_expect(shared.sums_received, kReceivedBytes / splits * (splits - 1));
+      const u32 own_bytes = kTileBytes >> log_cluster_size();
+      if (own_bytes < kTileBytes)
+        mbarrier_arrive_expect(shared.sums_received, kTileBytes - own_bytes);
     }
     __syncthreads();
-    if (splits > 1) cluster_arrive_relaxed();
     const Tiles tiles(problem);
     if (warp < 4) {
       warpgroup_reg_dealloc<kProducerRegisters>();
       if (warp < kProducers && elect_one_sync()) run_producer(warp, shared, problem, tiles);
       __syncwarp();
       griddepcontrol_wait();
-      if (splits > 1) cluster_wait();
     } else {
       warpgroup_reg_alloc<kConsumerRegisters>();
       griddepcontrol_wait();
@@ -126,42 +133,39 @@ struct SkinnyGemm {
   // Addresses in shared memory.
   struct Shared {
     u32 ring;           // kStages stages, 1024-byte aligned
-    u32 received;       // shares of the cluster's CTAs, in the order of their ranks
     u32 full;           // barriers: the stage is loaded
     u32 empty;          // barriers: the stage's MMAs are complete
     u32 tile_done;      // barrier: the stages' memory may be loaded again
     u32 sums_received;  // barrier, completed by the other CTAs' stores
   };
 
+  // Of 1, 2 or 4.
+  static __device__ __forceinline__ u32 log_cluster_size() { return cluster_size() >> 1; }
+
   // The static persistent schedule: tiles first, first + step, ... of this CTA, or of its cluster,
-  // whose CTAs split K of its only tile.
+  // whose CTAs split K of its only tile. A tile has all tokens.
   struct Tiles {
-    u32 token_tiles;
     u32 count;
-    u32 rank;    // in the cluster
-    u32 splits;  // CTAs in the cluster
-    u32 begin;   // groups of 128 of K of this CTA: [begin, end)
+    u32 rank;        // in the cluster
+    u32 log_splits;  // CTAs in the cluster
+    u32 begin;       // groups of 128 of K of this CTA: [begin, end)
     u32 end;
     u32 first;
     u32 step;
 
     __device__ __forceinline__ explicit Tiles(const SkinnyProblem& problem)
-        : token_tiles((problem.tokens + kTokens - 1) / kTokens),
-          count((problem.rows + kRows - 1) / kRows * token_tiles),
+        : count((problem.rows + kRows - 1) / kRows),
           rank(block_rank_in_cluster()),
-          splits(cluster_size()),
-          begin(groups(problem) * rank / splits),
-          end(groups(problem) * (rank + 1) / splits),
-          first(blockIdx.x / splits),
-          step(gridDim.x / splits) {}
+          log_splits(log_cluster_size()),
+          begin(groups(problem) * rank >> log_splits),
+          end(groups(problem) * (rank + 1) >> log_splits),
+          first(blockIdx.x >> log_splits),
+          step(gridDim.x >> log_splits) {}
 
     static __device__ __forceinline__ u32 groups(const SkinnyProblem& problem) {
       return (problem.columns + kGroupK - 1) / kGroupK;
     }
-    __device__ __forceinline__ u32 first_row(u32 tile) const { return tile / token_tiles * kRows; }
-    __device__ __forceinline__ u32 first_token(u32 tile) const {
-      return tile % token_tiles * kTokens;
-    }
+    __device__ __forceinline__ u32 splits() const { return 1u << log_splits; }
   };
 
   // Block scales of a group of a tile.
@@ -184,7 +188,7 @@ struct SkinnyGemm {
     if (part == kTokenLoads) {
       griddepcontrol_wait();
     } else if (!problem.constant_b) {
-      prefetch(part, problem, tiles);
+      prefetch(part, problem, tiles, 0);
       griddepcontrol_wait();
     }
     // Of the box: where a tile has more tokens than there are, theirs is whatever memory held, and
@@ -193,21 +197,24 @@ struct SkinnyGemm {
     auto pipe = PipelineState<kStages>::producer_start();
     u32 done = 0;
     for (u32 tile = tiles.first; tile < tiles.count; tile += tiles.step) {
-      const u32 row = tiles.first_row(tile);
-      const u32 token = tiles.first_token(tile);
+      const u32 row = tile * kRows;
       if (tile != tiles.first) mbarrier_wait(shared.tile_done, done++ & 1);
 #pragma unroll 1
       for (u32 group = tiles.begin; group < tiles.end; ++group, pipe.advance()) {
         const u32 to = shared.ring + pipe.index * kStageBytes;
         const u32 barrier = shared.full + 8 * pipe.index;
+        if (kPrefetchedStages > 0 && part != kTokenLoads && problem.constant_b &&
+            group == tiles.begin + kStages && tile == tiles.first) {
+          prefetch(part, problem, tiles, kStages);
+        }
         mbarrier_wait(shared.empty + 8 * pipe.index, pipe.phase);
         if (part == kWeights) {
           mbarrier_arrive_expect(barrier, kDataBytes);
           tma_load<1>(to + kDataOffset, problem.weight_map, group * 64, row, barrier);
         } else if (part == kTokenLoads) {
           mbarrier_arrive_expect(barrier, 2 * token_bytes);
-          tma_load<1>(to, problem.token_map, group * kGroupK, token, barrier);
-          tma_load<1>(to + kTokenBoxBytes, problem.token_map, group * kGroupK + 64, token, barrier);
+          tma_load<1>(to, problem.token_map, group * kGroupK, 0, barrier);
+          tma_load<1>(to + kTokenBoxBytes, problem.token_map, group * kGroupK + 64, 0, barrier);
         } else {
           const Scales scales(problem, row, group);
           mbarrier_arrive_expect(barrier, scales.bytes);
@@ -217,15 +224,16 @@ struct SkinnyGemm {
     }
   }
 
-  // Prefetches weights of the first tile into L2, while the preceding kernel ends and may write
-  // them.
+  // Prefetches weights of the first tile from stage `from` on into L2, while the preceding kernel
+  // ends and may write them.
   static __device__ __forceinline__ void prefetch(u32 part, const SkinnyProblem& problem,
-                                                  const Tiles& tiles) {
+                                                  const Tiles& tiles, u32 from) {
     if (tiles.first >= tiles.count) return;
-    const u32 row = tiles.first_row(tiles.first);
-    const u32 end = min(tiles.end, tiles.begin + kStages);
+    const u32 row = tiles.first * kRows;
+    const u32 ring_end = tiles.begin + kStages;
+    const u32 end = tiles.end <= ring_end + kPrefetchedStages ? tiles.end : ring_end;
 #pragma unroll 1
-    for (u32 group = tiles.begin; group < end; ++group) {
+    for (u32 group = tiles.begin + from; group < end; ++group) {
       const Scales scales(problem, row, group);
       if (part == kWeights) {
         tma_prefetch(problem.weight_map, group * 64, row);
@@ -268,15 +276,17 @@ struct SkinnyGemm {
     u32 stage = 0;  // the tile's first, counted from the first tile's
     for (u32 tile = tiles.first; tile < tiles.count; tile += tiles.step) {
       Sums sum;
-      run_mma(sum, stage, shared, problem.columns, tiles, tiles.first_row(tile), lane);
+      run_mma(sum, stage, shared, problem.columns, tiles, tile * kRows, lane);
       stage += tiles.end - tiles.begin;
+      const bool split = tiles.log_splits > 0;
+      if (split) cluster_arrive_relaxed();  // this thread's MMAs have read the ring
       keep_partial(sum, shared, lane);
-      if (tiles.splits > 1) {  // a cluster has one tile
+      if (split) {  // a cluster has one tile
         store_split_tile(shared, problem, tiles, tile, alpha);
         break;
       }
       for (u32 i = threadIdx.x - 128; i < kItems; i += kConsumerThreads) {
-        store(problem, tiles, tile, i, partial_sum(shared, i), alpha);
+        store(problem, tile, i, partial_sum(shared, i), alpha);
       }
       tma_store_fence();  // TMA overwrites what these threads wrote
       mbarrier_arrive_cta(shared.tile_done);
@@ -384,11 +394,10 @@ struct SkinnyGemm {
   }
 
   // Scales, adds the bias, rounds and stores an item.
-  static __device__ __forceinline__ void store(const SkinnyProblem& problem, const Tiles& tiles,
-                                               u32 tile, u32 i, const float4& sums,
-                                               const Alpha& alpha) {
-    const u32 token = tiles.first_token(tile) + i / (kRows / 4);
-    const u32 row = tiles.first_row(tile) + i % (kRows / 4) * 4;
+  static __device__ __forceinline__ void store(const SkinnyProblem& problem, u32 tile, u32 i,
+                                               const float4& sums, const Alpha& alpha) {
+    const u32 token = i / (kRows / 4);
+    const u32 row = tile * kRows + i % (kRows / 4) * 4;
     if (token >= problem.tokens || row >= problem.rows) return;
     uint2 bias = {0, 0};
     if (problem.bias != nullptr) bias = __ldg(reinterpret_cast<const uint2*>(problem.bias + row));
@@ -400,17 +409,20 @@ struct SkinnyGemm {
   }
 
   // Epilogue of a tile whose K the CTAs of a cluster have split: sends the others their shares, and
-  // stores its own one, added up in the order of the ranks.
+  // stores its own one, added up in the order of the ranks. A CTA receives in that order, too.
   static __device__ __forceinline__ void store_split_tile(const Shared& shared,
                                                           const SkinnyProblem& problem,
                                                           const Tiles& tiles, u32 tile,
                                                           const Alpha& alpha) {
     const u32 thread = threadIdx.x - 128;
-    const u32 share = kItems / tiles.splits;
-    cluster_wait();  // all have started
-    for (u32 r = 1; r < tiles.splits; ++r) {
-      const u32 to = (tiles.rank + r) % tiles.splits;
-      const u32 there = address_in_rank(shared.received + tiles.rank * share * 16, to);
+    const u32 splits = tiles.splits();
+    const u32 share = kItems >> tiles.log_splits;
+    const u32 received = shared.ring + kReceivedOffset;
+    cluster_wait();
+    for (u32 r = 1; r < splits; ++r) {
+      const u32 to = (tiles.rank + r) & (splits - 1);
+      const u32 slot = tiles.rank - (tiles.rank > to ? 1 : 0);
+      const u32 there = address_in_rank(received + slot * share * 16, to);
       const u32 barrier = address_in_rank(shared.sums_received, to);
       for (u32 i = thread; i < share; i += kConsumerThreads) {
         store_dsmem_async(there + i * 16, barrier, partial_sum(shared, to * share + i));
@@ -419,11 +431,12 @@ struct SkinnyGemm {
     for (u32 i = thread; i < share; i += kConsumerThreads) {
       const float4 own = partial_sum(shared, tiles.rank * share + i);
       mbarrier_wait(shared.sums_received, 0);
-      float4 total = tiles.rank == 0 ? own : load_sums(shared.received + i * 16);
-      for (u32 r = 1; r < tiles.splits; ++r) {
-        add(total, r == tiles.rank ? own : load_sums(shared.received + (r * share + i) * 16));
+      float4 total = tiles.rank == 0 ? own : load_sums(received + i * 16);
+      for (u32 r = 1; r < splits; ++r) {
+        const u32 slot = r - (r > tiles.rank ? 1 : 0);
+        add(total, r == tiles.rank ? own : load_sums(received + (slot * share + i) * 16));
       }
-      store(problem, tiles, tile, tiles.rank * share + i, total, alpha);
+      store(problem, tile, tiles.rank * share + i, total, alpha);
     }
   }
 };

@@ -8,7 +8,7 @@
 //     split K. Dynamic shared memory: the last number of each line below.
 //
 // w4a16_gemm_skinny_TOKENSx64_WARPGROUPS
-//   The same for up to 64 rows of A. Block: 128 for the producers and 128 for each consumer warpgroup;
+//   The same for up to TOKENS rows of A, in clusters of 1, 2 or 4. Block: 128 for the producers and 128 for each consumer warpgroup;
 //     the tokens' box has min(m, TOKENS) rows. constant_b: as w4a16_gemm_decode.
 //
 // Alignment, determinism: as nvfp4_w4a16_gemm.cu. Source: NVIDIA PTX ISA, wgmma and cp.async.bulk.
@@ -57,8 +57,9 @@ CUKILN_W4A16_PREFILL(256, 128, 3, 1, 229952)
   static_assert(cukiln::kIsSame<decltype(w4a16_gemm_skinny_##kTokens##x64_##kWarpgroups),         \
                                 cukiln::signatures::W4a16GemmSkinny>);
 
-CUKILN_W4A16_SKINNY(32, 2, 7, 2, 102528)
-CUKILN_W4A16_SKINNY(32, 3, 14, 1, 195824)
-CUKILN_W4A16_SKINNY(64, 3, 9, 1, 211104)
+CUKILN_W4A16_SKINNY(32, 2, 8, 2, 107664)
+CUKILN_W4A16_SKINNY(32, 3, 15, 1, 200960)
+CUKILN_W4A16_SKINNY(64, 3, 9, 1, 194720)
+CUKILN_W4A16_SKINNY(128, 2, 6, 1, 228464)
 
 #endif

@@ -161,7 +161,7 @@ TEST_CASE_TEMPLATE("on sm_90a many tokens of W4A4 are two launches, all else is 
   } else {
     CHECK(device.gemm.workspace_bytes(300, 4096, 2080) == 0);
   }
-  for (const int m : {33, 40, 64, 300}) {
+  for (const int m : {33, 40, 64, 100, 300}) {
     CAPTURE(m);
     check_many_tokens(device, m);
   }

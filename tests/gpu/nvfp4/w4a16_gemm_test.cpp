@@ -115,6 +115,8 @@ TEST_CASE_FIXTURE(W4a16Fixture, "every W4A16 tactic equals the reference for eve
                             {40, 264, 2592},
                             {64, 328, 1568},
                             {65, 120, 288},
+                            {100, 328, 1568},
+                            {128, 264, 2592},
                             {130, 520, 352},
                             {300, 520, 544}}) {
     const Tokens a(shape.m, shape.k, random);
@@ -140,7 +142,7 @@ TEST_CASE_FIXTURE(W4a16Fixture, "rows of B behind the last whole wave are comput
   constexpr std::size_t kN = 17416;  // 132 SMs: 132 tiles of 128 rows and 5
   const HostOperand b = random_operand(kN, 4128, 1.3e-3f, random);
   const auto bias = random_bf16(Kind::normal, kN, random);
-  for (const std::size_t m : {32, 60, 130}) {
+  for (const std::size_t m : {32, 60, 128, 130}) {
     const Tokens a(m, b.columns, random);
     const auto rows = static_cast<std::int64_t>(m);
     for (int tactic = -1; tactic < gemm.tactics(rows, kN, 4128); ++tactic) {
@@ -208,7 +210,7 @@ TEST_CASE_FIXTURE(W4a16Fixture, "NaN and infinities reach their rows and columns
 
 TEST_CASE_FIXTURE(W4a16Fixture,
                   "W4A16 launches in a row, each started early, give the same bytes") {
-  for (const std::size_t m : {1, 16, 32, 64, 130}) {
+  for (const std::size_t m : {1, 16, 32, 64, 128, 130}) {
     CAPTURE(m);
     constexpr std::size_t kN = 1032;
     constexpr std::size_t kK = 3104;
@@ -237,7 +239,7 @@ TEST_CASE_FIXTURE(W4a16Fixture,
 
 TEST_CASE_FIXTURE(W4a16Fixture, "W4A16 reads weights and tokens that the kernel before it writes") {
   const auto quantize = create<nvfp4::QuantizeStatic>();
-  for (const std::size_t m : {1, 16, 32, 40}) {
+  for (const std::size_t m : {1, 16, 32, 40, 70}) {
     CAPTURE(m);
     constexpr std::size_t kN = 1024;
     constexpr std::size_t kK = 7168;

@@ -137,13 +137,18 @@ TEST_CASE("skinny tiles take as many tokens as they have, and more than half") {
   for (const PrefillTile& tile : w4a16::kPrefillTiles) {
     if (!tile.skinny) continue;
     ++skinny;
-    for (const std::uint64_t m : {1, 16, 17, 32, 33, 64, 65, 4096}) {
+    for (const std::uint64_t m : {1, 16, 17, 32, 33, 64, 65, 128, 129, 4096}) {
       CAPTURE(m);
       CHECK(may_take(w4a16::kTiles, tile, shape(m, 4096, 4096)) ==
             (m > tile.tokens / 2 && m <= tile.tokens));
     }
+    // Nor in a launch of the last rows, which would take more tiles of half as many tokens.
+    const auto index = static_cast<std::uint32_t>(&tile - w4a16::kPrefillTiles);
+    const LastRows last = last_rows(w4a16::kTiles, index, 1, shape(tile.tokens, 17416, 4128));
+    CHECK(last.first_row < 17416);
+    CHECK(w4a16::kPrefillTiles[last.tile].tokens == tile.tokens);
   }
-  CHECK(skinny == 3);
+  CHECK(skinny == 4);
 }
 
 TEST_CASE("the rows of a launch of their own begin with whole block scales") {
