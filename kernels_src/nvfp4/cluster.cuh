@@ -27,6 +27,10 @@ __device__ __forceinline__ void cluster_arrive_relaxed() {
 __device__ __forceinline__ void cluster_wait() {
   asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
 }
+// For a thread whose warp does not wait with it.
+__device__ __forceinline__ void cluster_wait_by_thread() {
+  asm volatile("barrier.cluster.wait.acquire;" ::: "memory");
+}
 
 // Loads four floats at this CTA's address `address` from the shared memory of CTA `rank`.
 __device__ __forceinline__ float4 load_dsmem(u32 address, u32 rank) {

@@ -109,6 +109,21 @@ using W4a16GemmPrefill = void(
     u32 k,                        // multiple of 32
     u32 output_stride);           // elements
 
+// w4a16_gemm_prefill_*_helped, _helper
+using W4a16GemmHelp = void(
+    bf16* output,                 // out, [m, n]; of helpers not written
+    TensorMap tokens,             // as w4a16_gemm_prefill's
+    TensorMap b_data,             // likewise
+    const u8* b_scales,
+    const float* b_global_scale,  // {encode, decode}
+    const bf16* bias,             // [n], or null
+    u32 m,
+    u32 n,                        // multiple of 8
+    u32 k,                        // multiple of 32
+    u32 output_stride,            // elements
+    float* partials,              // out of helpers, in of helped: [tiles, tokens * rows of a tile]
+    u32 helped_groups);           // of 128 of K, the last ones: those of helpers
+
 // w4a16_gemm_skinny_*
 using W4a16GemmSkinny = void(
     bf16* output,                 // out, [m, n]

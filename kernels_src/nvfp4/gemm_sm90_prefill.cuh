@@ -149,12 +149,24 @@ struct PrefillProblem {
   u32 rows;
   u32 columns;
   u32 output_stride;  // elements from a token's results to the next one's
+  float* partials;    // of helpers: PrefillGemm::kPartialBytes for each tile
+  u32 helped_groups;  // of 128 of K, the last ones: those of helpers
 };
 
+// kAny: K may be split. kPair: by a cluster of two, always.
+// Where pairs leave SMs without a tile, helpers multiply the end of K of one tile after the other
+// there, kHelper: a kernel of their own, before the one that they help, kHelped, whose pairs add
+// what they wrote to their sums.
+enum class Role { kAny, kPair, kHelped, kHelper };
+
 // An output tile is kTokens by kRows rows of B; kRows is 128 or 256. kBlocksPerSm: occupancy.
-template <u32 kTokens, u32 kRows, u32 kStages, u32 kBlocksPerSm = 1, class Operand = F16>
+template <u32 kTokens, u32 kRows, u32 kStages, u32 kBlocksPerSm = 1, class Operand = F16,
+          Role kRole = Role::kAny>
 struct PrefillGemm {
   static constexpr bool kQuantizedTokens = kIsSame<Operand, F16>;
+  // For the preceding kernel. Helpers launch their dependents once it has completed, so those need
+  // not wait for that.
+  static constexpr bool kWaitsFirst = !kQuantizedTokens && kRole != Role::kHelped;
   // Of weights, to L2, while the preceding kernel ends. Behind more of them the first loads would
   // wait.
   static constexpr u32 kPrefetchedStages = 4;
@@ -183,12 +195,26 @@ struct PrefillGemm {
   static constexpr u32 kOutTokens = kTokens > 128 ? 16 : 32;  // staged at a time
   static constexpr u32 kOutBytes = kOutTokens * kOutPitch;
   static constexpr u32 kSharedBytes =
-      1024 + kStages * kStageBytes + kWarpgroups * kOutBytes + 2 * 8 * kStages + 16;
+      1024 + kStages * kStageBytes + kWarpgroups * kOutBytes + 2 * 8 * kStages + 32;
   // Partial sums that a thread sends to another CTA of the cluster: those of 16 tokens.
   static constexpr u32 kShares = kTokens / 16;
   static constexpr u32 kShareBytes = kTiles * 8 * 4 * kConsumerThreads;
   static_assert(kShares * kShareBytes <= kStages * kStageBytes,
                 "partial sums of other CTAs reuse the stages' memory");
+  // Whether one stage of the ring holds half of a tile's sums: where two CTAs split K, each has the
+  // other's sums of its half of the tokens sent there, as if they were the stage behind its last.
+  static constexpr bool kHalfFitsStage = kShares / 2 * kShareBytes <= kStageBytes;
+  // Of kernels for any split those whose loop the compiler does not order worse for it, by up to
+  // 4 %. W4A16's 128 tokens have a kernel for pairs instead.
+  static constexpr bool kExchangesHalves =
+      kRole == Role::kAny
+          ? kHalfFitsStage && kRows == 128 &&
+                (kQuantizedTokens ? kTokens > 64 : kTokens == 64 || kTokens == 256)
+          : kRole != Role::kHelper;
+  // The sums of helpers are in the order of the threads: of a warpgroup, a share, four sums.
+  static constexpr u32 kPartialBytes = kShares * kShareBytes;
+  static_assert(kRole == Role::kAny || kRole == Role::kPair || (kHalfFitsStage && kStages >= 3),
+                "the ring has room for the other CTA's and the helper's sums behind its last stage");
   static constexpr u32 kRasterTokenTiles =
       16;  // token tiles of a raster group, which share weights in L2
 
@@ -198,16 +224,28 @@ struct PrefillGemm {
     const u32 base = (shared_address(bytes) + 1023) & ~1023u;
     const u32 staging = base + kStages * kStageBytes;
     const u32 full = staging + kWarpgroups * kOutBytes;
-    const Shared shared{base, staging, full, full + 8 * kStages, full + 16 * kStages};
+    const Shared shared{base,
+                        staging,
+                        full,
+                        full + 8 * kStages,
+                        full + 16 * kStages,
+                        full + 16 * kStages + 8 * kWarpgroups};
     const TileScheduler tiles(problem);
     if (threadIdx.x == 0) {
-      mbarrier_init(shared.partials, 1);
-      if (tiles.splits > 1) {
-        const u32 shares = tiles.first_share(tiles.rank + 1) - tiles.first_share(tiles.rank);
-        mbarrier_arrive_expect(shared.partials, (tiles.splits - 1) * shares * kShareBytes);
+#pragma unroll
+      for (u32 i = 0; i < kWarpgroups; ++i) {
+        mbarrier_init(shared.partials + 8 * i, 1);
+        if (tiles.splits > 1) {
+          const u32 shares = tiles.first_share(tiles.rank + 1) - tiles.first_share(tiles.rank);
+          const u32 others = tiles.splits - 1 + (kRole == Role::kHelped ? 1 : 0);
+          mbarrier_arrive_expect(shared.partials + 8 * i,
+                                 others * shares * (kShareBytes / kWarpgroups));
+        }
       }
+      mbarrier_init(shared.ready, 1);
     }
     init_ring<kStages>(shared.full, shared.empty, kConsumerThreads);
+    if (tiles.exchange_halves()) cluster_arrive_relaxed();  // the barriers are initialised
     if constexpr (kQuantizedTokens) griddepcontrol_wait();  // nvfp4_gemm_expand
 
     if (threadIdx.x < 128) {
@@ -215,7 +253,7 @@ struct PrefillGemm {
       if (threadIdx.x == 0) run_producer(shared, problem, tiles);
     } else {
       warpgroup_reg_alloc<kConsumerRegisters<kBlocksPerSm>>();
-      if constexpr (!kQuantizedTokens) {
+      if constexpr (kWaitsFirst) {
         griddepcontrol_wait();
         griddepcontrol_launch_dependents();
       }
@@ -230,7 +268,8 @@ struct PrefillGemm {
     u32 staging;   // kOutBytes for each consumer warpgroup
     u32 full;      // barriers: the stage is loaded
     u32 empty;     // barriers: the stage's MMAs are complete
-    u32 partials;  // barrier: partial sums of the cluster's other CTAs have arrived
+    u32 partials;  // barriers: each warpgroup's partial sums of the cluster's other CTAs have arrived
+    u32 ready;     // barrier: the other CTA of two that exchange halves has room for this one's
   };
 
   struct Origin {
@@ -244,9 +283,9 @@ struct PrefillGemm {
   struct TileScheduler {
     u32 token_tiles;
     u32 row_tiles;
-    u32 groups;  // of 128 of K
+    u32 groups;  // of 128 of K, without those of others
     u32 rank;    // in the cluster
-    u32 splits;  // CTAs in the cluster
+    u32 splits;  // CTAs in the cluster, which split K
     u32 begin;   // groups of this CTA: [begin, end)
     u32 end;
     u32 first;
@@ -255,15 +294,24 @@ struct PrefillGemm {
     __device__ __forceinline__ explicit TileScheduler(const PrefillProblem& problem)
         : token_tiles((problem.tokens + kTokens - 1) / kTokens),
           row_tiles((problem.rows + kRows - 1) / kRows),
-          groups((problem.columns + kGroupK - 1) / kGroupK),
-          rank(block_rank_in_cluster()),
-          splits(cluster_size()),
-          begin(groups * rank / splits),
-          end(groups * (rank + 1) / splits),
+          groups((problem.columns + kGroupK - 1) / kGroupK -
+                 (kRole == Role::kHelped || kRole == Role::kHelper ? problem.helped_groups : 0)),
+          rank(kRole == Role::kHelper ? 0 : block_rank_in_cluster()),
+          splits(kRole == Role::kHelper ? 1 : cluster_size()),
+          begin(kRole == Role::kHelper ? groups : groups * rank / splits),
+          end(kRole == Role::kHelper ? groups + problem.helped_groups
+                                     : groups * (rank + 1) / splits),
           first(blockIdx.x / splits),
           step(gridDim.x / splits) {}
 
     __device__ __forceinline__ u32 count() const { return token_tiles * row_tiles; }
+    __device__ __forceinline__ bool exchange_halves() const {
+      return kExchangesHalves && splits == 2;
+    }
+    // Of `of` of two CTAs: its stage behind its last, which has room for the other's sums.
+    __device__ __forceinline__ u32 stage_for_sums(u32 of) const {
+      return (groups * (of + 1) / 2 - groups * of / 2) % kStages;
+    }
     // Shares of a tile, 16 tokens each, that CTA `of` of the cluster adds up: first_share(of) to
     // first_share(of + 1) - 1.
     __device__ __forceinline__ u32 first_share(u32 of) const {
@@ -331,7 +379,7 @@ struct PrefillGemm {
                                                       const TileScheduler& tiles) {
     prefetch_tensormap(problem.token_map);
     prefetch_tensormap(problem.weight_map);
-    if constexpr (!kQuantizedTokens) {
+    if constexpr (kWaitsFirst) {
       prefetch_weights(problem, tiles);
       griddepcontrol_wait();
       griddepcontrol_launch_dependents();
@@ -347,6 +395,31 @@ struct PrefillGemm {
         loads.tokens(problem, origin);
       }
     }
+    if (tiles.exchange_halves()) {
+      mbarrier_wait(shared.empty + 8 * pipe.index, pipe.phase);
+      cluster_wait_by_thread();
+      mbarrier_arrive(address_in_rank(shared.ready, tiles.rank ^ 1));
+    }
+    if constexpr (kRole == Role::kHelped) {
+      griddepcontrol_wait();
+      griddepcontrol_launch_dependents();
+      pipe.advance();
+      mbarrier_wait(shared.empty + 8 * pipe.index, pipe.phase);
+      constexpr u32 kBytes = kShares / 2 * (kShareBytes / kWarpgroups);
+#pragma unroll
+      for (u32 i = 0; i < kWarpgroups; ++i) {
+        bulk_copy(shared.ring + pipe.index * kStageBytes + i * kBytes,
+                  partials_of(problem, tiles.first, i) + tiles.rank * kBytes, kBytes,
+                  shared.partials + 8 * i);
+      }
+    }
+  }
+
+  // The sums of a tile by its helper: those of a warpgroup.
+  static __device__ __forceinline__ u8* partials_of(const PrefillProblem& problem, u32 tile,
+                                                    u32 warpgroup) {
+    return reinterpret_cast<u8*>(problem.partials) +
+           (static_cast<u64>(tile) * kWarpgroups + warpgroup) * (kPartialBytes / kWarpgroups);
   }
 
   // Prefetches weights of the first tile, and their scales, into L2, while the preceding kernel
@@ -387,6 +460,11 @@ struct PrefillGemm {
           row(first_tile / 2 * 128 + first_tile % 2 * 64 + warp * 8 + (lane >> 2)),
           scales(kScalesOffset + first_tile / 2 * kScaleBytes + t / 2 * kAtomBytes +
                  (warp * 8 + (lane >> 2)) * 16 + first_tile % 2 * 8) {}
+
+    // The first of the 64 rows that tile i of the warpgroup stores.
+    __device__ __forceinline__ u32 stored_row(const Origin& origin, u32 i) const {
+      return origin.row + (first_tile + i) * 64;
+    }
   };
 
   using Alpha = GemmAlpha<Operand>;
@@ -407,11 +485,27 @@ struct PrefillGemm {
       const Origin origin = tiles.origin(tile);
       Sums sum;
       run_mma(sum, pipe, shared, problem.columns, tiles, lane, turns);
-      if (tiles.splits > 1) {  // a cluster has one tile
-        store_split_tile(sum, shared, problem, tiles, origin, lane, alpha);
-        break;
+      if constexpr (kRole == Role::kHelper) {
+        store_partials(sum, problem, tile, lane.warpgroup);
+        continue;
       }
-      store_tile(sum, shared, problem, origin, lane, alpha);
+      if constexpr (kExchangesHalves) {
+        if (tiles.exchange_halves()) {  // a cluster has one tile
+          if (tiles.rank == 0) {
+            exchange_and_store<0>(sum, shared, problem, tiles, origin, lane, alpha);
+          } else {
+            exchange_and_store<1>(sum, shared, problem, tiles, origin, lane, alpha);
+          }
+          break;
+        }
+      }
+      if constexpr (kRole == Role::kAny) {
+        if (tiles.splits > 1) {  // likewise
+          store_split_tile(sum, shared, problem, tiles, origin, lane, alpha);
+          break;
+        }
+        store_tile(sum, shared, problem, origin, lane, alpha);
+      }
     }
     if constexpr (kTakesTurns) turns.end();
   }
@@ -570,7 +664,7 @@ struct PrefillGemm {
       }
     }
     named_barrier_sync<128>(1 + lane.warpgroup);
-    const u32 first_row = origin.row + lane.first_tile / 2 * 128 + lane.first_tile % 2 * 64;
+    const u32 first_row = lane.stored_row(origin, 0);
 #pragma unroll
     for (u32 i = threadIdx.x % 128; i < kCount * 8 * kTiles; i += 128) {
       const u32 token = origin.token + first_token + i / (8 * kTiles);
@@ -580,6 +674,114 @@ struct PrefillGemm {
       if (token < problem.tokens && row < problem.rows) {
         *reinterpret_cast<uint4*>(problem.output + static_cast<u64>(token) * problem.output_stride +
                                   row) = eight;
+      }
+    }
+  }
+
+  // Epilogue of a helper.
+  static __device__ __forceinline__ void store_partials(const Sums& sum,
+                                                        const PrefillProblem& problem, u32 tile,
+                                                        u32 warpgroup) {
+    float4* const to = reinterpret_cast<float4*>(partials_of(problem, tile, warpgroup)) +
+                       threadIdx.x % 128;
+#pragma unroll
+    for (u32 share = 0; share < kShares; ++share) {
+#pragma unroll
+      for (u32 i = 0; i < 2 * kTiles; ++i) {
+        const float* const four = &sum[i / 2][share * 8 + i % 2 * 4];
+        to[(share * 2 * kTiles + i) * 128] = {four[0], four[1], four[2], four[3]};
+      }
+    }
+  }
+
+  // Epilogue of a tile whose K two CTAs have split: as store_split_tile, of whole halves of the
+  // tokens. The sum of two does not depend on their order; a helper's is added last.
+  template <u32 kRank>
+  static __device__ __forceinline__ void exchange_and_store(Sums& sum, const Shared& shared,
+                                                            const PrefillProblem& problem,
+                                                            const TileScheduler& tiles,
+                                                            const Origin& origin, const Lane& lane,
+                                                            const Alpha& alpha) {
+    constexpr u32 kHalf = kShares / 2;  // shares
+    constexpr u32 kOther = kRank ^ 1;
+    const u32 thread = (threadIdx.x - 128) * 16;
+    mbarrier_wait(shared.ready, 0);
+    const u32 there = address_in_rank(
+        shared.ring + tiles.stage_for_sums(kOther) * kStageBytes + thread, kOther);
+    const u32 barrier = address_in_rank(shared.partials + 8 * lane.warpgroup, kOther);
+#pragma unroll
+    for (u32 share = 0; share < kHalf; ++share) {
+#pragma unroll
+      for (u32 i = 0; i < 2 * kTiles; ++i) {
+        const float* const four = &sum[i / 2][(kOther * kHalf + share) * 8 + i % 2 * 4];
+        store_dsmem_async(there + share * kShareBytes + i * 16 * kConsumerThreads, barrier,
+                          {four[0], four[1], four[2], four[3]});
+      }
+    }
+    const RowBias bias(problem, origin, lane);
+    const u32 stage = tiles.stage_for_sums(kRank);
+    const u32 sums = shared.ring + stage * kStageBytes;
+    const u32 helped = shared.ring + (stage + 1) % kStages * kStageBytes +
+                       lane.warpgroup * (kHalf * (kShareBytes / kWarpgroups)) +
+                       threadIdx.x % 128 * 16;
+    mbarrier_wait(shared.partials + 8 * lane.warpgroup, 0);
+    u32 packed[kTiles][2 * kHalf][2];  // of 8 tokens each
+#pragma unroll
+    for (u32 share = 0; share < kHalf; ++share) {
+#pragma unroll
+      for (u32 i = 0; i < 2 * kTiles; ++i) {
+        float part[4];
+        load_shared(sums + thread + share * kShareBytes + i * 16 * kConsumerThreads, part);
+        const float* const mine = &sum[i / 2][(kRank * kHalf + share) * 8 + i % 2 * 4];
+#pragma unroll
+        for (u32 j = 0; j < 4; ++j) part[j] += mine[j];
+        if constexpr (kRole == Role::kHelped) {
+          float last[4];
+          load_shared(helped + (share * 2 * kTiles + i) * 128 * 16, last);
+#pragma unroll
+          for (u32 j = 0; j < 4; ++j) part[j] += last[j];
+        }
+#pragma unroll
+        for (u32 r = 0; r < 2; ++r) {
+          packed[i / 2][2 * share + i % 2][r] =
+              pack_bf16x2(alpha(part[2 * r]) + bias.of[i / 2][r],
+                          alpha(part[2 * r + 1]) + bias.of[i / 2][r]);
+        }
+      }
+    }
+    // The results take the place of the sums that this warpgroup has read: of a share 16 tokens by
+    // 64 rows for each tile, 16-byte units swizzled by token.
+    constexpr u32 kTileBytes = 16 * kConsumerThreads;
+    const u32 results = sums + lane.warpgroup * (kTileBytes / kWarpgroups);
+    const u32 matrix = lane.lane / 8;
+    named_barrier_sync<128>(1 + lane.warpgroup);
+#pragma unroll
+    for (u32 i = 0; i < kTiles; ++i) {
+#pragma unroll
+      for (u32 j = 0; j < 2 * kHalf; j += 2) {
+        // matrices: as in store_tokens
+        const u32 token = matrix / 2 * 8 + lane.lane % 8;
+        const u32 unit = matrix % 2 * 4 + lane.warp;
+        stmatrix_x4_trans(
+            results + j / 2 * kShareBytes + i * kTileBytes + token * 128 + (unit ^ token % 8) * 16,
+            packed[i][j][0], packed[i][j][1], packed[i][j + 1][0], packed[i][j + 1][1]);
+      }
+    }
+    named_barrier_sync<128>(1 + lane.warpgroup);
+    const u32 of_share = threadIdx.x % 128 / 8;
+    const u32 unit = threadIdx.x % 8;
+#pragma unroll
+    for (u32 i = 0; i < kTiles; ++i) {
+#pragma unroll
+      for (u32 share = 0; share < kHalf; ++share) {
+        const u32 token = origin.token + (kRank * kHalf + share) * 16 + of_share;
+        const u32 row = lane.stored_row(origin, i) + unit * 8;
+        const uint4 eight = load_shared(results + share * kShareBytes + i * kTileBytes +
+                                        of_share * 128 + (unit ^ of_share % 8) * 16);
+        if (token < problem.tokens && row < problem.rows) {
+          *reinterpret_cast<uint4*>(problem.output +
+                                    static_cast<u64>(token) * problem.output_stride + row) = eight;
+        }
       }
     }
   }
@@ -605,7 +807,7 @@ struct PrefillGemm {
         const u32 shares = tiles.first_share(to + 1) - first;
         const u32 slot = (tiles.rank - (tiles.rank > to ? 1 : 0)) * shares + share - first;
         const u32 there = address_in_rank(thread + slot * kShareBytes, to);
-        const u32 barrier = address_in_rank(shared.partials, to);
+        const u32 barrier = address_in_rank(shared.partials + 8 * lane.warpgroup, to);
 #pragma unroll
         for (u32 i = 0; i < 2 * kTiles; ++i) {
           const float* four = &sum[i / 2][share * 8 + i % 2 * 4];
@@ -616,7 +818,7 @@ struct PrefillGemm {
     }
     const u32 own = tiles.first_share(tiles.rank + 1) - own_first;
     if (own == 0) return;
-    mbarrier_wait(shared.partials, 0);
+    mbarrier_wait(shared.partials + 8 * lane.warpgroup, 0);
 #pragma unroll
     for (u32 share = 0; share < kShares; ++share) {
       if (tiles.owner(share) != tiles.rank) continue;

@@ -37,15 +37,15 @@ static_assert(cukiln::kIsSame<decltype(nvfp4_gemm_expand), cukiln::signatures::N
     using Gemm = cukiln::nvfp4::PrefillGemm<kTokens, kRows, kStages, kBlocksPerSm>;               \
     static_assert(Gemm::kSharedBytes == kShared, "the launcher's table has another number");      \
     Gemm::run({output, &tokens, &b_data, b_scales, a_global_scale, b_global_scale, bias, m, n,    \
-               k, output_stride});                                                                \
+               k, output_stride, nullptr, 0});                                                    \
   }                                                                                               \
   static_assert(cukiln::kIsSame<decltype(nvfp4_gemm_prefill_##kTokens##x##kRows),                 \
                                 cukiln::signatures::Nvfp4GemmPrefill>);
 
-CUKILN_GEMM_PREFILL(32, 128, 5, 2, 97376)
-CUKILN_GEMM_PREFILL(64, 128, 4, 2, 112720)
-CUKILN_GEMM_PREFILL(128, 128, 4, 1, 178256)
-CUKILN_GEMM_PREFILL(128, 256, 4, 1, 223312)
-CUKILN_GEMM_PREFILL(256, 128, 3, 1, 229952)
+CUKILN_GEMM_PREFILL(32, 128, 5, 2, 97392)
+CUKILN_GEMM_PREFILL(64, 128, 4, 2, 112736)
+CUKILN_GEMM_PREFILL(128, 128, 4, 1, 178272)
+CUKILN_GEMM_PREFILL(128, 256, 4, 1, 223328)
+CUKILN_GEMM_PREFILL(256, 128, 3, 1, 229968)
 
 #endif

@@ -5,7 +5,13 @@
 //   Shapes: tokens: tensor map of A, bf16 {k, m}, box {64, TOKENS}, 128-byte swizzle; b_data: tensor map of
 //     B's packed data, uint8 {k / 2, n}, box {64, ROWS}, 64-byte swizzle.
 //   Launch: block (384, 1, 1). Any grid, persistent; or tiles * S blocks in clusters of S = 2 to 4 that
-//     split K. Dynamic shared memory: the last number of each line below.
+//     split K. Dynamic shared memory: the last number of each line below. _pair: clusters of two.
+//
+// w4a16_gemm_prefill_256x128_helper, then w4a16_gemm_prefill_256x128_helped
+//   The same, in clusters of two, with the last helped_groups of K multiplied by the helper: at least one
+//     group, and not all of them but for two. partials: of any contents; the helper writes it.
+//   Launch: the helper with any even grid, in clusters of two; the helped, which may start early, with
+//     tiles * 2. Both on as many SMs as they have blocks.
 //
 // w4a16_gemm_skinny_TOKENSx64_WARPGROUPS
 //   The same for up to TOKENS rows of A, in clusters of 1, 2 or 4. Block: 128 for the producers and 128 for each consumer warpgroup;
@@ -18,27 +24,49 @@
 
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 
-#define CUKILN_W4A16_PREFILL(kTokens, kRows, kStages, kBlocksPerSm, kShared)                      \
+#define CUKILN_W4A16_PREFILL_AS(kName, kRole, kTokens, kRows, kStages, kBlocksPerSm, kShared)     \
   extern "C" __global__ void __launch_bounds__(384, kBlocksPerSm)                                 \
-      w4a16_gemm_prefill_##kTokens##x##kRows(                                                     \
+      kName(                                                                                      \
           cukiln::bf16* output, const __grid_constant__ cukiln::TensorMap tokens,                 \
           const __grid_constant__ cukiln::TensorMap b_data, const cukiln::u8* b_scales,           \
           const float* b_global_scale, const cukiln::bf16* bias, cukiln::u32 m, cukiln::u32 n,    \
           cukiln::u32 k, cukiln::u32 output_stride) {                                             \
     using Gemm = cukiln::nvfp4::PrefillGemm<kTokens, kRows, kStages, kBlocksPerSm,                \
-                                            cukiln::nvfp4::Bf16>;                                 \
+                                            cukiln::nvfp4::Bf16, cukiln::nvfp4::Role::kRole>;     \
     static_assert(Gemm::kSharedBytes == kShared, "the launcher's table has another number");      \
     Gemm::run({output, &tokens, &b_data, b_scales, nullptr, b_global_scale, bias, m, n, k,        \
-               output_stride});                                                                   \
+               output_stride, nullptr, 0});                                                       \
   }                                                                                               \
-  static_assert(cukiln::kIsSame<decltype(w4a16_gemm_prefill_##kTokens##x##kRows),                 \
-                                cukiln::signatures::W4a16GemmPrefill>);
+  static_assert(cukiln::kIsSame<decltype(kName), cukiln::signatures::W4a16GemmPrefill>);
+#define CUKILN_W4A16_PREFILL(kTokens, kRows, kStages, kBlocksPerSm, kShared)                      \
+  CUKILN_W4A16_PREFILL_AS(w4a16_gemm_prefill_##kTokens##x##kRows, kAny, kTokens, kRows, kStages,  \
+                          kBlocksPerSm, kShared)
 
-CUKILN_W4A16_PREFILL(32, 128, 5, 2, 97376)
-CUKILN_W4A16_PREFILL(64, 128, 4, 2, 112720)
-CUKILN_W4A16_PREFILL(64, 256, 6, 1, 227440)
-CUKILN_W4A16_PREFILL(128, 128, 4, 1, 178256)
-CUKILN_W4A16_PREFILL(256, 128, 3, 1, 229952)
+CUKILN_W4A16_PREFILL(32, 128, 5, 2, 97392)
+CUKILN_W4A16_PREFILL(64, 128, 4, 2, 112736)
+CUKILN_W4A16_PREFILL(64, 256, 6, 1, 227456)
+CUKILN_W4A16_PREFILL(128, 128, 4, 1, 178272)
+CUKILN_W4A16_PREFILL_AS(w4a16_gemm_prefill_128x128_pair, kPair, 128, 128, 4, 1, 178272)
+CUKILN_W4A16_PREFILL(256, 128, 3, 1, 229968)
+
+#define CUKILN_W4A16_HELP(kName, kRole, kTokens, kRows, kStages, kShared)                         \
+  extern "C" __global__ void __launch_bounds__(384, 1)                                            \
+      w4a16_gemm_prefill_##kTokens##x##kRows##_##kName(                                           \
+          cukiln::bf16* output, const __grid_constant__ cukiln::TensorMap tokens,                 \
+          const __grid_constant__ cukiln::TensorMap b_data, const cukiln::u8* b_scales,           \
+          const float* b_global_scale, const cukiln::bf16* bias, cukiln::u32 m, cukiln::u32 n,    \
+          cukiln::u32 k, cukiln::u32 output_stride, float* partials, cukiln::u32 helped_groups) { \
+    using Gemm = cukiln::nvfp4::PrefillGemm<kTokens, kRows, kStages, 1, cukiln::nvfp4::Bf16,      \
+                                            cukiln::nvfp4::Role::kRole>;                          \
+    static_assert(Gemm::kSharedBytes == kShared, "the launcher's table has another number");      \
+    Gemm::run({output, &tokens, &b_data, b_scales, nullptr, b_global_scale, bias, m, n, k,        \
+               output_stride, partials, helped_groups});                                          \
+  }                                                                                               \
+  static_assert(cukiln::kIsSame<decltype(w4a16_gemm_prefill_##kTokens##x##kRows##_##kName),       \
+                                cukiln::signatures::W4a16GemmHelp>);
+
+CUKILN_W4A16_HELP(helped, kHelped, 256, 128, 3, 229968)
+CUKILN_W4A16_HELP(helper, kHelper, 256, 128, 3, 229968)
 
 #define CUKILN_W4A16_SKINNY(kTokens, kWarpgroups, kStages, kBlocksPerSm, kShared)                 \
   extern "C" __global__ void __launch_bounds__(                                                   \

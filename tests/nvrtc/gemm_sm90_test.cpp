@@ -40,7 +40,7 @@ std::string name_of(const PrefillTile& tile) {
   const std::string size = std::to_string(tile.tokens) + "x" + std::to_string(tile.rows);
   return Family::kPrefix + (tile.skinny
                                 ? "skinny_" + size + "_" + std::to_string(tile.consumer_warpgroups)
-                                : "prefill_" + size);
+                                : "prefill_" + size + (tile.helped ? "_helped" : ""));
 }
 
 template <class Family>
@@ -55,7 +55,7 @@ void check_decode(const FakeLaunch& last, const DecodeTile& tile, int m, std::ui
 
 template <class Family>
 void check_prefill(const FakeLaunch& last, const PrefillTile& tile, std::uint32_t splits) {
-  CHECK(last.kernel == name_of<Family>(tile));
+  CHECK(last.kernel == name_of<Family>(tile) + (tile.pair_kernel && splits == 2 ? "_pair" : ""));
   CHECK(last.programmatic);
   CHECK(last.block[0] == 128 * (1 + tile.consumer_warpgroups));
   CHECK(last.grid[0] % splits == 0);
@@ -159,7 +159,13 @@ TEST_CASE_TEMPLATE("on sm_90a many tokens of W4A4 are two launches, all else is 
           "workspace has 1305599 bytes; 1305600 are expected, see workspace_bytes()");
     device.workspace.bytes = kWorkspace;
   } else {
-    CHECK(device.gemm.workspace_bytes(300, 4096, 2080) == 0);
+    constexpr std::size_t kOfTile = 256 * 128 * 4;
+    CHECK(device.gemm.workspace_bytes(300, 4096, 2080) == 2 * 32 * kOfTile);
+    CHECK(device.gemm.workspace_bytes(4096, 4096, 2080) == 71 * kOfTile);  // pairs on 144 SMs
+    CHECK(device.gemm.workspace_bytes(300, 71 * 128 + 8, 2080) == 0);
+    CHECK(device.gemm.workspace_bytes(128, 4096, 2080) == 0);  // too few tokens
+    CHECK(device.gemm.workspace_bytes(300, 4096, 1920) == 0);  // short K
+    device.workspace = {address<void>(0x1000000), 2 * 32 * kOfTile};
   }
   for (const int m : {33, 40, 64, 100, 300}) {
     CAPTURE(m);
@@ -217,6 +223,45 @@ TEST_CASE("the launch of the last rows has their weights, scales, bias and resul
   CHECK(next(std::uint32_t{}) == kK);
   CHECK(next(std::uint32_t{}) == kRows);
   CHECK(at == last.argument_bytes);
+}
+
+TEST_CASE("helpers are launched before the kernel that they help, with the same arguments") {
+  W4a16 device(90);
+  const auto tactics = tactics_of(W4a16::kTiles, {200, 4096, 4096, 148});
+  const auto* const helped = std::find_if(tactics.begin(), tactics.end(), [](const auto& tactic) {
+    return W4a16::kTiles.prefill[tactic.tile - W4a16::kTiles.decode_count].helped;
+  });
+  REQUIRE(helped != tactics.end());
+  const nvfp4::GemmOptions options = with_tactic(static_cast<int>(helped - tactics.begin()));
+  const std::size_t needed = device.gemm.workspace_bytes(200, 4096, 4096);
+  device.workspace = {address<void>(0x1000000), needed - 1};
+  CHECK(!device.launch(200, 4096, 4096, options));
+  device.workspace.bytes = needed;
+  const std::size_t before = device.fake.launches();
+  REQUIRE(device.launch(200, 4096, 4096, options));
+  REQUIRE(device.fake.launches() == before + 2);
+  FakeLaunch helper{};
+  REQUIRE(device.fake.launch(1, &helper));
+  FakeLaunch last = device.fake.last_launch();
+  CHECK(helper.kernel == std::string("w4a16_gemm_prefill_256x128_helper"));
+  CHECK(last.kernel == std::string("w4a16_gemm_prefill_256x128_helped"));
+  CHECK(helper.grid[0] == 32);  // a helper for each tile
+  CHECK(last.grid[0] == 2 * 32);
+  for (const FakeLaunch* launched : {&helper, &last}) {
+    CHECK(launched->cluster[0] == 2);
+    CHECK(launched->block[0] == 384);
+    CHECK(launched->shared_bytes == 229968);
+    CHECK(launched->programmatic);
+    void* partials = nullptr;
+    std::uint32_t groups = 0;
+    REQUIRE(launched->argument_bytes == last.argument_bytes);
+    const auto* const end = launched->arguments + launched->argument_bytes;
+    std::memcpy(&groups, end - sizeof groups, sizeof groups);
+    std::memcpy(&partials, end - sizeof groups - sizeof partials, sizeof partials);
+    CHECK(partials == device.workspace.data);
+    CHECK(groups == 9);
+  }
+  CHECK(std::memcmp(helper.arguments, last.arguments, last.argument_bytes) == 0);
 }
 
 TEST_CASE("skinny kernels know whether the weights are constant") {

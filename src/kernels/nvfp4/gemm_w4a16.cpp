@@ -14,11 +14,14 @@ struct W4a16 {
   static constexpr const GemmTable& kTable = w4a16::kTuned;
   static constexpr const char* kDecodeModules[] = {"nvfp4_w4a16_gemm", "nvfp4_w4a16_gemm_16"};
   static constexpr const char* kPrefillModule = "nvfp4_w4a16_gemm_prefill";
+  static constexpr const char* kHelperKernel = "w4a16_gemm_prefill_256x128_helper";
+  static constexpr const char* kPairKernel = "w4a16_gemm_prefill_128x128_pair";
   static constexpr TensorBox::Element kElement = TensorBox::Element::bf16;
 
   using Decode = kernels::KernelSignature<signatures::W4a16GemmDecode>;
   using Prefill = kernels::KernelSignature<signatures::W4a16GemmPrefill>;
   using Skinny = kernels::KernelSignature<signatures::W4a16GemmSkinny>;
+  using Help = kernels::KernelSignature<signatures::W4a16GemmHelp>;
 
   static const std::uint16_t* a(const GemmCall& call) noexcept {
     return call.bf16_a.data_as<const std::uint16_t>();
@@ -34,7 +37,7 @@ struct W4a16 {
                           call.n, call.k, std::uint32_t{call.constant_b});
   }
   static constexpr auto check_of(const sm90::PrefillTile& tile) noexcept {
-    return tile.skinny ? &Skinny::check : &Prefill::check;
+    return tile.skinny ? &Skinny::check : tile.helped ? &Help::check : &Prefill::check;
   }
   static Result<void> prefill(const Kernel& kernel, const LaunchConfig& config,
                               const sm90::PrefillTile& tile, const TensorMap& tokens,
@@ -48,6 +51,13 @@ struct W4a16 {
     return Prefill::launch(kernel, call.stream, config, call.output, tokens, weights, call.b.scales,
                            &call.b.global_scale->encode, call.bias, call.m, call.n, call.k,
                            output_stride);
+  }
+  static Result<void> help(const Kernel& kernel, const LaunchConfig& config,
+                           const TensorMap& tokens, const TensorMap& weights, const GemmCall& call,
+                           std::uint32_t output_stride, std::uint32_t helped_groups) noexcept {
+    return Help::launch(kernel, call.stream, config, call.output, tokens, weights, call.b.scales,
+                        &call.b.global_scale->encode, call.bias, call.m, call.n, call.k,
+                        output_stride, static_cast<float*>(call.workspace), helped_groups);
   }
 };
 

@@ -29,6 +29,12 @@
 ///
 ///     kPrepareKernel, Prepare, prepare  likewise: writes A as prefill reads it
 ///     kPrepareColumns                   of A, that a thread of it takes
+///
+/// or, where the last tile is helped:
+///
+///     kHelperKernel, help               likewise: multiplies the end of K; launches it, or the
+///                                       kernel that it helps, whose signature is the same
+///     kPairKernel                       of the tile with pair_kernel
 namespace cukiln::nvfp4::sm90 {
 
 inline constexpr std::uint32_t kPrepareThreads = 256;
@@ -121,6 +127,17 @@ inline LaunchConfig prefill_config(const PrefillTile& tile, std::uint32_t splits
   return config;
 }
 
+/// Of the kernel that helps another one with these tiles.
+inline LaunchConfig helper_config(const PrefillTile& tile, const Helpers& helpers) noexcept {
+  LaunchConfig config;
+  config.grid.x = helpers.blocks;
+  config.cluster = {2, 1, 1};
+  config.block.x = kWarpgroupThreads * (1 + tile.consumer_warpgroups);
+  config.shared_bytes = tile.shared_bytes;
+  config.programmatic_launch = true;
+  return config;
+}
+
 inline LaunchConfig prepare_config(std::uint64_t columns, const Shape& shape) noexcept {
   constexpr std::uint64_t kBlocksPerSm = 16;  // in total, not at the same time
   LaunchConfig config;
@@ -138,10 +155,11 @@ constexpr detail::GemmKernel decode_kernel(const DecodeTile& tile,
   return {Family::kDecodeModules[module], tile.name, shared_bytes, Family::Decode::check};
 }
 
-/// A kernel for each tile, then the one that prepares A for prefill.
+/// A kernel for each tile, then the one that prepares A for prefill; or the helper, and the one
+/// for pairs.
 template <class Family>
 constexpr auto sm90_kernels() noexcept {
-  constexpr std::size_t kCount = Family::kTiles.count() + (Family::kTiles.prepares ? 1 : 0);
+  constexpr std::size_t kCount = Family::kTiles.count() + (Family::kTiles.prepares ? 1 : 2);
   static_assert(kCount <= detail::GemmKernels::kMax);
   const Tiles& tiles = Family::kTiles;
   std::array<detail::GemmKernel, kCount> all{};
@@ -158,6 +176,15 @@ constexpr auto sm90_kernels() noexcept {
   if constexpr (Family::kTiles.prepares) {
     all[tiles.count()] = {Family::kPrefillModule, Family::kPrepareKernel, 0,
                           Family::Prepare::check};
+  } else {
+    const PrefillTile& helped = tiles.prefill[tiles.prefill_count - 1];
+    all[tiles.count()] = {Family::kPrefillModule, Family::kHelperKernel, helped.shared_bytes,
+                          Family::check_of(helped)};
+    const PrefillTile& pair =
+        *std::find_if(tiles.prefill, tiles.prefill + tiles.prefill_count,
+                      [](const PrefillTile& tile) { return tile.pair_kernel; });
+    all[tiles.count() + 1] = {Family::kPrefillModule, Family::kPairKernel, pair.shared_bytes,
+                              Family::check_of(pair)};
   }
   return all;
 }
@@ -213,16 +240,28 @@ template <class Family>
 Result<void> launch_rows(const Kernel* kernels, std::uint32_t tile_index, const GemmCall& call,
                          std::uint32_t output_stride, std::uint32_t num_sms) noexcept {
   const PrefillTile& tile = Family::kTiles.prefill[tile_index];
-  const Kernel& kernel = kernels[Family::kTiles.decode_count + tile_index];
+  const bool is_pair = tile.pair_kernel && call.tactic.splits == 2;
+  const Kernel& kernel =
+      kernels[is_pair ? Family::kTiles.count() + 1 : Family::kTiles.decode_count + tile_index];
   CUKILN_TRY(const TensorMap token_map, tensor_map(kernel, token_box<Family>(call, tile)));
   TensorBox weights = data_box(call.b, tile.rows, kGroupK / 2);
   weights.swizzled = !Family::kTiles.prepares;  // where K has its natural order
   CUKILN_TRY(const TensorMap weight_map, tensor_map(kernel, weights));
-  LaunchConfig config = prefill_config(tile, call.tactic.splits, {call.m, call.n, call.k, num_sms});
+  const Shape shape = {call.m, call.n, call.k, num_sms};
+  LaunchConfig config = prefill_config(tile, call.tactic.splits, shape);
   // Skinny ones are too short to spare the others, and start early where the preceding kernel still
   // runs.
   if (!tile.skinny && takes_whole_sms(Family::kTiles, config.grid.x, call.tactic.splits, num_sms)) {
     config.shared_bytes = std::max(config.shared_bytes, kOccupancy1Bytes);
+  }
+  if constexpr (!Family::kTiles.prepares) {
+    if (tile.helped) {
+      const Helpers helpers = helpers_of(tile, shape);
+      CUKILN_CHECK(Family::help(kernels[Family::kTiles.count()], helper_config(tile, helpers),
+                                token_map, weight_map, call, output_stride, helpers.groups));
+      return Family::help(kernel, config, token_map, weight_map, call, output_stride,
+                          helpers.groups);
+    }
   }
   return Family::prefill(kernel, config, tile, token_map, weight_map, call, output_stride);
 }
@@ -267,12 +306,23 @@ Result<void> launch_any(const Kernel* kernels, std::uint32_t /*num_sms*/,
   return launch_decode<Family>(kernels[call.tactic.tile], call, tile, tile.shared_bytes);
 }
 
+/// Prepared tokens; or the sums of helpers, on a device of up to 144 SMs.
 template <class Family>
-std::size_t workspace_bytes(std::int64_t m, std::int64_t /*n*/, std::int64_t k) {
+std::size_t workspace_bytes(std::int64_t m, std::int64_t n, std::int64_t k) {
   const auto tokens = static_cast<std::uint64_t>(m);
-  return !Family::kTiles.prepares || tokens <= kMaxDecodeTokens
-             ? 0
-             : tokens * whole_groups(static_cast<std::uint64_t>(k)) * 2;
+  const auto columns = static_cast<std::uint64_t>(k);
+  if constexpr (Family::kTiles.prepares) {
+    return tokens <= kMaxDecodeTokens ? 0 : tokens * whole_groups(columns) * 2;
+  }
+  constexpr std::uint64_t kMostTiles = 71;
+  const Tiles& tiles = Family::kTiles;
+  const PrefillTile& helped = tiles.prefill[tiles.prefill_count - 1];
+  const std::uint64_t row_tiles = ceil_div(static_cast<std::uint64_t>(n), helped.rows);
+  if (tokens <= helped.tokens / 2 || row_tiles > kMostTiles || helped_groups(1, columns) == 0) {
+    return 0;
+  }
+  return std::min(row_tiles * ceil_div(tokens, helped.tokens), kMostTiles) * helped.tokens *
+         helped.rows * sizeof(float);
 }
 
 template <class Family>

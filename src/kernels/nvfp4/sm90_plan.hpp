@@ -68,13 +68,15 @@ struct PrefillTile {
   double us_per_group;  // for kGroupK of K, on an SM with blocks_per_sm thread blocks
   std::uint32_t consumer_warpgroups = 2;  // of a thread block, beside one of producers
   bool skinny = false;                    // takes no more tokens than the tile has
+  bool helped = false;       // K split in two, and the end of it left to another kernel
+  bool pair_kernel = false;  // K split in two takes another kernel
 };
 inline constexpr PrefillTile kPrefillTiles[] = {
-    {"nvfp4_gemm_prefill_32x128", 32, 128, 97376, 2, 0.95},
-    {"nvfp4_gemm_prefill_64x128", 64, 128, 112720, 2, 1.05},
-    {"nvfp4_gemm_prefill_128x128", 128, 128, 178256, 1, 0.66},
-    {"nvfp4_gemm_prefill_128x256", 128, 256, 223312, 1, 1.31},
-    {"nvfp4_gemm_prefill_256x128", 256, 128, 229952, 1, 1.29},
+    {"nvfp4_gemm_prefill_32x128", 32, 128, 97392, 2, 0.95},
+    {"nvfp4_gemm_prefill_64x128", 64, 128, 112736, 2, 1.05},
+    {"nvfp4_gemm_prefill_128x128", 128, 128, 178272, 1, 0.66},
+    {"nvfp4_gemm_prefill_128x256", 128, 256, 223328, 1, 1.31},
+    {"nvfp4_gemm_prefill_256x128", 256, 128, 229968, 1, 1.29},
 };
 
 /// The tiles of a family of kernels. A tactic counts them in this order: those for decode, in
@@ -150,9 +152,36 @@ inline bool takes_whole_sms(const Tiles& tiles, std::uint64_t blocks, std::uint3
          (tiles.prepares || blocks * 16 < std::uint64_t{num_sms} * 15);
 }
 
+/// Thread blocks on the SMs that two for each tile leave: they multiply the last groups of K of one
+/// tile after the other. In clusters of two, so that those of the tiles find pairs of SMs.
+struct Helpers {
+  std::uint32_t blocks;
+  std::uint32_t groups;  // of each tile; 0: none, they would not pay
+};
+inline std::uint64_t helped_groups(std::uint64_t tiles_of_each, std::uint64_t k) noexcept {
+  constexpr std::uint64_t kLeast = 4;
+  // A helper has as much to do as a tile's own two if storing sums takes it as long as two groups.
+  const std::uint64_t groups = ceil_div(k, kGroupK);
+  const std::uint64_t others = 4 * tiles_of_each;
+  const std::uint64_t found = groups < others ? 0 : (groups - others) / (2 * tiles_of_each + 1);
+  return found < kLeast ? 0 : found;
+}
+inline Helpers helpers_of(const PrefillTile& tile, const Shape& shape) noexcept {
+  const std::uint64_t tiles = tile_count(tile, shape);
+  if (2 * tiles + 2 > shape.num_sms) {
+    return {0, 0};
+  }
+  const std::uint64_t blocks = std::min(shape.num_sms - 2 * tiles, tiles + 1) / 2 * 2;
+  return {static_cast<std::uint32_t>(blocks),
+          static_cast<std::uint32_t>(helped_groups(ceil_div(tiles, blocks), shape.k))};
+}
+
 /// Whether K may be split: all clusters must run in one wave. A skinny tile's sums are divided
 /// among two or four.
 inline bool may_split(const PrefillTile& tile, std::uint32_t splits, const Shape& shape) noexcept {
+  if (tile.helped) {
+    return splits == 2 && helpers_of(tile, shape).groups > 0;
+  }
   const std::uint64_t places = std::uint64_t{shape.num_sms} * tile.blocks_per_sm;
   return splits == 1 || (splits <= ceil_div(shape.k, kGroupK) && (!tile.skinny || splits != 3) &&
                          tile_count(tile, shape) * splits <= places_for_clusters(places, splits));
@@ -193,11 +222,14 @@ inline LastRows last_rows(const Tiles& tiles, std::uint32_t tile_index, std::uin
 }
 
 /// Whether a tile for prefill fits. Of few tokens only one that needs no workspace and that they
-/// fill by more than half; a skinny one always so.
+/// fill by more than half; a skinny or a helped one always so.
 inline bool may_take(const Tiles& tiles, const PrefillTile& tile, const Shape& shape) noexcept {
   const bool half_full = shape.m > tile.tokens / 2;
   if (tile.skinny) {
     return half_full && shape.m <= tile.tokens;
+  }
+  if (tile.helped && !half_full) {
+    return false;
   }
   return !shape.is_decode() || (!tiles.prepares && tile.tokens <= kMaxDecodeTokens && half_full);
 }
@@ -223,6 +255,8 @@ inline GemmTactics tactics_of(const Tiles& tiles, const Shape& shape) noexcept {
   return found;
 }
 
+inline constexpr double kLaunchUs = 2.0;  ///< of one more kernel
+
 /// Microseconds: waves of two thread blocks on each SM, then one of one.
 inline double estimated_us(const DecodeTile& tile, const Shape& shape) noexcept {
   const std::uint64_t blocks_per_sm = ceil_div(block_count(tile, shape), shape.num_sms);
@@ -239,8 +273,11 @@ inline double estimated_us(const PrefillTile& tile, std::uint32_t splits,
   const double occupancy_factor = blocks_per_sm < tile.blocks_per_sm ? 0.6 : 1.0;
   // A cluster adds up its partial sums.
   const double reduce_us = splits > 1 ? 1.9 + 1.1 * tile.tokens * tile.rows / (128 * 128) : 0;
-  const std::uint64_t groups = ceil_div(ceil_div(shape.k, kGroupK), splits);
-  return static_cast<double>(waves * groups) * tile.us_per_group * occupancy_factor + reduce_us;
+  const std::uint64_t helped = tile.helped ? helpers_of(tile, shape).groups : 0;
+  const double help_us = tile.helped ? kLaunchUs : 0;
+  const std::uint64_t groups = ceil_div(ceil_div(shape.k, kGroupK) - helped, splits);
+  return static_cast<double>(waves * groups) * tile.us_per_group * occupancy_factor + reduce_us +
+         help_us;
 }
 
 inline double estimated_us(const Tiles& tiles, const GemmTactic& tactic,
@@ -250,7 +287,6 @@ inline double estimated_us(const Tiles& tiles, const GemmTactic& tactic,
     return estimated_us(tiles.decode[tactic.tile], shape) * static_cast<double>(shape.k) /
            kMeasuredK;
   }
-  constexpr double kLaunchUs = 2.0;
   const std::uint32_t tile = tactic.tile - tiles.decode_count;
   const LastRows last = last_rows(tiles, tile, tactic.splits, shape);
   const Shape whole = {shape.m, last.first_row, shape.k, shape.num_sms};

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <iterator>
 #include <set>
+#include <utility>
 
 #include <doctest/doctest.h>
 
@@ -149,6 +150,28 @@ TEST_CASE("skinny tiles take as many tokens as they have, and more than half") {
     CHECK(w4a16::kPrefillTiles[last.tile].tokens == tile.tokens);
   }
   CHECK(skinny == 4);
+}
+
+TEST_CASE("helpers take the SMs that two thread blocks for each tile leave, and as much to do") {
+  const PrefillTile& tile = w4a16::kPrefillTiles[w4a16::kTiles.prefill_count - 1];
+  REQUIRE(tile.helped);
+  const auto helpers = [&](std::uint64_t m, std::uint64_t n, std::uint64_t k) {
+    const Helpers found = helpers_of(tile, shape(m, n, k));
+    CHECK((may_split(tile, 2, shape(m, n, k)) == (found.groups > 0)));
+    CHECK(!may_split(tile, 1, shape(m, n, k)));
+    CHECK(!may_split(tile, 3, shape(m, n, k)));
+    return std::pair{found.blocks, found.groups};
+  };
+  CHECK(helpers(256, 7168, 7168) == std::pair{20u, 6u});  // 56 tiles, three for each helper
+  CHECK(helpers(256, 7168, 18432) == std::pair{20u, 18u});
+  CHECK(helpers(256, 5120, 8192) == std::pair{40u, 20u});  // a helper for each tile
+  CHECK(helpers(256, 39 * 128, 8192) == std::pair{40u, 20u});
+  CHECK(helpers(256, 8192, 8192).second == 0);      // 64 tiles, four helpers
+  CHECK(helpers(256, 66 * 128, 7168).second == 0);  // no SM is left
+  CHECK(helpers(256, 7168, 4096).second == 0);      // short K
+  CHECK(helpers_of(tile, {256, 7168, 7168, 133}).blocks == 20);
+  CHECK(may_take(w4a16::kTiles, tile, shape(129, 7168, 7168)));
+  CHECK(!may_take(w4a16::kTiles, tile, shape(128, 7168, 7168)));
 }
 
 TEST_CASE("the rows of a launch of their own begin with whole block scales") {
