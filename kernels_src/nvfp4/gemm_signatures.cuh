@@ -15,8 +15,8 @@ using Nvfp4Gemm = void(
     TensorMap columns,            // likewise, box {128, tile columns / CTAs}, of `_x4` half of that
     TensorMap row_scales,         // uint16 {256, ceil(k / 64), ceil(rows / 128)}, box {256, 4, 1}, of
                                   // `_x2` and `_x4` {256, 2, 1}, no swizzle
-    TensorMap column_scales,      // likewise, box {256, 4, ceil(tile columns / 128)}, of `_x4`
-                                  // {256, 4, 1}
+    TensorMap column_scales,      // likewise, box {256, 4, ceil(tile columns / 128)}, of pairs
+                                  // {256, 4, 1}, of those with 128 columns and of `_x4` {256, 2, 1}
     TensorMap output,             // bf16 {n, m}, box {64, 32}, 128-byte swizzle; swapped, no swizzle: box
                                   // {32, min(64, tile columns)}; split: {tile rows, share or 1}
     const float* a_global_scale,  // {encode, decode}

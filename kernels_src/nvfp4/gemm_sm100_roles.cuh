@@ -200,26 +200,34 @@ template <class Tile>
 __device__ __forceinline__ void load_columns(typename Tile::Stage& stage,
                                              const Sm100Problem& problem,
                                              const TileScheduler<Tile>& tiles, u32 s, u32 barrier) {
+  constexpr u32 kCtas = Tile::kCtas;
   const u32 first = tiles.expert * problem.n + tiles.column;
-  const u32 column = first + tiles.rank % Tile::kCtas * Tile::kColumnsLoaded;
-  if constexpr (Tile::kColumnsShared == 1) {
-    tma_load<Tile::kCtas>(shared_address(stage.columns), &problem.columns, s * kStageBytes, column,
-                          barrier);
-    tma_load<Tile::kCtas>(shared_address(stage.column_scales), &problem.column_scales, 0,
-                          s * kSteps, first / kTileRows, barrier);
+  const u32 column = first + tiles.rank % kCtas * Tile::kColumnsLoaded;
+  if constexpr (kCtas == 1) {
+    tma_load<1>(shared_address(stage.columns), &problem.columns, s * kStageBytes, column, barrier);
+    tma_load<1>(shared_address(stage.column_scales), &problem.column_scales, 0, s * kSteps,
+                first / kTileRows, barrier);
   } else {
-    constexpr u32 kPart = Tile::kColumnsLoaded / Tile::kColumnsShared;
-    constexpr u32 kAtoms = Tile::kColumnAtoms / Tile::kColumnsShared;
     const u32 part = tiles.row_in_cluster();
-    constexpr u32 kCtasOfRow = Tile::kCtas * Tile::kRowsShared;
-    u32 sharing = 0;
+    constexpr u32 kCtasOfRow = kCtas * Tile::kRowsShared;
+    u32 sharing = 0;  // the CTA of each pair that has these columns
 #pragma unroll
     for (u32 i = 0; i < Tile::kColumnsShared; ++i) sharing |= 1u << (tiles.rank + (i - part) * kCtasOfRow);
-    tma_load_multicast(shared_address(stage.columns + part * kPart * kStageBytes), &problem.columns,
-                       s * kStageBytes, column + part * kPart, barrier, sharing);
-    tma_load_multicast(shared_address(stage.column_scales + part * kAtoms * kSteps * kAtomBytes),
-                       &problem.column_scales, 0, s * kSteps, first / kTileRows + part * kAtoms,
-                       barrier, sharing);
+    if constexpr (Tile::kColumnsShared == 1) {
+      tma_load<kCtas>(shared_address(stage.columns), &problem.columns, s * kStageBytes, column, barrier);
+    } else {
+      constexpr u32 kPart = Tile::kColumnsLoaded / Tile::kColumnsShared;
+      tma_load_multicast(shared_address(stage.columns + part * kPart * kStageBytes),
+                         &problem.columns, s * kStageBytes, column + part * kPart, barrier, sharing);
+    }
+    // Both CTAs of a pair need the scales of all its columns.
+    const u32 of_pair = tiles.rank % kCtas;
+    const u32 scale_part = part * kCtas + of_pair;
+    const u32 atom = scale_part % Tile::kScaleAtomParts;
+    const u32 step = scale_part / Tile::kScaleAtomParts * (kSteps / Tile::kScaleStepParts);
+    tma_load_multicast(shared_address(stage.column_scales + (atom * kSteps + step) * kAtomBytes),
+                       &problem.column_scales, 0, s * kSteps + step, first / kTileRows + atom, barrier,
+                       (sharing >> of_pair) * ((1u << kCtas) - 1));
   }
 }
 
@@ -385,6 +393,12 @@ __device__ __forceinline__ void run_mma(typename Tile::Shared& shared, const Pro
     tcgen05_commit<Tile::kCtas>(shared_address(&shared.control.tmem_full[tmem_pipe.index]),
                                 ((1u << Tile::kCtas) - 1) << rank);
   }
+  if constexpr (Tile::kCtas != 1) {  // the other CTA's arrivals must not come after this one's end
+    for (; tiles_in_flight != 0; --tiles_in_flight, tmem_empty_pipe.advance()) {
+      mbarrier_wait(shared_address(&shared.control.tmem_empty[tmem_empty_pipe.index]),
+                    tmem_empty_pipe.phase);
+    }
+  }
 }
 
 // Two accumulators of a row as bf16: times alpha, plus bias, rounded once.
@@ -467,23 +481,26 @@ __device__ __forceinline__ void run_epilogue(typename Tile::Shared& shared,
       const u32 chunk = (tmem_pipe.index == 0 ? kChunks - 1 - i : i) * Tile::kChunk;
       const u32 column = tiles.column + chunk;
       u8* const staged = shared.store[quarter][buffer];
+      u32 sum[Tile::kChunk / kLoaded][kLoadColumns];
+#pragma unroll
+      for (u32 half = 0; half < Tile::kChunk / kLoaded; ++half) {
+        tmem_load(tmem + (quarter * 32 << 16) + tmem_pipe.index * Tile::kSecondAccumulator + chunk +
+                      half * 32,
+                  sum[half]);
+      }
+      if (i + 1 == kTmemEmptyAfter) {  // before all else: MMAs of the next tile may wait for it
+        tcgen05_fence_before_sync();
+        mbarrier_arrive(tmem_empty_of_issuer);
+      }
       if (lane == 0) tma_store_wait_read<Tile::kStoreBuffers - 1>();
       __syncwarp();
 #pragma unroll
       for (u32 half = 0; half < Tile::kChunk / kLoaded; ++half) {
-        u32 sum[kLoadColumns];
-        tmem_load(tmem + (quarter * 32 << 16) + tmem_pipe.index * Tile::kSecondAccumulator + chunk +
-                      half * 32,
-                  sum);
         if constexpr (Tile::kSwapped) {
-          stage_lanes<kLoaded>(staged, lane, half, sum, alpha, row_bias);
+          stage_lanes<kLoaded>(staged, lane, half, sum[half], alpha, row_bias);
         } else {
-          stage_columns(staged, lane, half, sum, alpha, bias, column + half * 32, problem.n);
+          stage_columns(staged, lane, half, sum[half], alpha, bias, column + half * 32, problem.n);
         }
-      }
-      if (i + 1 == kTmemEmptyAfter) {
-        tcgen05_fence_before_sync();
-        mbarrier_arrive(tmem_empty_of_issuer);
       }
       tma_store_fence();
       __syncwarp();
@@ -617,8 +634,7 @@ __device__ __forceinline__ void gemm_sm100(const Problem& problem) {
   }
   __syncwarp();
   if constexpr (kCtas != 1) {  // a pair allocates together: both CTAs must be running
-    cluster_arrive_relaxed();  // mbarrier_init_fence was a release
-    cluster_wait();
+    meet_cluster();  // mbarrier_init_fence was a release
   }
   if (warp == 1) tmem_alloc<kCtas>(shared_address(&shared.control.tmem));
 
@@ -627,13 +643,18 @@ __device__ __forceinline__ void gemm_sm100(const Problem& problem) {
   };
   float alpha = 0.0f;  // of a split tile: loaded before the barrier, whose wait hides it
   if (warp == 0) {  // needs no tensor memory
-    if constexpr (kCtas == 1) named_barrier_arrive<kSm100Threads>(kSetUp); else cluster_arrive();
+    if constexpr (kCtas == 1) named_barrier_arrive<kSm100Threads>(kSetUp); else cluster_arrive_relaxed();
     if (elect_one_sync()) run_producer<Tile>(shared, problem, rank);
     __syncwarp();
     if constexpr (kCtas != 1) cluster_wait();
   } else {
     tcgen05_fence_before_sync();
-    if constexpr (kCtas == 1) named_barrier_sync<kSm100Threads>(kSetUp); else cluster_sync();
+    if constexpr (kCtas == 1) {
+      named_barrier_sync<kSm100Threads>(kSetUp);
+    } else {
+      named_barrier_sync<kSm100Threads - 32>(kSetUp);  // orders the address within the CTA
+      meet_cluster();
+    }
     tcgen05_fence_after_sync();
     const u32 tmem = static_cast<u32>(shared.control.tmem);
     griddepcontrol_wait();
@@ -658,7 +679,8 @@ __device__ __forceinline__ void gemm_sm100(const Problem& problem) {
     }
   }
   tcgen05_fence_before_sync();
-  if (kCtas == 1 && !is_split) __syncthreads(); else cluster_sync();
+  if (is_split) cluster_sync(); else __syncthreads();
+  if constexpr (kCtas != 1) meet_cluster();  // what others do in this CTA's shared memory was awaited
   tcgen05_fence_after_sync();
   if (warp == 1) tmem_dealloc<kCtas>(static_cast<u32>(shared.control.tmem));
   if constexpr (Tile::kSwapped) {

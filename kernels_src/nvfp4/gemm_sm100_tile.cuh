@@ -48,6 +48,11 @@ struct Sm100Tile {
   static constexpr u32 kClusterCtas = kCtas * kTiles;
   static constexpr u32 kColumnsLoaded = kColumns / kCtas;  // by each CTA of a pair
   static constexpr u32 kColumnAtoms = (kColumns + 127) / 128;
+  // Parts of a stage's column scales, each loaded by one of the CTAs that need them: a pair's CTAs have the same
+  // columns' scales.
+  static constexpr u32 kScaleParts = kCtas * kColumnsShared;
+  static constexpr u32 kScaleAtomParts = kScaleParts < kColumnAtoms ? kScaleParts : kColumnAtoms;
+  static constexpr u32 kScaleStepParts = kScaleParts / kScaleAtomParts;
   static constexpr u32 kChunk = kColumns < kStoreColumns ? kColumns : kStoreColumns;  // in one TMA store
   static constexpr u32 kStoreBuffer = 32 * kChunk * sizeof(u16);  // bytes: 32 lanes
   static constexpr u32 kMmas = 1;  // side by side, for each 64 of K
@@ -96,8 +101,8 @@ struct Sm100Tile {
   static_assert(!kGrouped || (kCtas == 1 && !kSwapped));
   // Multicast is for pairs, and a part of a load a whole number of swizzle groups and of atoms.
   static_assert(kTiles == 1 || (kCtas == 2 && kSteps % kRowsShared == 0));
-  static_assert(kColumnsShared == 1 || (kColumnsLoaded % (8 * kColumnsShared) == 0 &&
-                                        kColumnAtoms % kColumnsShared == 0));
+  static_assert(kColumnsShared == 1 || kColumnsLoaded % (8 * kColumnsShared) == 0);
+  static_assert(kCtas == 1 || (kScaleAtomParts == kColumnAtoms && kSteps % kScaleStepParts == 0));
   // A CTA of a split tile stages its columns in the store buffers.
   static_assert(!kSwapped || kStoreBytes >= kColumns / 2 * kRows * sizeof(u16));
   static_assert(kSecondAccumulator + kAccumulator <= kRowScales && sizeof(Shared) <= kSharedLimit);

@@ -52,9 +52,9 @@ __device__ __forceinline__ void twin(const Problem& problem, u32 mma_clocks) {
   }
   const u32 rank = Tile::kCtas == 1 ? 0 : block_rank_in_cluster();
   const bool is_split = splits_of_tile<Tile>() != 1;
-  if constexpr (Tile::kCtas != 1) cluster_sync();
+  if constexpr (Tile::kCtas != 1) meet_cluster();  // a release would take part of the time of the others
   timing_ready();
-  if constexpr (Tile::kCtas != 1) cluster_sync();
+  if constexpr (Tile::kCtas != 1) meet_cluster();
   if (threadIdx.x % 32 == 0) {
     if (rank % Tile::kCtas == 0) {
       run_tensor_core<Tile>(problem, rank, mma_clocks);
@@ -63,7 +63,8 @@ __device__ __forceinline__ void twin(const Problem& problem, u32 mma_clocks) {
     }
   }
   __syncwarp();
-  if (Tile::kCtas == 1 && !is_split) __syncthreads(); else cluster_sync();
+  if (is_split) cluster_sync(); else __syncthreads();
+  if constexpr (Tile::kCtas != 1) meet_cluster();
   if (is_split) cluster_sync();
 }
 

@@ -47,6 +47,12 @@ class Tile:
     def cluster(self) -> int:
         return self.ctas * self.rows_shared * self.columns_shared
 
+    @property
+    def scales_loaded(self) -> tuple[int, int]:
+        """Columns and atoms of a load of column scales; of a pair each CTA loads a part."""
+        atoms = ceil_div(self.columns, TILE_ROWS)
+        return (self.columns, 4) if self.ctas == 1 else (TILE_ROWS, 4 * atoms // (self.ctas * self.columns_shared))
+
 
 TILES = {
     "128x128": Tile(128, 218112),
@@ -205,7 +211,7 @@ class Matrix:
         self.scales = torch.zeros(ceil_div(rows, 128) * self.atoms * 512, dtype=torch.uint8, device="cuda")
 
     def maps(self, gpu: Gpu, rows: int, scale_rows: int = 0, atoms: int = 4, promotion: int = 2):
-        """For loads of so many rows, and of the scales of `scale_rows`, or else as many."""
+        """For loads of so many rows, and of the scales of `scale_rows`, or else as many, for `atoms` times 64 of K."""
         data = gpu.map(U8, True, self.data, (self.k // 2, self.rows), (self.k // 2,), (128, rows), promotion)
         scales = gpu.map(U16, False, self.scales, (256, self.atoms, ceil_div(self.rows, 128)), (512, self.atoms * 512),
                          (256, atoms, ceil_div(scale_rows or rows, 128)), promotion)  # fmt: skip
@@ -237,7 +243,7 @@ def time_twin(gpu: Gpu, run: Run, launches: int = 20, promotion: int = 2) -> flo
         b = weights[i % len(weights)]
         left, right = (b, a) if tile.swapped else (a, b)
         maps = (left.maps(gpu, tile.rows // tile.rows_shared, TILE_ROWS, 4 // tile.rows_shared, promotion=promotion),
-                right.maps(gpu, tile.columns // tile.ctas // tile.columns_shared, tile.columns // tile.columns_shared, promotion=promotion))  # fmt: skip
+                right.maps(gpu, tile.columns // tile.ctas // tile.columns_shared, *tile.scales_loaded, promotion=promotion))
         arguments = [maps[0][0], maps[1][0], maps[0][1], maps[1][1], d, pointer, pointer, ctypes.c_uint64(0),
                      *map(ctypes.c_uint32, (m, n, k, chained, run.clocks // 4))]  # fmt: skip
         calls.append(lambda arguments=arguments: gpu.launch(

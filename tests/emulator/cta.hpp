@@ -66,6 +66,7 @@ struct Thread {
   bool waited = false;          // for the preceding kernel
   bool arrived = false;         // at the cluster's barrier, and not waited since
   u32 generation = 0;           // of the cluster's barrier, then
+  std::atomic<u32> arrivals_left{0};  // at mbarriers of other CTAs, issued and not performed
   std::vector<Store> group;
   std::vector<std::vector<Store>> groups;
 };
@@ -85,6 +86,7 @@ struct Cta {
   std::unique_ptr<u32[]> tmem;  // [lane][column]
   std::unique_ptr<Mbarrier[]> barriers;
   bool allocated = false;
+  std::atomic<bool> freed{false};          // of a pair: by either
   std::unique_ptr<AsyncUnit> tensor_core;  // of a pair: that of the first, which issues
   std::atomic<bool> launched_dependents{false};
   std::atomic<u32> running{0};  // threads that have not ended

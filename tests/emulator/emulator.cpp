@@ -307,7 +307,8 @@ u32 launch(const Grid& grid, const std::function<void()>& body) {
       left += unit->left();
     }
     if (left != 0) {
-      fault("a cluster ends while %u of its loads, MMAs and commits are not complete", left);
+      fault("a cluster ends while %u of its loads, MMAs, commits and arrivals are not complete",
+            left);
     }
     cluster.tma.reset();
     for (const auto& cta : cluster.ctas) {
@@ -353,6 +354,12 @@ u32 cluster_size() { return static_cast<u32>(self->cta->cluster->ctas.size()); }
 u32 address_in_rank(u32 shared, u32 rank) { return (shared & kOffsetMask) | rank << kRankShift; }
 static void arrive_at_cluster(bool releases) {
   step();
+  if (releases) {  // what this thread did in other CTAs comes before
+    const auto none_left = [](const void* what, u64, std::memory_order order) {
+      return static_cast<const std::atomic<u32>*>(what)->load(order) == 0;
+    };
+    wait_for(&self->arrivals_left, &self->arrivals_left, none_left, 0);
+  }
   if (self->arrived) {
     fault("barrier.cluster.arrive: the thread has not waited since it arrived");
   }
@@ -421,7 +428,19 @@ void mbarrier_arrive(u32 barrier) {
   if (self->unfenced_loads) {
     fault("an arrival after loads of tensor memory, without tcgen05_fence_before_sync");
   }
-  update(mbarrier_at(barrier, true), 1, 0);
+  Mbarrier& at = mbarrier_at(barrier, true);
+  // At another CTA's barrier it comes late; one of each warp is enough, so that few runs wait for
+  // the last operations of all.
+  if (&cta_of(barrier) == self->cta || self->index % 32 != 0) {
+    update(at, 1, 0);
+    return;
+  }
+  self->arrivals_left.fetch_add(1, std::memory_order_relaxed);
+  self->cta->cluster->tma->issue([&at, &by = *self] {
+    update(at, 1, 0);
+    by.arrivals_left.fetch_sub(1, std::memory_order_relaxed);
+    futex_wake_all(&by.arrivals_left);
+  });
 }
 
 void mbarrier_wait(u32 barrier, u32 parity) {

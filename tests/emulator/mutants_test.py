@@ -30,6 +30,7 @@ WIDE, WIDE_LONG, PAIR, SWAPPED = "_128x256 m 200", "_128x256 m 384", "256x256 m 
 MANY_SWAPPED, NARROW = "swapped_64 m 210", "swapped_16 m 13"
 HALF, HALF_LONG, HALF_SPLIT = "swapped_64_half m 17", "swapped_64_half m 130", "swapped_64_half m 33"
 GROUPED, COUNTED, ROW_SCALES = "grouped_128x256 m 512", "grouped_128x128 m 500", "grouped_128x256 m 300"
+NARROW_PAIR = "256x128 m 300"
 SHARED, SHARED_LONG = "256x256_x2 m 300", "256x256_x2 m 256"
 MIDDLE = "256x192_x2 m 300"
 FOUR, FOUR_LONG, FOUR_MIDDLE = "256x256_x4 m 300", "256x256_x4 m 512", "256x192_x4 m 520"
@@ -46,7 +47,9 @@ FULL_WAIT = "mbarrier_wait(shared_address(&shared.full[smem_pipe.index]), smem_p
 EMPTY_WAIT = "mbarrier_wait(shared_address(&shared.empty[smem_pipe.index]), smem_pipe.phase ^ 1); load("
 TMEM_FULL = "tcgen05_commit<Tile::kCtas>(shared_address(&shared.control.tmem_full[tmem_pipe.index]), ((1u << Tile::kCtas) - 1) << rank);"
 TMEM_FULL_WAIT = "mbarrier_wait(shared_address(&shared.control.tmem_full[tmem_pipe.index]), tmem_pipe.phase);"
-TMEM_EMPTY_WAIT = "mbarrier_wait(shared_address(&shared.control.tmem_empty[tmem_empty_pipe.index]), tmem_empty_pipe.phase);"
+TMEM_EMPTY_WAIT = "mbarrier_wait(shared_address(&shared.control.tmem_empty[tmem_empty_pipe.index]), tmem_empty_pipe.phase); tmem_empty_pipe.advance();"
+END = "if (is_split) cluster_sync(); else __syncthreads();"
+TMEM_EMPTY = "if (i + 1 == kTmemEmptyAfter) { tcgen05_fence_before_sync(); mbarrier_arrive(tmem_empty_of_issuer); }"
 PRECEDING_WAIT = "griddepcontrol_wait(); griddepcontrol_launch_dependents(); if (warp == 1) {"
 PRECEDING_WAIT_OF_LOADS = "griddepcontrol_wait(); for (TileScheduler<Tile>"
 EARLY_LOAD = "load(first, stages.begin + early, false, true);"
@@ -90,7 +93,7 @@ MUTANTS = {
     "loads report to their own CTA": ("kCtas == 1 ? full : address_in_rank(full, rank / kCtas * kCtas)", "full", PAIR, RULE),
     "epilogue reports to its own CTA": ("Tile::kCtas == 1 ? tmem_empty : address_in_rank(tmem_empty, rank / Tile::kCtas * Tile::kCtas)", "tmem_empty", PAIR, RULE),
     # coordinates and the epilogue
-    "columns of the second CTA": ("first + tiles.rank % Tile::kCtas * Tile::kColumnsLoaded", "first", PAIR, WRONG),
+    "columns of the second CTA": ("first + tiles.rank % kCtas * Tile::kColumnsLoaded", "first", PAIR, WRONG),
     "rows of the second CTA": ("(row_in_cluster() * Tile::kCtas + rank % Tile::kCtas) *", "(row_in_cluster() * Tile::kCtas) *", PAIR, WRONG),
     "row scales of the tile": ("row / kTileRows, barrier);", "0, barrier);", RAGGED, WRONG),
     "column scales of the tile": ("first / kTileRows, barrier", "0, barrier", RAGGED, WRONG),
@@ -118,8 +121,14 @@ MUTANTS = {
     "barriers not awaited": ("named_barrier_sync<kSm100Threads>(kSetUp);", "{}", SMALL, RULE),
     "barriers not awaited by all": ("named_barrier_sync<kSm100Threads>(kSetUp);", "named_barrier_sync<kSm100Threads - 32>(kSetUp);", SMALL, RULE),
     "the producer does not arrive": ("named_barrier_arrive<kSm100Threads>(kSetUp);", "{}", SMALL, RULE),
-    "the producer of a pair does not arrive": (("else cluster_arrive();", "if constexpr (kCtas != 1) cluster_wait();"), ("", ""), PAIR, RULE),
+    "the producer of a pair does not arrive": (("else cluster_arrive_relaxed();", "if constexpr (kCtas != 1) cluster_wait();"), ("", ""), PAIR, RULE),
     "the producer of a pair never waits": ("if constexpr (kCtas != 1) cluster_wait();", "", PAIR, RULE),
+    "address of a pair's tensor memory": ("named_barrier_sync<kSm100Threads - 32>(kSetUp);", "", PAIR, RACE),
+    "the other CTA's tensor memory": ("named_barrier_sync<kSm100Threads - 32>(kSetUp); meet_cluster();", "named_barrier_sync<kSm100Threads - 32>(kSetUp);", PAIR, RULE),
+    "the block is not awaited at the end": (END, "if (is_split) cluster_sync();", PAIR, RACE),
+    "the pair is not awaited at the end": (END + " if constexpr (kCtas != 1) meet_cluster();", END, PAIR, RULE),
+    "last arrivals of the other CTA": ("for (; tiles_in_flight != 0;", "for (; false;", PAIR, RULE),
+    "last but one arrivals of the other CTA": ("tiles_in_flight != 0; --tiles_in_flight", "tiles_in_flight > 1; --tiles_in_flight", "256x128 m 257", RULE),
     # tiles with half of an MMA's rows
     "first row of the operand": ("!first || j != 0, first_row);", "!first || j != 0, 0);", HALF, WRONG),
     "rows before shared memory": ("u8 store[4][kStoreBuffers][kStoreBuffer]; Stage stage[kStages];", "Stage stage[kStages]; u8 store[4][kStoreBuffers][kStoreBuffer];", HALF, RULE),
@@ -132,7 +141,7 @@ MUTANTS = {
     "partial sums of half of the rows": ("tiles.row_in_mma() + lane);", "lane);", HALF_SPLIT, WRONG),
     "columns of half of the rows": ("kColumnBytes = Tile::kRows *", "kColumnBytes = kTileRows *", HALF_SPLIT, WRONG),
     # pairs and groups
-    "allocation before the pair has met": ("if constexpr (kCtas != 1) { cluster_arrive_relaxed(); cluster_wait(); }", "", PAIR, RULE),
+    "allocation before the pair has met": ("if constexpr (kCtas != 1) { meet_cluster(); }", "", PAIR, RULE),
     "expert of a tile": ("problem.experts[row_tile]);", "problem.experts[0]);", GROUPED, WRONG),
     "row tiles without an expert": ("problem.experts[row_tile] < 0", "problem.experts[row_tile] <= 0", GROUPED, WRONG),
     "weights of an expert": ("tiles.expert * problem.n + tiles.column", "tiles.column", GROUPED, WRONG),
@@ -166,8 +175,16 @@ MUTANTS = {
     "columns for one pair only": ("i < Tile::kColumnsShared; ++i", "i < 1; ++i", FOUR, RULE),
     "part of the columns": ("column + part * kPart", "column", FOUR, WRONG),
     "place of a part of the columns": ("stage.columns + part * kPart * kStageBytes", "stage.columns", FOUR, WRONG),
-    "part of the column scales": ("first / kTileRows + part * kAtoms", "first / kTileRows", FOUR_MIDDLE, WRONG),
-    "place of a part of the column scales": ("stage.column_scales + part * kAtoms * kSteps * kAtomBytes", "stage.column_scales", FOUR_MIDDLE, WRONG),
+    # column scales, of which each CTA of a pair loads a part: some atoms, of 256 columns, or some steps of K, of 128; of four pairs both
+    "atoms of a CTA's column scales": ("first / kTileRows + atom, barrier", "first / kTileRows, barrier", PAIR, WRONG),
+    "place of these atoms": ("stage.column_scales + (atom * kSteps + step) *", "stage.column_scales + step *", PAIR, WRONG),
+    "steps of a CTA's column scales": ("s * kSteps + step,", "s * kSteps,", NARROW_PAIR, WRONG),
+    "place of these steps": ("stage.column_scales + (atom * kSteps + step) *", "stage.column_scales + (atom * kSteps) *", NARROW_PAIR, WRONG),
+    "steps of a part": ("* (kSteps / Tile::kScaleStepParts)", "* (kSteps / Tile::kScaleParts)", FOUR_MIDDLE, WRONG),
+    "part of the second CTA": ("part * kCtas + of_pair;", "part * kCtas;", PAIR, WRONG),
+    "part of the pairs below": ("part * kCtas + of_pair;", "of_pair;", FOUR, WRONG),
+    "column scales for one CTA of a pair": ("(sharing >> of_pair) * ((1u << kCtas) - 1)", "sharing", PAIR, RULE),
+    "column scales for the pair on the left": ("(sharing >> of_pair) * ((1u << kCtas) - 1)", "(1u << kCtas) - 1", SHARED, RULE),
     "row of a tile in its cluster": ("(row_in_cluster() * Tile::kCtas + rank % Tile::kCtas)", "(rank % Tile::kCtas)", FOUR, WRONG),
     "column of a tile in its cluster": ("pair : pair % Tile::kRowsShared", "pair : pair / Tile::kRowsShared", FOUR, WRONG),
     "a last tile with none below": ("of.m) + kRowsOfCluster - 1)", "of.m))", FOUR, WRONG),
@@ -193,10 +210,12 @@ MUTANTS = {
     # waits
     "loads do not wait": (EMPTY_WAIT, "load(", LONG, RACE),
     "MMAs do not wait for loads": (FULL_WAIT, "", LONG, RACE),
-    "MMAs do not wait for the epilogue": (TMEM_EMPTY_WAIT, "", LONG, RACE),
+    "MMAs do not wait for the epilogue": (TMEM_EMPTY_WAIT, "tmem_empty_pipe.advance();", LONG, RACE),
     "epilogue does not wait": (TMEM_FULL_WAIT, "", SMALL, RACE),
     "stage is empty before its MMAs": (("for (u32 j = 0; j < kSteps; ++j) { if", EMPTY), (EMPTY + " for (u32 j = 0; j < kSteps; ++j) { if", ""), LONG, RACE),
     "tmem_empty too early": ("if (i + 1 == kTmemEmptyAfter) {", "if (i == 0) {", LONG, RACE),
+    "tmem_empty before its columns are read": (
+        ("u32 sum[Tile::kChunk / kLoaded][kLoadColumns];", TMEM_EMPTY), (TMEM_EMPTY + " u32 sum[Tile::kChunk / kLoaded][kLoadColumns];", ""), WIDE_LONG, RACE),
     "overlap read last": ("(tmem_pipe.index == 0 ? kChunks - 1 - i : i)", "i", WIDE_LONG, RACE),
     "overlap not awaited": ("Tile::kOverlap != 0 ? 1 : 2", "2", WIDE_LONG, RACE),
     "second CTA's epilogue not awaited": (("kCtas * kTileRows); }", "mbarrier_arrive(tmem_empty_of_issuer); }"), ("kTileRows); }", "if (rank == 0) mbarrier_arrive(tmem_empty_of_issuer); }"), "256x256 m 512", RACE),
@@ -234,9 +253,9 @@ MUTANTS = {
     "fence of a share": ("tma_store_fence(); cluster_arrive_relaxed();", "cluster_arrive_relaxed();", SPLIT, RULE),
     "fence before partial sums": ("tmem_full[0]), 0); __syncwarp(); tcgen05_fence_after_sync();", "tmem_full[0]), 0); __syncwarp();", SPLIT, RULE),
     "stores of a share not awaited": ("tma_store_commit(); tma_store_wait_read<0>();", "tma_store_commit();", SPLIT, RULE),
-    "partial sums not released": ("if (kCtas == 1 && !is_split) __syncthreads(); else cluster_sync();", "if (kCtas == 1 && !is_split) __syncthreads(); else { cluster_arrive_relaxed(); cluster_wait(); }", SPLIT, RACE),
+    "partial sums not released": (END, "if (is_split) meet_cluster(); else __syncthreads();", SPLIT, RACE),
     "partial sums not awaited": ("mbarrier_wait(shared_address(&shared.control.tmem_full[0]), 0);", "", SPLIT, RACE),
-    "cluster not awaited before its sums": ("if (kCtas == 1 && !is_split) __syncthreads();", "if (kCtas == 1) __syncthreads();", SPLIT, RACE),
+    "cluster not awaited before its sums": (END, "__syncthreads();", SPLIT, RACE),
     "cluster not awaited at the end": (("tma_store_fence(); cluster_arrive_relaxed();", "__syncwarp(); cluster_wait(); }"), ("tma_store_fence();", "}"), SPLIT, RACE),
     "staged by others and not awaited": ("named_barrier_sync<kSm100Threads>(kStaged);", "", SPLIT, RACE),
     "staged by one warp only": ("named_barrier_sync<kSm100Threads>(kStaged);", "__syncwarp();", SPLIT, RACE),

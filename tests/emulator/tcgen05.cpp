@@ -12,7 +12,7 @@ namespace cukiln::emulator {
 namespace {
 
 u32& tmem_at(Cta& cta, u32 lane, u32 column) {
-  if (!cta.allocated) {
+  if (!cta.allocated || cta.freed.load(std::memory_order_relaxed)) {
     fault("tensor memory is used without being allocated");
   }
   if (lane >= kLanes || column >= kTmemColumns) {
@@ -117,7 +117,7 @@ void tmem_alloc(u32 ctas, u32 slot) {
   std::memset(shared_bytes(*self->cta, slot & kOffsetMask, 4, "tcgen05.alloc"), 0, 4);
 }
 
-void tmem_dealloc(u32 /*ctas*/, u32 tmem) {
+void tmem_dealloc(u32 ctas, u32 tmem) {
   if (!elect_one_sync()) {
     return;
   }
@@ -125,6 +125,10 @@ void tmem_dealloc(u32 /*ctas*/, u32 tmem) {
     fault("tcgen05.dealloc of tensor memory that is not allocated");
   }
   self->cta->allocated = false;
+  const u32 first = self->cta->rank / ctas * ctas;
+  for (u32 rank = first; rank < first + ctas; ++rank) {
+    self->cta->cluster->ctas[rank]->freed.store(true, std::memory_order_relaxed);
+  }
 }
 
 namespace {

@@ -197,11 +197,15 @@ TEST_CASE_FIXTURE(Sm100Fixture, "a GEMM on sm_100a is one launch, planned for it
   CHECK(box_of(passed.rows) == Box{128, 64, 0});
   CHECK(box_of(passed.row_scales) == Box{256, 2, 1});
   CHECK(box_of(passed.columns) == Box{128, 64, 0});
-  CHECK(box_of(passed.column_scales) == Box{256, 4, 1});
-  REQUIRE(launch(300, 264, 96, with_tactic(4)));  // two rows of tiles, each of two
+  CHECK(box_of(passed.column_scales) == Box{256, 2, 1});  // half of one atom's steps of K
+  REQUIRE(launch(300, 264, 96, with_tactic(4)));          // two rows of tiles, each of two
   CHECK(std::string(fake.last_launch().kernel) == "nvfp4_gemm_256x256_x2");
   CHECK(fake.last_launch().grid[0] == 8);
   CHECK(box_of(arguments().columns) == Box{128, 128, 0});
+  CHECK(box_of(arguments().column_scales) == Box{256, 4, 1});  // one atom of two
+  REQUIRE(launch(300, 264, 96, with_tactic(3)));
+  CHECK(box_of(arguments().column_scales) == Box{256, 2, 1});
+  REQUIRE(launch(300, 264, 96, with_tactic(1)));
   CHECK(box_of(arguments().column_scales) == Box{256, 4, 2});
   REQUIRE(launch(513, 264, 96, with_tactic(8)));  // two clusters, of two by two tiles
   CHECK(std::string(fake.last_launch().kernel) == "nvfp4_gemm_256x192_x4");

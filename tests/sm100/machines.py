@@ -29,8 +29,10 @@ SOURCES: dict[str, str | tuple[str, str]] = {
     "memory_latency": f"likewise: {TWIN}; SemiAnalysis 1320",
     "producer": f"clocks to issue a stage: {TWIN}, main loops",
     "chunk": f"clocks of 64 columns' epilogue: {TWIN}",
+    "read": "clocks until these are read: assumed",
     "setup": f"clocks of a CTA to its first load: in {TWIN}",
     "drain": f"clocks behind a CTA's last store: in {TWIN}",
+    "meet": f"clocks, more of both, of pairs: in {TWIN}",
     "launch_us": f"an empty launch in a graph: {TWIN}",
     "barrier": f"clocks, twice a reduction: in {TWIN}",
     "dsmem": "bytes a clock in a reduction: H200, sm90_plan",
@@ -77,7 +79,7 @@ def twin_of(h100: Machine) -> Machine:
     """The H100 of the timing twin, whose MMAs are given in clocks. Of `h100`, clock, latencies and launch were measured directly; stage,
     ingress, in_flight, producer and chunk, and what is given here, were fitted together to the twin's runs, of that day's text."""
     return replace(h100, sms=132, ghz=1.98, l2=6376, memory=1533, mma_rate=1, mma_latency=50, scoreboard=0, setup=3240, drain=540,
-                   barrier=1095, launch_us=0.89)  # fmt: skip
+                   meet=0, barrier=1095, launch_us=0.89, read=h100.chunk)  # fmt: skip
 
 
 TWIN_ISSUE_CLOCKS = 85  # of a stage
@@ -181,7 +183,7 @@ def predictions(tiles: dict[str, Tile], h100: Machine) -> list[tuple[str, float,
         m, n, k = map(int, match.groups()[:3])
         splits, clocks = int(match["splits"] or 1), float(match["clocks"])
         cold = match["where"] == "memory" or (m + n) * k * 9 / 16 > TWIN_L2_BYTES
-        tile = replace(tiles[name], issue_clocks=TWIN_ISSUE_CLOCKS)
+        tile = replace(tiles[name], issue_clocks=TWIN_ISSUE_CLOCKS, scales_shared=1)  # that day's
         ctas = tile.cluster * splits
         slots = int(match["ctas"]) // tile.ctas if match["ctas"] else clusters[ctas] * tile.tiles if ctas > 1 else None
         work = work_of(tile, twin, m, n, k, cold, splits, slots=slots)

@@ -231,7 +231,7 @@ class Kept(unittest.TestCase):
 
 TILE = Tile("t", 128, 128, 1, False, 4, 36864, 256, 64, 64, False)
 B200 = Machine(sms=148, ghz=1.85, mma_rate=16384, shared=128, memory=3946, l2=8970, ingress=1e9, in_flight=75000, l2_latency=470,
-               memory_latency=1300, producer=0, stage=0, wake=0, mma_latency=0, scoreboard=10, chunk=0, setup=0, drain=0,
+               memory_latency=1300, producer=0, stage=0, wake=0, mma_latency=0, scoreboard=10, chunk=0, read=0, setup=0, drain=0, meet=0,
                barrier=500, dsmem=16, launch_us=0)  # fmt: skip
 MACHINE = B200
 
@@ -259,9 +259,12 @@ class Model(unittest.TestCase):
         self.assertAlmostEqual(cta_clocks(slow, MACHINE, work(1, 100)) / 100, 300, delta=3)
 
     def test_an_epilogue_is_hidden_behind_the_next_tile_unless_buffers_overlap_or_it_is_longer(self):
-        machine = replace(MACHINE, chunk=500)  # two chunks
+        machine = replace(MACHINE, chunk=500, read=200)  # two chunks
         self.assertAlmostEqual(cta_clocks(TILE, machine, work(4, 8)), 4 * 2048 + 1000, delta=1)
-        self.assertAlmostEqual(cta_clocks(replace(TILE, overlap=True), machine, work(4, 8)), 4 * 2048 + 3 * 500 + 1000, delta=1)
+        overlap = replace(TILE, overlap=True)  # the columns that both buffers have are read before they are converted
+        self.assertAlmostEqual(cta_clocks(overlap, machine, work(4, 8)), 4 * 2048 + 3 * 200 + 1000, delta=1)
+        late = replace(overlap, reads_first=False)
+        self.assertAlmostEqual(cta_clocks(late, machine, work(4, 8)), 4 * 2048 + 3 * 500 + 1000, delta=1)
         self.assertAlmostEqual(cta_clocks(TILE, machine, work(4, 1)), 256 + 4 * 1000, delta=1)
 
     def test_a_last_stage_that_is_not_whole_has_fewer_mmas(self):
@@ -315,6 +318,11 @@ class Model(unittest.TestCase):
         both = replace(shared, columns_shared=2)
         self.assertEqual(work_of(both, B200, 8192, 8192, 8192, cold=False).stage_bytes, 36864 / 2)
         self.assertEqual([work_of(tile, B200, 128, 128, 2560).tiles for tile in (TILE, shared, both)], [1, 2, 4])
+        # Of the 4096 bytes of its columns' scales each CTA of a pair asks for one half.
+        pair = replace(TILE, rows=256, columns=256, ctas=2, stage_bytes=38912, scales_shared=2)
+        self.assertEqual(work_of(pair, B200, 8192, 8192, 8192, cold=False).stage_bytes, 38912 - 2048)
+        of_four = replace(pair, rows_shared=2, columns_shared=2)
+        self.assertEqual(work_of(of_four, B200, 8192, 8192, 8192, cold=False).stage_bytes, (38912 - 2048) / 2)
         port = replace(B200, ingress=36)  # 36864 bytes in 1024 clocks, multicast or not
         for tile in (TILE, shared):
             self.assertAlmostEqual(cta_clocks(tile, port, work_of(tile, port, 128, 128, 2560, cold=False)), 10 * 1024 + 256, delta=20)

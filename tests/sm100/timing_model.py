@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 
 RASTER_ROWS = 16  # kRasterRows of gemm_sm100_tile.cuh; facts.cpp compares
 MMA_ROWS = 128  # of a CTA
+ATOM_BYTES = 512  # of block scales, of 128 rows and 64 of K
 SIMULATED_TILES = 12  # of a CTA; those beyond take as long as the last of them
 GPC_SMS = 18  # assumed: a cluster's CTAs share a GPC
 
@@ -38,8 +39,10 @@ class Machine:
     mma_latency: float  # from the last clock of an MMA to the arrival of its commit
     scoreboard: float  # for each instruction of the issue loop that waits for one
     chunk: float  # of the epilogue, for 64 columns
+    read: float  # until it has read them from tensor memory
     setup: float  # until the first load is issued: barriers, tensor memory, tensor maps
     drain: float  # from the last store to the end
+    meet: float  # more of each of both, of pairs, whose CTAs wait for each other
     barrier: float  # of a cluster whose CTAs add up their parts of K: there are two
     dsmem: float  # bytes of partial sums that a CTA takes from the others of its cluster
     launch_us: float  # of a launch that does nothing, in a graph
@@ -72,6 +75,8 @@ class Tile:
     stored: float = 2  # bytes of the result, for each column of the accumulator
     chunk: float = 1  # the epilogue's clocks, of the machine's for 64 columns
     columns_shared: int = 1  # tiles one above the other, likewise
+    scales_shared: int = 1  # CTAs of a pair that load a part of the scales of its columns each
+    reads_first: bool = True  # the epilogue reads all columns of a chunk before it does more
 
     @property
     def scale_bytes(self) -> int:
@@ -126,7 +131,7 @@ def ceil_div(a: int, b: int) -> int:
 
 def matrix_bytes(rows: int, k: int) -> float:
     """Data and block scales."""
-    return rows * k / 2 + ceil_div(rows, 128) * ceil_div(k, 64) * 512
+    return rows * k / 2 + ceil_div(rows, 128) * ceil_div(k, 64) * ATOM_BYTES
 
 
 def slots_of(tile: Tile, sms: int, splits: int) -> int:
@@ -150,8 +155,11 @@ def work_of(tile: Tile, machine: Machine, m: int, n: int, k: int, cold: bool = T
     # A mean tile: the last ones of a row and of a column are smaller.
     mean_rows, mean_columns = rows / row_tiles, columns / column_tiles
     of_rows = mean_rows / (mean_rows + mean_columns)
-    received = (mean_rows + mean_columns) / tile.ctas * tile.stage_k / 2 + tile.scale_bytes
-    asked = received * (of_rows / tile.rows_shared + (1 - of_rows) / tile.columns_shared)
+    of_data, row_scales = tile.stage_k / 2 / tile.ctas, ATOM_BYTES * tile.stage_k // tile.step_k
+    column_scales = tile.scale_bytes - row_scales
+    received = (mean_rows + mean_columns) * of_data + tile.scale_bytes
+    asked = (mean_rows * of_data + row_scales) / tile.rows_shared
+    asked += (mean_columns * of_data + column_scales / tile.scales_shared) / tile.columns_shared
     waves = ceil_div(tiles, slots)
     steps_of_stage = tile.stage_k // tile.step_k
     steps = ceil_div(k, tile.step_k)
@@ -186,9 +194,11 @@ def cta_clocks(tile: Tile, machine: Machine, work: Work, mma_clocks: float | Non
     loaded_before = tile.stages if chained else 0
     of_activations = machine.stage + work.activations * work.stage_bytes / work.rate
     chunks, chunk = ceil_div(tile.columns, tile.store_columns), max(machine.chunk * tile.chunk, work.store_clocks)
+    read = machine.read if tile.reads_first else chunk
     empty = deque([0.0] * tile.stages)  # when the stage that is next may be loaded
     tmem_empty = deque([0.0] * (1 if tile.overlap else 2))
-    producer = port = issuer = tensor = epilogue = machine.dependency if chained else machine.setup
+    meet = machine.meet if tile.ctas > 1 else 0.0
+    producer = port = issuer = tensor = epilogue = machine.dependency if chained else machine.setup + meet
     ends = []
     tiles = max(1, round(work.waves))
     for _ in range(min(tiles, SIMULATED_TILES)):
@@ -204,11 +214,11 @@ def cta_clocks(tile: Tile, machine: Machine, work: Work, mma_clocks: float | Non
             empty.append(tensor + machine.mma_latency)
         begin = max(epilogue, tensor + machine.mma_latency + machine.wake) + work.reduction
         epilogue = begin + chunks * chunk
-        tmem_empty.append(begin + (1 if tile.overlap else chunks) * chunk)
+        tmem_empty.append(begin + (0 if tile.overlap else chunks - 1) * chunk + read)
         ends.append(epilogue)
     more = tiles - len(ends)
     period = ends[-1] - ends[-2] if more else 0.0
-    return ends[-1] + more * period + machine.drain
+    return ends[-1] + more * period + machine.drain + meet
 
 
 def time_us(tile: Tile, machine: Machine, work: Work, mma_clocks: float | None = None) -> float:
@@ -235,7 +245,7 @@ def limit_of(tile: Tile, machine: Machine, work: Work, roofline: float) -> str:
     without = {
         "MMA": time_us(tile, machine, work, 0.0),
         "issue": time_us(replace(tile, issue_clocks=0), machine, work),
-        "epilogue": time_us(tile, replace(machine, chunk=0), replace(work, store_clocks=0)),
+        "epilogue": time_us(tile, replace(machine, chunk=0, read=0), replace(work, store_clocks=0)),
         "fixed": whole - fixed + (work.reduction / machine.ghz / 1000),
         "reduction": time_us(tile, machine, replace(work, reduction=0)),
         "waves": max(even, roofline + machine.launch_us),

@@ -16,7 +16,7 @@ struct Sm100Machine {
   double mma_rate = 16384;       // products of elements for each clock of an SM
   double shared = 128;           // that MMAs read of an SM's shared memory
   double memory = 3920;          // out of memory, and into it
-  double l2 = 7220;              // out of L2, into all SMs together; what is multicast counts once
+  double l2 = 6840;              // out of L2, into all SMs together; what is multicast counts once
   double ingress = 120;          // into one SM, multicast by others too
   double in_flight = 131072;     // bytes that one SM's TMA has asked for and not got
   double l2_latency = 470;       // of a load, from its issue to its barrier
@@ -27,8 +27,10 @@ struct Sm100Machine {
   double issue = 70;  // from the first instruction that issues a stage's MMAs to half of them
   double mma_latency = 100;  // from an MMA's end to the arrival of its commit
   double chunk = 850;        // of the epilogue, for 64 columns
+  double read = 300;         // until it has read them from tensor memory
   double setup = 970;        // until the first load is issued
   double drain = 1370;       // from the last store to the end
+  double meet = 200;         // more of both, of pairs: they wait for each other
   double barrier = 650;      // of a cluster that adds up its parts of K: there are two
   double dsmem = 11;         // bytes of partial sums, from the other CTAs of a cluster
   double launch_us = 0.56;   // of a launch that does nothing
@@ -71,7 +73,8 @@ struct Sm100Shape {
   std::int64_t experts = 1;
 };
 
-inline constexpr std::int64_t kSm100StageK = 256;  ///< of K, in a stage
+inline constexpr std::int64_t kSm100StageK = 256;       ///< of K, in a stage
+inline constexpr std::uint32_t kSm100AtomBytes = 2048;  ///< of block scales, of 128 rows in a stage
 inline constexpr std::int64_t kSm100StoreColumns = 64;
 inline constexpr std::int64_t kSm100RasterRows = 16;
 
@@ -115,10 +118,13 @@ constexpr double sm100_clocks(const Sm100TileModel& tile, std::int64_t splits,
   const double mean_rows = real(rows) / real(row_tiles);
   const double mean_columns = real(columns) / real(column_tiles);
   const double of_rows = mean_rows / (mean_rows + mean_columns);
-  const double received =
-      (mean_rows + mean_columns) / ctas * kSm100StageK / 2 + real(tile.scale_bytes);
-  const double asked =
-      received * (of_rows / tile.rows_shared + (1 - of_rows) / tile.columns_shared);
+  const double of_data = kSm100StageK / 2 / ctas;
+  const double row_bytes = mean_rows * of_data + kSm100AtomBytes;
+  const double column_scales = real(tile.scale_bytes - kSm100AtomBytes);
+  const double received = row_bytes + mean_columns * of_data + column_scales;
+  // Each CTA of a pair asks for a part of the scales of the columns of both.
+  const double asked = row_bytes / tile.rows_shared +
+                       (mean_columns * of_data + column_scales / ctas) / tile.columns_shared;
 
   // Each byte comes from memory once, and from L2 as often as tiles share it. Columns are new in
   // each wave of the first group of rows, rows in the first wave of a group.
@@ -162,13 +168,14 @@ constexpr double sm100_clocks(const Sm100TileModel& tile, std::int64_t splits,
   const double partial = real(tile.rows) * real(std::min<std::int64_t>(columns, tile.columns)) * 4;
   const double reduction =
       splits > 1 ? 2 * machine.barrier + partial * (1 - 1 / real(splits)) / machine.dsmem : 0;
-  // Behind the first tile the epilogue of one is hidden behind the MMAs of the next, but for the
-  // columns that both accumulators share.
-  const double next =
-      std::max({period, real(parts) * mma + committed + (tile.overlap ? chunk + reduction : 0),
-                chunks * chunk + reduction});
-  return machine.setup + issued + first + mma + committed + reduction + real(waves - 1) * next +
-         chunks * chunk + machine.drain;
+  // Behind the first tile the epilogue of one is hidden behind the MMAs of the next, but for
+  // reading the columns that both accumulators share.
+  const double next = std::max(
+      {period, real(parts) * mma + committed + (tile.overlap ? machine.read + reduction : 0),
+       chunks * chunk + reduction});
+  const double meet = tile.ctas > 1 ? 2 * machine.meet : 0;
+  return meet + machine.setup + issued + first + mma + committed + reduction +
+         real(waves - 1) * next + chunks * chunk + machine.drain;
 }
 
 /// From the launch to the end.

@@ -80,7 +80,7 @@ constexpr std::int64_t cluster_count(const Sm100Kernel& kernel, std::int64_t m,
 /// bf16, or once the whole tile if it has no more. facts.cpp of tests/sm100 compares the stages.
 constexpr Sm100TileModel model_of(const Sm100Kernel& kernel) noexcept {
   const std::uint32_t column_atoms = (kernel.columns + 127) / 128;
-  const std::uint32_t scale_bytes = 2048 * (1 + column_atoms);
+  const std::uint32_t scale_bytes = kSm100AtomBytes * (1 + column_atoms);
   const std::uint32_t stage_bytes =
       (kernel.rows + kernel.columns / kernel.ctas) * 128 + scale_bytes;
   const std::uint32_t store_bytes =
@@ -221,7 +221,12 @@ inline Sm100Plan plan_sm100(const Sm100Kernel& kernel, const QuantizedMatrix& a,
   plan.rows = data_box(rows, kernel.rows / kernel.rows_shared);
   plan.columns = data_box(columns, kernel.columns / kernel.ctas / kernel.columns_shared);
   plan.row_scales = scales_box(rows, 1, 4 / kernel.rows_shared);
-  plan.column_scales = scales_box(columns, (kernel.columns + 127) / 128 / kernel.columns_shared, 4);
+  const std::uint32_t column_atoms = (kernel.columns + 127) / 128;
+  // Of a pair each CTA loads a part: one atom of rows, of all steps of K or fewer.
+  plan.column_scales =
+      kernel.ctas == 1
+          ? scales_box(columns, column_atoms, 4)
+          : scales_box(columns, 1, 4 * column_atoms / (kernel.ctas * kernel.columns_shared));
   plan.output = {
       TensorBox::Element::bf16, !kernel.swapped, 2, d, {to_unsigned(n), to_unsigned(a.rows)},
       {to_unsigned(n) * 2},     {64, 32, 1}};
