@@ -215,7 +215,7 @@ Result<ProgramResult> LoaderServices::compile_program(const ProgramSpec& spec,
     };
     if (may_hide_folders(spec)) {
       auto hidden = compile(FolderNames::hidden);
-      if (!hidden || !shows_folders(hidden->cubin.image)) {
+      if (!hidden || !may_depend_on_folders(hidden->cubin.image, hidden->cubin.log)) {
         return hidden;
       }
     }

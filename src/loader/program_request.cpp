@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 
 #include "base/file.hpp"
+#include "key/file_macro.hpp"
 
 namespace cukiln {
 
@@ -20,11 +21,8 @@ constexpr string_view kHidden = "/cukiln/";
 constexpr string_view kHiddenInPtx = "47, 99, 117, 107, 105, 108, 110, 47";  // as bytes of data
 
 bool names_files(string_view text) {
-  static constexpr string_view kSpellings[] = {"__FILE__",        "__BASE_FILE__", "__builtin_FILE",
-                                               "source_location", "assert",        kHidden};
-  return std::any_of(std::begin(kSpellings), std::end(kSpellings), [&](string_view spelling) {
-    return text.find(spelling) != string_view::npos;
-  });
+  return names_its_file(text) || text.find("assert") != string_view::npos ||
+         text.find(kHidden) != string_view::npos;
 }
 
 bool makes_line_tables(string_view option) {
@@ -97,8 +95,9 @@ bool may_hide_folders(const ProgramSpec& spec) {
          });
 }
 
-bool shows_folders(ByteView image) {
-  return image.find(kHidden) != ByteView::npos || image.find(kHiddenInPtx) != ByteView::npos;
+bool may_depend_on_folders(ByteView image, string_view log) {
+  return image.find(kHidden) != ByteView::npos || image.find(kHiddenInPtx) != ByteView::npos ||
+         log.ends_with(kNamesItsFile);
 }
 
 std::string ProgramRequest::with_real_folders(std::string log) const {

@@ -131,16 +131,31 @@ class SameResults(Dropin):
         for place in ("one", "two"):
             for text in (self.folder / place, self.folder / place / "inc/sub"):
                 text.mkdir(parents=True)
-            (self.folder / place / "inc/sub/q.h").write_text("#define Q 7\n#define FOLDER __FILE__\n#warning q\n")
         for kind in ("sm_90", "compute_90"):
             for text, second in ((quiet, "hit"), (loud, "compiled")):
                 path = self.source(text)
+                for place in ("one", "two"):
+                    header = "#define Q 7\n#warning q\n" + ("#define FOLDER __FILE__\n" if text == loud else "")
+                    (self.folder / place / "inc/sub/q.h").write_text(header)
                 for place, outcome in (("one", "compiled"), ("two", second), ("two", "hit")):
                     words = (path, f"{self.folder}/{place}/p.cu", f"-I{self.folder}/{place}/inc", f"-arch={kind}")
                     plain = self.run_host(*words, dropin=False)
                     self.assertIn(f"{self.folder}/{place}/inc/sub/q.h", plain)
                     self.assertEqual(self.run_host(*words, dropin=True), plain)
                     self.assertEqual(self.outcomes()[0], outcome, (kind, text, place))
+
+    def test_what_is_computed_from_the_name_of_a_header(self) -> None:
+        """fault 214: the result does not show the folder, and depends on it."""
+        text = self.source('#include "n.h"\nextern "C" __global__ void k(int* x) { *x = N; }\n')
+        for value in ("sizeof(__FILE__)", "__FILE__[sizeof(__FILE__) - 6]", "sizeof(__BASE_FILE__)"):
+            for place in ("one", "another"):
+                inc = self.folder / place / "inc"
+                inc.mkdir(parents=True, exist_ok=True)
+                (inc / "n.h").write_text(f"#define N {value}\n")
+                for outcome in ("compiled", "hit"):
+                    words = (text, f"{self.folder}/{place}/p.cu", f"-I{inc}", "-arch=compute_90")
+                    self.assertEqual(self.run_host(*words, dropin=True), self.run_host(*words, dropin=False))
+                    self.assertEqual(self.outcomes()[0], outcome, (value, place))
 
     def test_a_program_compiled_again(self) -> None:
         self.extra["AGAIN"] = "1"

@@ -113,7 +113,7 @@ int open_served(const char* path, int flags) {
   if (file.kind == FileKind::folder) {
     return fail(EISDIR);
   }
-  ServedFiles::instance().note_read(file);
+  ServedFiles::instance().note_read(path, file);
   const int fd = ::memfd_create("cukiln", MFD_CLOEXEC);
   if (fd < 0) {
     return -1;

@@ -33,6 +33,8 @@
 #include "compile/worker/self_probe.hpp"
 #include "compile/worker/served_files.hpp"
 #include "compile/worker/task_limit.hpp"
+#include "key/compile_request.hpp"
+#include "key/file_macro.hpp"
 #include "key/time_macro.hpp"
 #include "wire/frame.hpp"
 #include "wire/messages.hpp"
@@ -216,6 +218,10 @@ class Session {
                               .count();
     compiled.peak_bytes = peak_.bytes();
     compiled.looked_at = files.end();
+    if (job->is_program && job->working_folder == kWorkRoot && files.names_files() &&
+        compiled.status == wire::CompileStatus::ok) {
+      compiled.log += kNamesItsFile;
+    }
     if (compiled.status != wire::CompileStatus::ok && ran_out_of_memory()) {
       compiled.status = wire::CompileStatus::out_of_memory;
     }

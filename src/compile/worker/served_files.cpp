@@ -11,6 +11,7 @@
 
 #include "compile/worker/clock.hpp"
 #include "key/compile_request.hpp"
+#include "key/file_macro.hpp"
 #include "key/time_macro.hpp"
 
 namespace cukiln::worker {
@@ -48,6 +49,7 @@ void ServedFiles::begin(wire::FrameSocket* socket, const std::string& unit_path)
     own_folder(unit_path.substr(0, slash));
   }
   uses_time_ = false;
+  names_files_ = false;
   observing_ = true;
 }
 
@@ -55,6 +57,7 @@ void ServedFiles::begin_program(wire::FrameSocket* socket, const std::string& wo
   socket_ = socket;
   working_folder_ = working_folder;
   uses_time_ = false;
+  names_files_ = false;
   observing_ = true;
 }
 
@@ -71,9 +74,12 @@ std::vector<std::string> ServedFiles::end() {
   return std::exchange(accessed_, {});
 }
 
-void ServedFiles::note_read(const ServedFile& file) {
+void ServedFiles::note_read(std::string_view path, const ServedFile& file) {
   if (!uses_time_ && !find_time_macro(file.bytes).empty()) {
     uses_time_ = true;
+  }
+  if (!names_files_ && !is_header_of_cuda(path) && names_its_file(file.bytes)) {
+    names_files_ = true;
   }
 }
 

@@ -42,9 +42,11 @@ class ServedFiles {
   std::vector<std::string> end();
 
   /// Must be called for every file whose bytes are given to NVRTC.
-  void note_read(const ServedFile& file);
+  void note_read(std::string_view path, const ServedFile& file);
   /// Whether a file that was read spells a date macro.
   bool uses_time() const noexcept { return uses_time_; }
+  /// Whether one that is not CUDA's own spells what gives its name.
+  bool names_files() const noexcept { return names_files_; }
 
   bool observing() const noexcept { return observing_; }
 
@@ -65,6 +67,7 @@ class ServedFiles {
 
   std::atomic<bool> observing_ = false;
   std::atomic<bool> uses_time_ = false;
+  std::atomic<bool> names_files_ = false;
   Mutex mutex_;  // NVRTC may compile on several threads (--split-compile)
   wire::FrameSocket* socket_ = nullptr;
   std::string working_folder_;
