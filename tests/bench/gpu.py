@@ -8,6 +8,7 @@ from __future__ import annotations
 import ctypes
 import statistics
 import sys
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +26,10 @@ Launch = Callable[[int], None]  # the i-th, on the current stream
 SampleRows = Callable[[torch.Tensor], object]
 
 L2_BYTES = 60 << 20
+# Large GEMMs take a card to its limit of power in less than a tenth of a second, after which its clock falls. Rows that are
+# measured in turns begin rested, so that none depends on those before it.
+REST_S = 0.25
+ALONE_S = 1.0
 ROTATED_BYTES = 4 * L2_BYTES  # of what is read, so that nothing is left of it when its turn comes
 
 
@@ -38,6 +43,7 @@ class Entry:
     bytes: float  # that must move, each once
     operations: float  # that must be done
     rate: str = "memory"  # or "matrix": which ceiling operations are held to
+    alone: bool = False  # not in turns: each for so long by itself that the card's clock is steady
 
 
 class Kernels:
@@ -165,6 +171,9 @@ def gemm(kernels: Kernels, quick: bool) -> Iterator[Entry]:
                 raise RuntimeError(f"w4a16_gemm [{m}, {n}, {k}]: cosine {similar.min():.4f} with bf16")
             w4a16_work = {**work, "bytes": m * k * 2 + n * k * 9 / 16 + m * n * 2}
             yield Entry("w4a16_gemm", shape, w4a16, "cuBLAS bf16", cublas, **w4a16_work)
+            if m >= 256:
+                name = "w4a16_gemm, each alone for a second"
+                yield Entry(name, shape, w4a16, "cuBLAS bf16", cublas, **w4a16_work, alone=True)
             if m <= 16:
                 name = "nvfp4_gemm, constant_b"
                 yield Entry(name, shape, ours_with(1), "cuBLAS bf16", cublas, **work)
@@ -477,12 +486,27 @@ PARTS = {"gemm": gemm, "moe": moe, "amax": amax, "quantize": quantize, "gate_up"
          "sampler": sampler}  # fmt: skip
 
 
+def sample_alone(timer: Timer, rounds: int) -> list[float]:
+    end = time.monotonic() + ALONE_S
+    samples = []
+    while time.monotonic() < end:
+        samples.append(timer.sample())
+    return samples[-rounds:]
+
+
+def sample_in_turns(ours: Timer, theirs: Timer, rounds: int) -> tuple[list[float], list[float]]:
+    samples = [(ours.sample(), theirs.sample()) for _ in range(rounds)]
+    return [ours_us for ours_us, _ in samples], [theirs_us for _, theirs_us in samples]
+
+
 def measure(entry: Entry, ceilings: dict[str, float], rounds: int) -> Measured:
     ours, theirs = Timer(entry.ours), Timer(entry.theirs)
-    samples, rival_samples = [], []
-    for _ in range(rounds):
-        samples.append(ours.sample())
-        rival_samples.append(theirs.sample())
+    if entry.alone:
+        samples, rival_samples = sample_alone(ours, rounds), sample_alone(theirs, rounds)
+    else:
+        if entry.rate == "matrix":
+            time.sleep(REST_S)
+        samples, rival_samples = sample_in_turns(ours, theirs, rounds)
     limit = entry.bytes / ceilings["bytes_per_s"]
     if entry.rate == "matrix":
         limit = max(limit, entry.operations / ceilings["operations_per_s"])
