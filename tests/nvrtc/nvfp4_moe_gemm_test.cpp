@@ -358,11 +358,16 @@ TEST_CASE_FIXTURE(BlackwellFixture, "many tokens use sm_100a's grouped GEMM") {
   TensorMap up_maps[4];
   std::uint8_t* up_outputs[2];
   constexpr std::size_t kUpBytes = offsetof(decltype(up), beta) + 4;
-  REQUIRE(launched.argument_bytes == sizeof up_outputs + sizeof up_maps + kUpBytes);
+  std::uint8_t* of_dynamic[3];  // of moe_grouped_up_dynamic alone
+  REQUIRE(launched.argument_bytes ==
+          sizeof up_outputs + sizeof up_maps + kUpBytes + sizeof of_dynamic);
   std::memcpy(up_outputs, launched.arguments, sizeof up_outputs);
   std::memcpy(static_cast<void*>(up_maps), launched.arguments + sizeof up_outputs, sizeof up_maps);
   std::memcpy(static_cast<void*>(&up), launched.arguments + sizeof up_outputs + sizeof up_maps,
               kUpBytes);
+  std::memcpy(of_dynamic, launched.arguments + launched.argument_bytes - sizeof of_dynamic,
+              sizeof of_dynamic);
+  for (const std::uint8_t* pointer : of_dynamic) CHECK(pointer == nullptr);
   CHECK(up_outputs[0] == in(plan.activation_data));
   CHECK(up_outputs[1] == in(plan.activation_scales));
   CHECK(data(up_maps[0]) == in(plan.row_data));
@@ -445,12 +450,14 @@ TEST_CASE_FIXTURE(BlackwellFixture, "a dynamic scale takes no further kernel on 
     return pointer;
   };
   CHECK(pointer_at(3, 6 * 8) == in(plan.row_states));
-  constexpr std::size_t kBehindMaps = 3 * 8 + 4 * sizeof(TensorMap);
+  constexpr std::size_t kBehindMaps = 2 * 8 + 4 * sizeof(TensorMap);
   CHECK(pointer_at(2, 0) == in(plan.activation_data));
   CHECK(pointer_at(2, 8) == in(plan.activation_scales));
-  CHECK(pointer_at(2, 16) == in(plan.activation_row_scales));
-  CHECK(pointer_at(2, kBehindMaps + 3 * 8) == in(plan.wide_scales));
-  CHECK(pointer_at(2, kBehindMaps + 4 * 8) == in(plan.row_states));
+  CHECK(pointer_at(2, kBehindMaps + 3 * 8) == nullptr);  // the scale that is given
+  REQUIRE(fake.launch(2, &launched));
+  CHECK(pointer_at(2, launched.argument_bytes - 24) == in(plan.activation_row_scales));
+  CHECK(pointer_at(2, launched.argument_bytes - 16) == in(plan.wide_scales));
+  CHECK(pointer_at(2, launched.argument_bytes - 8) == in(plan.row_states));
   CHECK(pointer_at(1, 5 * sizeof(TensorMap)) == in(plan.activation_row_scales));
   REQUIRE(fake.launch(1, &launched));
   std::uint32_t a_scales = 0;
