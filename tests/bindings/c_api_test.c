@@ -369,7 +369,7 @@ static void a_daemon_can_be_required_or_left_out(void) {
   cukiln_loader* loader = NULL;
   CHECK_CODE(CUKILN_OK, cukiln_loader_create(&options, &loader));
   struct seen seen;
-  CHECK_CODE(CUKILN_IO, compile(loader, "extern \"C\" __global__ void alone() {}", &seen, NULL));
+  CHECK_CODE(CUKILN_NOT_FOUND, compile(loader, "extern \"C\" __global__ void alone() {}", &seen, NULL));
   CHECK_ERROR_SAYS("daemon=require");
   cukiln_loader_destroy(loader);
   options.daemon = CUKILN_DAEMON_OFF;
