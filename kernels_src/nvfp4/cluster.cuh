@@ -60,13 +60,3 @@ __device__ __forceinline__ void store_dsmem_async(u32 address, u32 barrier, cons
 }  // namespace cukiln
 
 #endif
-
-namespace cukiln {
-
-// Waits until all threads of the cluster have come here. It orders nothing between them.
-__device__ __forceinline__ void meet_cluster() {
-  cluster_arrive_relaxed();
-  cluster_wait();
-}
-
-}  // namespace cukiln

@@ -43,6 +43,12 @@
 namespace cukiln {
 namespace nvfp4 {
 
+// Waits until all threads of the cluster have come here. It orders nothing between them.
+__device__ __forceinline__ void meet_cluster() {
+  cluster_arrive_relaxed();
+  cluster_wait();
+}
+
 // The kernel's arguments. Only for grouped kernels: `experts`, one for each 128 rows of A;
 // `a_scales`, an AScales; and `row_tile_count`, how many row tiles there are, or null if as many as m says.
 struct Sm100Problem {
