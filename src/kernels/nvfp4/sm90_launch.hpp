@@ -128,13 +128,10 @@ inline LaunchConfig prefill_config(const PrefillTile& tile, std::uint32_t splits
 }
 
 /// Of the kernel that helps another one with these tiles.
-inline LaunchConfig helper_config(const PrefillTile& tile, const Helpers& helpers) noexcept {
-  LaunchConfig config;
+inline LaunchConfig helper_config(const PrefillTile& tile, const Shape& shape,
+                                  const Helpers& helpers) noexcept {
+  LaunchConfig config = prefill_config(tile, 2, shape);
   config.grid.x = helpers.blocks;
-  config.cluster = {2, 1, 1};
-  config.block.x = kWarpgroupThreads * (1 + tile.consumer_warpgroups);
-  config.shared_bytes = tile.shared_bytes;
-  config.programmatic_launch = true;
   return config;
 }
 
@@ -257,8 +254,9 @@ Result<void> launch_rows(const Kernel* kernels, std::uint32_t tile_index, const 
   if constexpr (!Family::kTiles.prepares) {
     if (tile.helped) {
       const Helpers helpers = helpers_of(tile, shape);
-      CUKILN_CHECK(Family::help(kernels[Family::kTiles.count()], helper_config(tile, helpers),
-                                token_map, weight_map, call, output_stride, helpers.groups));
+      CUKILN_CHECK(Family::help(kernels[Family::kTiles.count()],
+                                helper_config(tile, shape, helpers), token_map, weight_map, call,
+                                output_stride, helpers.groups));
       return Family::help(kernel, config, token_map, weight_map, call, output_stride,
                           helpers.groups);
     }
@@ -306,7 +304,7 @@ Result<void> launch_any(const Kernel* kernels, std::uint32_t /*num_sms*/,
   return launch_decode<Family>(kernels[call.tactic.tile], call, tile, tile.shared_bytes);
 }
 
-/// Prepared tokens; or the sums of helpers, on a device of up to 144 SMs.
+/// Prepared tokens; or the sums of helpers.
 template <class Family>
 std::size_t workspace_bytes(std::int64_t m, std::int64_t n, std::int64_t k) {
   const auto tokens = static_cast<std::uint64_t>(m);
@@ -314,14 +312,14 @@ std::size_t workspace_bytes(std::int64_t m, std::int64_t n, std::int64_t k) {
   if constexpr (Family::kTiles.prepares) {
     return tokens <= kMaxDecodeTokens ? 0 : tokens * whole_groups(columns) * 2;
   }
-  constexpr std::uint64_t kMostTiles = 71;
   const Tiles& tiles = Family::kTiles;
   const PrefillTile& helped = tiles.prefill[tiles.prefill_count - 1];
   const std::uint64_t row_tiles = ceil_div(static_cast<std::uint64_t>(n), helped.rows);
-  if (tokens <= helped.tokens / 2 || row_tiles > kMostTiles || helped_groups(1, columns) == 0) {
+  if (tokens <= helped.tokens / 2 || row_tiles > kMostHelpedTiles ||
+      helped_groups(1, columns) == 0) {
     return 0;
   }
-  return std::min(row_tiles * ceil_div(tokens, helped.tokens), kMostTiles) * helped.tokens *
+  return std::min(row_tiles * ceil_div(tokens, helped.tokens), kMostHelpedTiles) * helped.tokens *
          helped.rows * sizeof(float);
 }
 

@@ -158,6 +158,8 @@ struct Helpers {
   std::uint32_t blocks;
   std::uint32_t groups;  // of each tile; 0: none, they would not pay
 };
+/// Of which the workspace has the sums: as many as pairs of 144 SMs, Hopper's most, leave helpers.
+inline constexpr std::uint64_t kMostHelpedTiles = 71;
 inline std::uint64_t helped_groups(std::uint64_t tiles_of_each, std::uint64_t k) noexcept {
   constexpr std::uint64_t kLeast = 4;
   // A helper has as much to do as a tile's own two if storing sums takes it as long as two groups.
@@ -168,7 +170,7 @@ inline std::uint64_t helped_groups(std::uint64_t tiles_of_each, std::uint64_t k)
 }
 inline Helpers helpers_of(const PrefillTile& tile, const Shape& shape) noexcept {
   const std::uint64_t tiles = tile_count(tile, shape);
-  if (2 * tiles + 2 > shape.num_sms) {
+  if (tiles > kMostHelpedTiles || 2 * tiles + 2 > shape.num_sms) {
     return {0, 0};
   }
   const std::uint64_t blocks = std::min(shape.num_sms - 2 * tiles, tiles + 1) / 2 * 2;

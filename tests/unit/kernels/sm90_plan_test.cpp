@@ -170,6 +170,8 @@ TEST_CASE("helpers take the SMs that two thread blocks for each tile leave, and 
   CHECK(helpers(256, 66 * 128, 7168).second == 0);  // no SM is left
   CHECK(helpers(256, 7168, 4096).second == 0);      // short K
   CHECK(helpers_of(tile, {256, 7168, 7168, 133}).blocks == 20);
+  CHECK(helpers_of(tile, {256, 71 * 128, 18432, 200}).groups > 0);
+  CHECK(helpers_of(tile, {256, 72 * 128, 18432, 200}).groups == 0);  // more than a workspace holds
   CHECK(may_take(w4a16::kTiles, tile, shape(129, 7168, 7168)));
   CHECK(!may_take(w4a16::kTiles, tile, shape(128, 7168, 7168)));
 }
