@@ -95,7 +95,8 @@ TEST_CASE_FIXTURE(RealNvrtc, "a used worker gives the same bytes as a new one") 
   }
 }
 
-TEST_CASE_FIXTURE(RealNvrtc, "a worker that was told to explain itself is not used again") {
+TEST_CASE_FIXTURE(RealNvrtc,
+                  "a worker that was told to explain its optimisations is not used again") {
   const std::string text =
       "__device__ __noinline__ float twice(float x) { return 2 * x; }\n"
       "extern \"C\" __global__ void k(float* x) { *x = twice(*x); }\n";
