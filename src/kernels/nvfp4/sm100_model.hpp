@@ -118,7 +118,7 @@ constexpr double sm100_clocks(const Sm100TileModel& tile, std::int64_t splits,
   const double mean_rows = real(rows) / real(row_tiles);
   const double mean_columns = real(columns) / real(column_tiles);
   const double of_rows = mean_rows / (mean_rows + mean_columns);
-  const double of_data = kSm100StageK / 2 / ctas;
+  const double of_data = kSm100StageK / (2 * ctas);
   const double row_bytes = mean_rows * of_data + kSm100AtomBytes;
   const double column_scales = real(tile.scale_bytes - kSm100AtomBytes);
   const double received = row_bytes + mean_columns * of_data + column_scales;
