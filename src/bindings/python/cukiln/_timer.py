@@ -7,6 +7,8 @@ from collections.abc import Callable
 
 import torch
 
+HOLD_CLOCKS = 1_000_000  # half a millisecond
+
 
 class Timer:
     """Measures the GPU's time of a launch, of as many in a graph, without the host's."""
@@ -17,13 +19,8 @@ class Timer:
         with torch.cuda.stream(self._stream):
             for i in range(3):
                 launch(i)
-            start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-            start.record()
-            for i in range(4):
-                launch(i)
-            end.record()
-            end.synchronize()
-            self._count = max(4, min(256, int(6 / max(start.elapsed_time(end), 1e-3))))
+            few_ms = self._time_ms(lambda: [launch(i) for i in range(4)])
+            self._count = max(4, min(256, int(6 / max(few_ms, 1e-3))))
             self._graph = torch.cuda.CUDAGraph()
             with torch.cuda.graph(self._graph, stream=self._stream):
                 for i in range(self._count):
@@ -33,10 +30,15 @@ class Timer:
 
     def sample(self) -> float:
         """Microseconds."""
-        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
         with torch.cuda.stream(self._stream):
-            start.record()
-            self._graph.replay()
-            end.record()
+            return self._time_ms(self._graph.replay) * 1e3 / self._count
+
+    @staticmethod
+    def _time_ms(enqueue: Callable[[], object]) -> float:
+        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        torch.cuda._sleep(HOLD_CLOCKS)  # until all is enqueued: the GPU's wait for the host would count
+        start.record()
+        enqueue()
+        end.record()
         end.synchronize()
-        return start.elapsed_time(end) * 1e3 / self._count
+        return start.elapsed_time(end)
