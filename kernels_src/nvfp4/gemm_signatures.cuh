@@ -8,17 +8,31 @@
 namespace cukiln {
 namespace signatures {
 
-// nvfp4_gemm_128x128, _128x256, _256x256, _256x128, _256x*_x2, _256x*_x4, _swapped_*
+// nvfp4_gemm_128x128, _128x256, _256x256, _256x128, _256x*_x2, _256x*_x4
 using Nvfp4Gemm = void(
-    TensorMap rows,               // data: uint8 {k / 2, rows}, box {128, 128}, of `_x2`, `_x4`
-                                  // and `_half` {128, 64}, 128-byte swizzle
+    TensorMap rows,               // data: uint8 {k / 2, rows}, box {128, 128}, of `_x2` and `_x4`
+                                  // {128, 64}, 128-byte swizzle
     TensorMap columns,            // likewise, box {128, tile columns / CTAs}, of `_x4` half of that
     TensorMap row_scales,         // uint16 {256, ceil(k / 64), ceil(rows / 128)}, box {256, 4, 1}, of
                                   // `_x2` and `_x4` {256, 2, 1}, no swizzle
     TensorMap column_scales,      // likewise, box {256, 4, ceil(tile columns / 128)}, of pairs
                                   // {256, 4, 1}, of those with 128 columns and of `_x4` {256, 2, 1}
-    TensorMap output,             // bf16 {n, m}, box {64, 32}, 128-byte swizzle; swapped, no swizzle: box
-                                  // {32, min(64, tile columns)}; split: {tile rows, share or 1}
+    TensorMap output,             // bf16 {n, m}, box {64, 32}, 128-byte swizzle
+    const float* a_global_scale,  // {encode, decode}
+    const float* b_global_scale,  // {encode, decode}
+    const bf16* bias,             // [n], or null
+    u32 m,
+    u32 n,                        // multiple of 8
+    u32 k,                        // multiple of 32
+    u32 constant_b);              // 0 or 1
+
+// nvfp4_gemm_swapped_*
+using Nvfp4GemmSwapped = void(
+    TensorMap rows,               // of B: as of `nvfp4_gemm_128x128`, of `_half` box {128, 64}
+    TensorMap columns,            // of A: likewise, box {128, tile columns}
+    TensorMap row_scales,         // as of `nvfp4_gemm_128x128`
+    TensorMap column_scales,      // likewise
+    bf16* output,                 // out, [m, n]
     const float* a_global_scale,  // {encode, decode}
     const float* b_global_scale,  // {encode, decode}
     const bf16* bias,             // [n], or null

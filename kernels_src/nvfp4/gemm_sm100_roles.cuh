@@ -18,11 +18,8 @@
 //   tmem_full[i]    accumulator i is complete      tmem_empty[i]   accumulator i may be overwritten
 //
 // "Rows" and "columns" are the MMA's M and N sides: A's rows and B's rows; or, with swapped operands, B's
-// rows and A's rows, which wastes less where A has few. TMA handles all edges: out-of-bounds loads give
-// zero, out-of-bounds stores are dropped.
-// Split: with swapped operands the CTAs of a cluster may share a tile, one tile for each cluster. Each
-// multiplies a part of K and keeps its sums in shared memory; then each adds up a part of the columns from
-// the shared memory of all, in the order of their ranks.
+// rows and A's rows, which wastes less where A has few: gemm_sm100_swapped.cuh has their producer and epilogue.
+// TMA handles all edges: out-of-bounds loads give zero, out-of-bounds stores are dropped.
 // Grouped: each 128 rows of A belong to one expert and are multiplied by its n rows of B, [experts * n, k];
 // b_global_scale and bias have one entry for each expert. Row tiles whose expert is negative are neither
 // computed nor stored, nor are those from *row_tile_count on.
@@ -67,6 +64,7 @@ struct Sm100Problem {
   u32 a_scales;
   u32 constant_b;  // 1: the preceding kernel does not write B; 0 of grouped kernels
   const u32* row_tile_count;
+  u16* d = nullptr;  // of swapped operands, which do not use `output`
 
   __device__ __forceinline__ u32 scale_atoms() const { return nvfp4::scale_atoms(k); }
   __device__ __forceinline__ u32 stages() const { return (scale_atoms() + kSteps - 1) / kSteps; }
@@ -77,6 +75,19 @@ template <class Tile>
 __device__ __forceinline__ u32 splits_of_tile() {
   if constexpr (Tile::kSwapped) return cluster_size();
   return 1;
+}
+
+// value / ctas, rounded down, of a value below 2^29 and up to eight CTAs: with a product, since a division
+// would keep the first load waiting.
+__device__ __forceinline__ u32 divide_by_ctas(u32 value, u32 ctas) {
+  u32 reciprocal = 0x80000000;  // 2^32 / ctas, rounded up
+  if (ctas == 3) reciprocal = 0x55555556;
+  if (ctas == 4) reciprocal = 0x40000000;
+  if (ctas == 5) reciprocal = 0x33333334;
+  if (ctas == 6) reciprocal = 0x2AAAAAAB;
+  if (ctas == 7) reciprocal = 0x24924925;
+  if (ctas == 8) reciprocal = 0x20000000;
+  return ctas == 1 ? value : static_cast<u32>(u64{value} * reciprocal >> 32);
 }
 
 // The stages of K that a CTA multiplies.
@@ -92,7 +103,8 @@ __device__ __forceinline__ StageRange stages_of_cta(const Sm100Problem& problem)
   if constexpr (!Tile::kSwapped) return {0, stages};
   const u32 parts = min(cluster_size(), stages);
   const u32 part = min(block_rank_in_cluster(), parts);
-  return {stages * part / parts, stages * min(part + 1, parts) / parts};
+  return {divide_by_ctas(stages * part, parts),
+          divide_by_ctas(stages * min(part + 1, parts), parts)};
 }
 
 // The static persistent schedule: yields the tiles of this CTA, the same ones to every role. Tiles are
@@ -119,15 +131,17 @@ struct TileScheduler {
         column_tiles(((Tile::kSwapped ? of.m : of.n) + Tile::kRowsShared * Tile::kColumns - 1) /
                      (Tile::kRowsShared * Tile::kColumns)),
         splits(splits_of_tile<Tile>()),
-        tile(blockIdx.x / (Tile::kClusterCtas * splits)) {
+        tile(clusters_of(blockIdx.x)) {
     if constexpr (Tile::kGrouped) {
       if (of.row_tile_count != nullptr) row_tiles = min(row_tiles, *of.row_tile_count);
     }
     end = row_tiles * column_tiles;
-    if constexpr (Tile::kSwapped) {
-      const StageRange stages = stages_of_cta<Tile>(of);
-      if (stages.begin == stages.end) end = 0;
-    }
+    if (splits != 1 && block_rank_in_cluster() >= of.stages()) end = 0;
+  }
+
+  // How many clusters so many CTAs are.
+  __device__ __forceinline__ u32 clusters_of(u32 ctas) const {
+    return Tile::kSwapped ? divide_by_ctas(ctas, splits) : ctas / Tile::kClusterCtas;
   }
 
   // Sets row and column to those of `tile`, and returns its row tile.
@@ -166,7 +180,7 @@ struct TileScheduler {
   __device__ __forceinline__ bool next() {
     while (tile < end) {
       const u32 row_tile = locate();
-      tile += gridDim.x / (Tile::kClusterCtas * splits);
+      tile += clusters_of(gridDim.x);
       if constexpr (Tile::kGrouped) {
         if (problem.experts[row_tile] < 0) continue;
         expert = static_cast<u32>(problem.experts[row_tile]);
@@ -253,14 +267,15 @@ __device__ __forceinline__ void run_producer(typename Tile::Shared& shared,
   constexpr u32 kCtas = Tile::kCtas;
   const StageRange stages = stages_of_cta<Tile>(problem);
   PipelineState<Tile::kStages> smem_pipe;
+  static_assert(!Tile::kSwapped);
   // Loads stage s of a tile, A or B or both. B comes first, and has the barrier expect both.
   const auto load = [&](const TileScheduler<Tile>& tiles, u32 s, bool a, bool b) {
     auto& stage = shared.stage[smem_pipe.index];
     const u32 full = shared_address(&shared.full[smem_pipe.index]);
     const u32 loaded = kCtas == 1 ? full : address_in_rank(full, rank / kCtas * kCtas);
     if (b && rank % kCtas == 0) mbarrier_arrive_expect(full, kCtas * sizeof(stage));
-    if (Tile::kSwapped ? b : a) load_rows<Tile>(stage, problem, tiles, s, loaded);
-    if (Tile::kSwapped ? a : b) load_columns<Tile>(stage, problem, tiles, s, loaded);
+    if (a) load_rows<Tile>(stage, problem, tiles, s, loaded);
+    if (b) load_columns<Tile>(stage, problem, tiles, s, loaded);
   };
 
   u32 early = 0;  // stages of which B is loaded before the wait
@@ -372,6 +387,7 @@ __device__ __forceinline__ void run_mma(typename Tile::Shared& shared, const Pro
   // Only the last stage may have fewer steps: their number is tested in no other.
   const u32 last = stages.end - 1;
   const u32 last_steps = problem.scale_atoms() - last * kSteps;
+  const u32 whole_end = last_steps < kSteps ? last : stages.end;
   PipelineState<Tile::kStages> smem_pipe;
   PipelineState<2> tmem_pipe;     // tmem_full: the accumulator of this tile
   // The accumulator to wait for: the previous tile's if the buffers overlap, else that of two tiles ago.
@@ -389,13 +405,15 @@ __device__ __forceinline__ void run_mma(typename Tile::Shared& shared, const Pro
     const u32 accumulator = tmem + tmem_pipe.index * Tile::kSecondAccumulator;
     const u32 first_scale = first_scale_of<Tile>(problem, tiles.column);
 #pragma unroll 1
-    for (u32 s = stages.begin; s < last; ++s, smem_pipe.advance()) {
+    for (u32 s = stages.begin; s < whole_end; ++s, smem_pipe.advance()) {
       issue_stage<Tile, true>(shared, descriptors, smem_pipe, kSteps, tmem, accumulator,
                               first_scale, tiles.row_in_mma(), s == stages.begin);
     }
-    issue_stage<Tile, false>(shared, descriptors, smem_pipe, last_steps, tmem, accumulator,
-                             first_scale, tiles.row_in_mma(), last == stages.begin);
-    smem_pipe.advance();
+    if (whole_end == last) {
+      issue_stage<Tile, false>(shared, descriptors, smem_pipe, last_steps, tmem, accumulator,
+                               first_scale, tiles.row_in_mma(), last == stages.begin);
+      smem_pipe.advance();
+    }
     tcgen05_commit<Tile::kCtas>(shared_address(&shared.control.tmem_full[tmem_pipe.index]),
                                 ((1u << Tile::kCtas) - 1) << rank);
   }
@@ -432,31 +450,17 @@ __device__ __forceinline__ void stage_columns(u8* staged, u32 lane, u32 half, co
   }
 }
 
-// The same for swapped operands: half of a box [column][lane], without swizzle, or all of a narrow one.
-template <u32 kColumns>
-__device__ __forceinline__ void stage_lanes(u8* staged, u32 lane, u32 half, const u32 (&sum)[32],
-                                            float alpha, float bias) {
-  u16* const to = reinterpret_cast<u16*>(staged) + half * 32 * 32 + lane;
-#pragma unroll
-  for (u32 c = 0; c < kColumns; c += 2) {
-    const u32 pair = scaled_bf16x2(sum[c], sum[c + 1], alpha, bias, bias);
-    to[c * 32] = static_cast<u16>(pair);
-    to[c * 32 + 32] = static_cast<u16>(pair >> 16);
-  }
-}
-
 template <class Tile>
 __device__ __forceinline__ void run_epilogue(typename Tile::Shared& shared,
                                              const Sm100Problem& problem, u32 rank, u32 tmem) {
   constexpr u32 kChunks = Tile::kColumns / Tile::kChunk;
-  constexpr u32 kLoaded = Tile::kChunk < kLoadColumns ? Tile::kChunk : kLoadColumns;  // that count
   constexpr u32 kTmemEmptyAfter = Tile::kOverlap != 0 ? 1 : kChunks;
   const u32 lane = threadIdx.x % 32;
   const u32 quarter = threadIdx.x / 32 % 4;  // which 32 lanes of tensor memory this warp may read
   u32 buffer = 0;
   PipelineState<2> tmem_pipe;
   for (TileScheduler<Tile> tiles(problem, rank); tiles.next(); tmem_pipe.advance()) {
-    const u32 row = tiles.row - tiles.row_in_mma() + quarter * 32;
+    const u32 row = tiles.row + quarter * 32;
     const u16* bias = problem.bias;
     u32 of_a = kDecode;
     if constexpr (Tile::kGrouped) {
@@ -466,10 +470,6 @@ __device__ __forceinline__ void run_epilogue(typename Tile::Shared& shared,
     }
     const float alpha =
         fma_rn(problem.a_global_scale[of_a], problem.b_global_scale[tiles.expert * 2 + kDecode], 0.0f);
-    float row_bias = 0.0f;
-    if (Tile::kSwapped && bias != nullptr && row + lane < problem.n) {
-      row_bias = low_bf16(bias[row + lane]);
-    }
     const u32 tmem_empty = shared_address(&shared.control.tmem_empty[tmem_pipe.index]);
     const u32 tmem_empty_of_issuer = Tile::kCtas == 1
                                          ? tmem_empty
@@ -477,19 +477,14 @@ __device__ __forceinline__ void run_epilogue(typename Tile::Shared& shared,
 
     mbarrier_wait(shared_address(&shared.control.tmem_full[tmem_pipe.index]), tmem_pipe.phase);
     tcgen05_fence_after_sync();
-    if (!tiles.has_row(quarter * 32)) {
-      tcgen05_fence_before_sync();
-      mbarrier_arrive(tmem_empty_of_issuer);
-      continue;
-    }
 #pragma unroll 1
     for (u32 i = 0; i < kChunks; ++i, buffer ^= Tile::kStoreBuffers - 1) {
       const u32 chunk = (tmem_pipe.index == 0 ? kChunks - 1 - i : i) * Tile::kChunk;
       const u32 column = tiles.column + chunk;
       u8* const staged = shared.store[quarter][buffer];
-      u32 sum[Tile::kChunk / kLoaded][kLoadColumns];
+      u32 sum[Tile::kChunk / kLoadColumns][kLoadColumns];
 #pragma unroll
-      for (u32 half = 0; half < Tile::kChunk / kLoaded; ++half) {
+      for (u32 half = 0; half < Tile::kChunk / kLoadColumns; ++half) {
         tmem_load(tmem + (quarter * 32 << 16) + tmem_pipe.index * Tile::kSecondAccumulator + chunk +
                       half * 32,
                   sum[half]);
@@ -501,113 +496,18 @@ __device__ __forceinline__ void run_epilogue(typename Tile::Shared& shared,
       if (lane == 0) tma_store_wait_read<Tile::kStoreBuffers - 1>();
       __syncwarp();
 #pragma unroll
-      for (u32 half = 0; half < Tile::kChunk / kLoaded; ++half) {
-        if constexpr (Tile::kSwapped) {
-          stage_lanes<kLoaded>(staged, lane, half, sum[half], alpha, row_bias);
-        } else {
-          stage_columns(staged, lane, half, sum[half], alpha, bias, column + half * 32, problem.n);
-        }
+      for (u32 half = 0; half < Tile::kChunk / kLoadColumns; ++half) {
+        stage_columns(staged, lane, half, sum[half], alpha, bias, column + half * 32, problem.n);
       }
       tma_store_fence();
       __syncwarp();
       if (lane == 0) {
-        tma_store(&problem.output, Tile::kSwapped ? row : column, Tile::kSwapped ? column : row,
-                  shared_address(staged));
+        tma_store(&problem.output, column, row, shared_address(staged));
         tma_store_commit();
       }
     }
   }
   if (lane == 0) tma_store_wait_read<0>();
-}
-
-// Split: a CTA's sums, [column][lane], where its stages were.
-template <class Tile>
-__device__ __forceinline__ float* partial_sums(typename Tile::Shared& shared) {
-  static_assert(sizeof(shared.stage) >= Tile::kColumns * kTileRows * sizeof(float));
-  return reinterpret_cast<float*>(shared.stage);
-}
-
-// Copies this CTA's sums from tensor memory: its epilogue's first half.
-template <class Tile>
-__device__ __forceinline__ void store_partial_sums(typename Tile::Shared& shared,
-                                                   const Sm100Problem& problem, u32 tmem) {
-  constexpr u32 kLoaded = Tile::kColumns < kLoadColumns ? Tile::kColumns : kLoadColumns;
-  const u32 lanes = threadIdx.x / 32 % 4 * 32;  // the first that this warp may read
-  float* const sums = partial_sums<Tile>(shared) + lanes + threadIdx.x % 32;
-  for (TileScheduler<Tile> tiles(problem, 0); tiles.next();) {
-    mbarrier_wait(shared_address(&shared.control.tmem_full[0]), 0);
-    __syncwarp();
-    tcgen05_fence_after_sync();
-    if (!tiles.has_row(lanes)) continue;
-    const u32 columns = min(Tile::kColumns, problem.m - tiles.column);
-#pragma unroll 1
-    for (u32 first = 0; first < columns; first += kLoaded) {
-      u32 sum[kLoadColumns];
-      tmem_load(tmem + (lanes << 16) + first, sum);
-#pragma unroll
-      for (u32 c = 0; c < kLoaded; ++c) sums[(first + c) * kTileRows] = __uint_as_float(sum[c]);
-    }
-  }
-}
-
-// Adds up this CTA's share of the columns from the shared memory of all, and stores it: the second half, of
-// all threads, after a barrier of the cluster.
-template <class Tile>
-__device__ __forceinline__ void add_partial_sums(typename Tile::Shared& shared,
-                                                 const Sm100Problem& problem, float alpha) {
-  constexpr u32 kLanes = 4;  // of one thread at a time
-  constexpr u32 kColumnBytes = Tile::kRows * sizeof(u16);
-  TileScheduler<Tile> tiles(problem, 0);
-  tiles.locate();
-  const u32 share = (Tile::kColumns + tiles.splits - 1) / tiles.splits;
-  const u32 box = Tile::kColumns % tiles.splits == 0 ? share : 1;  // columns of one store
-  const u32 first = min(block_rank_in_cluster() * share, Tile::kColumns);
-  const u32 left = problem.m - min(problem.m, tiles.column + first);
-  const u32 columns = min(min(share, Tile::kColumns - first), left);
-  const u32 parts = min(tiles.splits, problem.stages());
-  u8* const staged = shared.store[0][0];  // [column][lane]
-  for (u32 i = threadIdx.x; i < columns * (Tile::kRows / kLanes); i += kSm100Threads) {
-    const u32 column = i / (Tile::kRows / kLanes);
-    const u32 lane = i % (Tile::kRows / kLanes) * kLanes;
-    uint2 bias{0, 0};
-    if (problem.bias != nullptr && tiles.row + lane < problem.n) {
-      bias = *reinterpret_cast<const uint2*>(problem.bias + tiles.row + lane);
-    }
-    const u32 from = shared_address(partial_sums<Tile>(shared) + (first + column) * kTileRows +
-                                    tiles.row_in_mma() + lane);
-    float4 part[kMaxSplits];  // all loads are issued before the first sum
-#pragma unroll
-    for (u32 p = 0; p < kMaxSplits; ++p) {
-      if (p < parts) part[p] = load_dsmem(from, p);
-    }
-    float4 sum = part[0];
-#pragma unroll
-    for (u32 p = 1; p < kMaxSplits; ++p) {
-      if (p >= parts) break;
-      sum.x += part[p].x;
-      sum.y += part[p].y;
-      sum.z += part[p].z;
-      sum.w += part[p].w;
-    }
-    uint2 packed;
-    packed.x = bf16x2_rn(fma_rn(sum.x, alpha, low_bf16(bias.x)), fma_rn(sum.y, alpha, high_bf16(bias.x)));
-    packed.y = bf16x2_rn(fma_rn(sum.z, alpha, low_bf16(bias.y)), fma_rn(sum.w, alpha, high_bf16(bias.y)));
-    *reinterpret_cast<uint2*>(staged + column * kColumnBytes + lane * sizeof(u16)) = packed;
-  }
-  __syncwarp();
-  tma_store_fence();
-  cluster_arrive_relaxed();
-  named_barrier_sync<kSm100Threads>(kStaged);
-  if (threadIdx.x == 0) {
-    for (u32 c = 0; c < columns; c += box) {
-      tma_store(&problem.output, tiles.row, tiles.column + first + c,
-                shared_address(staged + c * kColumnBytes));
-    }
-    tma_store_commit();
-    tma_store_wait_read<0>();
-  }
-  __syncwarp();
-  cluster_wait();  // no CTA exits while others read its shared memory
 }
 
 // A Problem derived from Sm100Problem may have its own run_producer, run_epilogue and first_scale_of.
@@ -617,7 +517,6 @@ __device__ __forceinline__ void gemm_sm100(const Problem& problem) {
   auto& shared = *reinterpret_cast<typename Tile::Shared*>(dynamic_shared_memory());
   const u32 warp = threadIdx.x / 32;
   const u32 rank = kCtas == 1 ? 0 : block_rank_in_cluster();
-  const bool is_split = splits_of_tile<Tile>() != 1;
 
   if (warp == 2 && elect_one_sync()) {
     prefetch_tensormap(&problem.rows);
@@ -644,10 +543,6 @@ __device__ __forceinline__ void gemm_sm100(const Problem& problem) {
   }
   if (warp == 1) tmem_alloc<kCtas>(shared_address(&shared.control.tmem));
 
-  const auto alpha_of_all = [&] {
-    return fma_rn(problem.a_global_scale[kDecode], problem.b_global_scale[kDecode], 0.0f);
-  };
-  float alpha = 0.0f;  // of a split tile: loaded before the barrier, whose wait hides it
   if (warp == 0) {  // needs no tensor memory
     if constexpr (kCtas == 1) named_barrier_arrive<kSm100Threads>(kSetUp); else cluster_arrive_relaxed();
     if (elect_one_sync()) run_producer<Tile>(shared, problem, rank);
@@ -667,31 +562,17 @@ __device__ __forceinline__ void gemm_sm100(const Problem& problem) {
     griddepcontrol_launch_dependents();
     if (warp == 1) {
       if (rank % kCtas == 0 && elect_one_sync()) run_mma<Tile>(shared, problem, rank, tmem);
-    } else if (is_split) {
-      if constexpr (Tile::kSwapped) {
-        alpha = alpha_of_all();
-        store_partial_sums<Tile>(shared, problem, tmem);
-      }
     } else {
       run_epilogue<Tile>(shared, problem, rank, tmem);
     }
   }
 
   __syncwarp();
-  if constexpr (Tile::kSwapped) {
-    if (is_split && warp < 2) {
-      griddepcontrol_wait();
-      alpha = alpha_of_all();
-    }
-  }
   tcgen05_fence_before_sync();
-  if (is_split) cluster_sync(); else __syncthreads();
+  __syncthreads();
   if constexpr (kCtas != 1) meet_cluster();  // what others do in this CTA's shared memory was awaited
   tcgen05_fence_after_sync();
   if (warp == 1) tmem_dealloc<kCtas>(static_cast<u32>(shared.control.tmem));
-  if constexpr (Tile::kSwapped) {
-    if (is_split) add_partial_sums<Tile>(shared, problem, alpha);
-  }
 }
 
 }  // namespace nvfp4

@@ -15,7 +15,8 @@ namespace nvfp4 {
 constexpr u32 kSm100Threads = 192;
 // Named barriers.
 constexpr u32 kSetUp = 1;   // mbarriers and tensor memory can be used
-constexpr u32 kStaged = 2;  // a split tile's columns are in the store buffers
+constexpr u32 kRead = 2;    // sums have been read, and tensor memory is freed: of swapped operands
+constexpr u32 kReadThreads = kSm100Threads - 32;  // all but the producer's
 constexpr u32 kTileRows = 128;        // of one CTA: one for each lane of tensor memory
 constexpr u32 kStageBytes = 128;      // of one row: 256 of K, one row of the 128-byte swizzle
 constexpr u32 kStepBytes = 32;        // of one row: 64 of K, one MMA
@@ -72,13 +73,14 @@ struct Sm100Tile {
   static constexpr u32 kStoreBuffers = kColumns > kChunk ? 2 : 1;  // of a warp
   static constexpr u32 kStoreBytes = 4 * kStoreBuffers * kStoreBuffer;
   static constexpr u32 kStages =
-      (kSharedLimit - kStoreBytes - sizeof(Control)) / (sizeof(Stage) + 2 * sizeof(u64));
+      (kSharedLimit - kStoreBytes - sizeof(Control) - sizeof(u64)) / (sizeof(Stage) + 2 * sizeof(u64));
   struct Shared {
     u8 store[4][kStoreBuffers][kStoreBuffer];  // first: an MMA may read rows before those of a stage
     Stage stage[kStages];
     u64 full[kStages];
     u64 empty[kStages];
     Control control;
+    u64 received;  // of a split tile
   };
 
   static constexpr u32 kScaleColumns = kSteps * kAtomTmemColumns * (1 + kColumnAtoms);

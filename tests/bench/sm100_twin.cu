@@ -12,6 +12,7 @@
 #define CUKILN_TCGEN05 "tcgen05_timing.cuh"
 #include "gemm_sm100_gate_up.cuh"
 #include "gemm_sm100_roles.cuh"
+#include "gemm_sm100_swapped.cuh"
 
 namespace cukiln {
 namespace nvfp4 {
@@ -47,11 +48,10 @@ __device__ __forceinline__ void forward_loads(typename Tile::Shared& shared, con
 template <class Tile, class Problem = Sm100Problem>
 __device__ __forceinline__ void twin(const Problem& problem, u32 mma_clocks) {
   if (threadIdx.x / 32 != kTensorCoreWarp) {
-    gemm_sm100<Tile>(problem);
+    if constexpr (Tile::kSwapped) gemm_sm100_swapped<Tile>(problem); else gemm_sm100<Tile>(problem);
     return;
   }
   const u32 rank = Tile::kCtas == 1 ? 0 : block_rank_in_cluster();
-  const bool is_split = splits_of_tile<Tile>() != 1;
   if constexpr (Tile::kCtas != 1) meet_cluster();  // a release would take part of the time of the others
   timing_ready();
   if constexpr (Tile::kCtas != 1) meet_cluster();
@@ -63,9 +63,12 @@ __device__ __forceinline__ void twin(const Problem& problem, u32 mma_clocks) {
     }
   }
   __syncwarp();
-  if (is_split) cluster_sync(); else __syncthreads();
-  if constexpr (Tile::kCtas != 1) meet_cluster();
-  if (is_split) cluster_sync();
+  if constexpr (Tile::kSwapped) {
+    if (cluster_size() != 1) meet_cluster();
+  } else {
+    __syncthreads();
+    if constexpr (Tile::kCtas != 1) meet_cluster();
+  }
 }
 
 }  // namespace nvfp4
@@ -85,6 +88,19 @@ __device__ __forceinline__ void twin(const Problem& problem, u32 mma_clocks) {
          nullptr, 0, constant_b, nullptr},                                                       \
         mma_clocks);                                                                             \
   }
+#define TWIN_SWAPPED(name, ...)                                                                  \
+  extern "C" __global__ void __launch_bounds__(cukiln::nvfp4::kSm100Threads + 32, 1)             \
+      name(const __grid_constant__ cukiln::TensorMap rows,                                       \
+           const __grid_constant__ cukiln::TensorMap columns,                                    \
+           const __grid_constant__ cukiln::TensorMap row_scales,                                 \
+           const __grid_constant__ cukiln::TensorMap column_scales, cukiln::u16* output,         \
+           const float* a_scale, const float* b_scale, const cukiln::u16* bias, cukiln::u32 m,   \
+           cukiln::u32 n, cukiln::u32 k, cukiln::u32 constant_b, cukiln::u32 mma_clocks) {       \
+    cukiln::nvfp4::twin<cukiln::nvfp4::Sm100Tile<__VA_ARGS__>>(                                  \
+        {rows, columns, row_scales, column_scales, rows, a_scale, b_scale, bias, m, n, k,        \
+         nullptr, 0, constant_b, nullptr, output},                                               \
+        mma_clocks);                                                                             \
+  }
 TWIN(twin_128x128, , 128, 1, false, false)
 TWIN(twin_128x256, , 256, 1, false, false)
 TWIN(twin_256x256, __cluster_dims__(2, 1, 1), 256, 2, false, false)
@@ -94,12 +110,12 @@ TWIN(twin_256x192_x2, __cluster_dims__(4, 1, 1), 192, 2, false, false, 2)
 TWIN(twin_256x128_x2, __cluster_dims__(4, 1, 1), 128, 2, false, false, 2)
 TWIN(twin_256x256_x4, __cluster_dims__(8, 1, 1), 256, 2, false, false, 2, 128, 2)
 TWIN(twin_256x192_x4, __cluster_dims__(8, 1, 1), 192, 2, false, false, 2, 128, 2)
-TWIN(twin_swapped_16, , 16, 1, true, false)
-TWIN(twin_swapped_32, , 32, 1, true, false)
-TWIN(twin_swapped_64, , 64, 1, true, false)
-TWIN(twin_swapped_128, , 128, 1, true, false)
-TWIN(twin_swapped_256, , 256, 1, true, false)
-TWIN(twin_swapped_64_half, , 64, 1, true, false, 1, 64)
+TWIN_SWAPPED(twin_swapped_16, 16, 1, true, false)
+TWIN_SWAPPED(twin_swapped_32, 32, 1, true, false)
+TWIN_SWAPPED(twin_swapped_64, 64, 1, true, false)
+TWIN_SWAPPED(twin_swapped_128, 128, 1, true, false)
+TWIN_SWAPPED(twin_swapped_256, 256, 1, true, false)
+TWIN_SWAPPED(twin_swapped_64_half, 64, 1, true, false, 1, 64)
 
 // moe_grouped_up, whose epilogue converts to E2M1 by arithmetic on sm_90a.
 extern "C" __global__ void __launch_bounds__(cukiln::nvfp4::kSm100Threads + 32, 1)

@@ -228,10 +228,7 @@ def time_twin(gpu: Gpu, run: Run, launches: int = 20, promotion: int = 2) -> flo
     weights = [Matrix(torch, n, k) for _ in range(min(copies, 64))]
     output = torch.empty(m * n, dtype=torch.bfloat16, device="cuda")
     scale = torch.ones(2, device="cuda")
-    box = (32, min(64, tile.columns)) if tile.swapped else (64, 32)
-    if run.splits > 1:
-        box = (tile.rows, tile.columns // run.splits if tile.columns % run.splits == 0 else 1)
-    d = gpu.map(BF16, not tile.swapped, output, (n, m), (n * 2,), box)
+    d = ctypes.c_uint64(output.data_ptr()) if tile.swapped else gpu.map(BF16, True, output, (n, m), (n * 2,), (64, 32))
     rows, columns = (n, m) if tile.swapped else (m, n)
     clusters = ceil_div(rows, tile.rows * tile.ctas * tile.columns_shared) * ceil_div(columns, tile.columns * tile.rows_shared)
     ctas = tile.cluster * run.splits

@@ -90,7 +90,6 @@ struct Cta {
   std::unique_ptr<AsyncUnit> tensor_core;  // of a pair: that of the first, which issues
   std::atomic<bool> launched_dependents{false};
   std::atomic<u32> running{0};  // threads that have not ended
-  std::atomic<u32> reads{0};    // of its shared memory by load_dsmem, which have returned
   ThreadBarrier all;
   std::array<ThreadBarrier, 16>
       named;  // the first is `all`; each arrival says how many are expected
@@ -155,6 +154,7 @@ class AsyncUnit {
 struct Cluster {
   std::vector<std::unique_ptr<Cta>> ctas;
   ThreadBarrier all;
+  std::atomic<u32> relaxed_arrivals{0};
   std::atomic<u64> steps{0};  // of its threads: emulated instructions
   std::atomic<u32> preceding_ended{0};
   std::atomic<u32> early_loads{0};  // issued before griddepcontrol_wait

@@ -36,6 +36,7 @@ constexpr T min(T a, T b) {
   return b < a ? b : a;
 }
 
+inline unsigned __float_as_uint(float value) { return __builtin_bit_cast(unsigned, value); }
 inline float __uint_as_float(unsigned bits) { return __builtin_bit_cast(float, bits); }
 
 #define CUKILN_MACHINE "emulator/machine.hpp"

@@ -286,7 +286,6 @@ u32 launch(const Grid& grid, const std::function<void()>& body) {
           }
           // Shared memory is another CTA's when the last thread has ended.
           if (cta.running.fetch_sub(1, std::memory_order_acq_rel) == 1) {
-            cta.reads.load(std::memory_order_acquire);
             std::memset(cta.shared, 0xFF, cta.shared_bytes);
           }
           self->ended.store(true);
@@ -368,7 +367,11 @@ static void arrive_at_cluster(bool releases) {
   self->generation = arrive(all, all.expected, releases);
 }
 void cluster_arrive() { arrive_at_cluster(true); }
-void cluster_arrive_relaxed() { arrive_at_cluster(false); }
+void cluster_arrive_relaxed() {
+  // Only store_dsmem_async acquires this.
+  self->cta->cluster->relaxed_arrivals.fetch_add(1, std::memory_order_release);
+  arrive_at_cluster(false);
+}
 void cluster_wait() {
   if (!self->arrived) {
     fault("barrier.cluster.wait: the thread has not arrived");
@@ -383,6 +386,9 @@ void cluster_sync() {
 
 void emulator::named_barrier(u32 id, u32 threads, bool waits) {
   step();
+  if (self->unfenced_loads) {
+    fault("an arrival after loads of tensor memory, without tcgen05_fence_before_sync");
+  }
   if (id == 0 || id >= self->cta->named.size() || threads % 32 != 0 ||
       threads > self->cta->all.expected) {
     fault("named barrier %u of %u threads", id, threads);
@@ -394,17 +400,20 @@ void emulator::named_barrier(u32 id, u32 threads, bool waits) {
   }
 }
 
-float4 load_dsmem(u32 address, u32 rank) {
-  step();
-  if (&cta_of(address) != self->cta || address % sizeof(float4) != 0) {
-    fault("load_dsmem: %08x is no address of this CTA, or not aligned", address);
+void store_dsmem_async(u32 address, u32 barrier, const float4& value) {
+  Cta& there = cta_of(address);
+  if (address % sizeof value != 0 || &cta_of(barrier) != &there) {
+    fault("store_dsmem_async: %08x with the mbarrier %08x", address, barrier);
   }
-  Cta& there = cta_of(address_in_rank(address, rank));
-  float4 value;
-  std::memcpy(&value, shared_bytes(there, address & kOffsetMask, sizeof value, "load_dsmem"),
-              sizeof value);
-  there.reads.fetch_add(1, std::memory_order_release);
-  return value;
+  Mbarrier& done = mbarrier_at(barrier, true);
+  Cluster& cluster = *self->cta->cluster;
+  // What all had read when they arrived at a relaxed barrier that this thread has waited for.
+  cluster.relaxed_arrivals.load(std::memory_order_acquire);
+  cluster.tma->issue([&there, address, &done, value] {
+    u8* const to = shared_bytes(there, address & kOffsetMask, sizeof value, "store_dsmem_async");
+    std::memcpy(to, &value, sizeof value);
+    update(done, 0, -static_cast<std::int32_t>(sizeof value));
+  });
 }
 
 void mbarrier_init(u32 barrier, u32 arrivals) {

@@ -26,12 +26,21 @@ using namespace cukiln;
 using namespace cukiln::testing;
 using nvfp4::Sm100Kernel;
 
+// A kernel that is not grouped.
+struct Plain {
+  GemmKernel* kernel = nullptr;
+  SwappedGemmKernel* swapped = nullptr;
+  Plain(std::nullptr_t) {}
+  Plain(GemmKernel* of) : kernel(of) {}
+  Plain(SwappedGemmKernel* of) : swapped(of) {}
+};
+
 struct Case {
   std::int64_t m, n, k;
   int num_sms;  // few, so that a CTA computes several tiles
   bool bias;
   const Sm100Kernel* kernel;
-  GemmKernel* run = nullptr;
+  Plain run = nullptr;
   GroupedGemmKernel* run_grouped = nullptr;
   std::vector<int> experts = {};  // of each 128 rows; grouped only
   bool constant_b = true;         // not of grouped ones
@@ -148,6 +157,10 @@ const Case kCases[] = {
     {130, 200, 1888, 2, false, kHalf64, nvfp4_gemm_swapped_64_half},
     split({5, 264, 2016, 1, true, kSwapped16, nvfp4_gemm_swapped_16}, 2),
     split({16, 136, 2048, 1, false, kSwapped16, nvfp4_gemm_swapped_16}, 6),
+    split({6, 136, 1120, 1, true, kSwapped16, nvfp4_gemm_swapped_16}, 5),  // a stage for each part
+    split({7, 136, 2848, 1, true, kSwapped16, nvfp4_gemm_swapped_16}, 7),
+    // Two whole stages: the third CTA has none.
+    split({4, 136, 512, 1, true, kSwapped16, nvfp4_gemm_swapped_16}, 3),
     split({29, 136, 2400, 1, true, kSwapped32, nvfp4_gemm_swapped_32}, 8),
     split({70, 264, 608, 1, true, kSwapped64, nvfp4_gemm_swapped_64}, 4),
     split({150, 128, 1120, 1, false, kSwapped128, nvfp4_gemm_swapped_128}, 3),
@@ -227,9 +240,12 @@ bool agrees(const Case& c, u32 seed) {
                     b_global.as<const float>(), given, m, n, k, given_experts.as<const int>(),
                     c.scale_of_rows ? nvfp4::kScaleOfRow : nvfp4::kScaleOfExpert,
                     c.row_tiles != 0 ? given_count.as<const u32>() : nullptr);
+    } else if (c.kernel->swapped) {
+      c.run.swapped(maps[0], maps[1], maps[2], maps[3], d, a_global.as<const float>(),
+                    b_global.as<const float>(), given, m, n, k, u32{c.constant_b});
     } else {
-      c.run(maps[0], maps[1], maps[2], maps[3], maps[4], a_global.as<const float>(),
-            b_global.as<const float>(), given, m, n, k, u32{c.constant_b});
+      c.run.kernel(maps[0], maps[1], maps[2], maps[3], maps[4], a_global.as<const float>(),
+                   b_global.as<const float>(), given, m, n, k, u32{c.constant_b});
     }
   });
 

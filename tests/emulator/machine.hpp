@@ -15,7 +15,7 @@ void cluster_sync();
 void cluster_arrive();
 void cluster_arrive_relaxed();
 void cluster_wait();
-float4 load_dsmem(u32 address, u32 rank);
+void store_dsmem_async(u32 address, u32 barrier, const float4& value);
 
 void griddepcontrol_wait();
 void griddepcontrol_launch_dependents();

@@ -35,8 +35,10 @@ SHARED, SHARED_LONG = "256x256_x2 m 300", "256x256_x2 m 256"
 MIDDLE = "256x192_x2 m 300"
 FOUR, FOUR_LONG, FOUR_MIDDLE = "256x256_x4 m 300", "256x256_x4 m 512", "256x192_x4 m 520"
 B_NOT_CONSTANT = "128x128 m 96"
+SWAPPED_OVERLAP, SWAPPED_TWICE, SWAPPED_NOT_CONSTANT = "swapped_256 m 300", "swapped_128 m 150, n 264", "swapped_64 m 5"
+FIVE, SEVEN, TWO_STAGES = "swapped_16 m 6", "swapped_16 m 7", "swapped_16 m 4"
 SPLIT, SIX, EIGHT, FEW_STAGES, UNEVEN = "swapped_16 m 5", "swapped_16 m 16", "swapped_32 m 29, n 136", "swapped_64 m 70", "swapped_128 m 150, n 128"
-WRONG, RULE, RACE = 1, 2, 66
+WRONG, RULE, RACE, CRASH = 1, 2, 66, -11  # the last: a store to no memory
 SEEDS = range(1, 21)
 
 EMPTY = "tcgen05_commit<kCtas>(shared_address(&shared.empty[smem_pipe.index]), (1u << Tile::kClusterCtas) - 1);"
@@ -44,13 +46,20 @@ EMPTY_OF_PAIR = "tcgen05_commit<kCtas>(shared_address(&shared.empty[smem_pipe.in
 EMPTY_OF_ROW = "tcgen05_commit<kCtas>(shared_address(&shared.empty[smem_pipe.index]), 15u << blockIdx.x % Tile::kClusterCtas / 4 * 4);"
 EMPTY_INIT = "mbarrier_init(shared_address(&shared.empty[i]), Tile::kTiles);"
 FULL_WAIT = "mbarrier_wait(shared_address(&shared.full[smem_pipe.index]), smem_pipe.phase);"
-EMPTY_WAIT = "mbarrier_wait(shared_address(&shared.empty[smem_pipe.index]), smem_pipe.phase ^ 1); load("
+EMPTY_WAIT = "mbarrier_wait(shared_address(&shared.empty[smem_pipe.index]), smem_pipe.phase ^ 1); load(tiles, s, true, true)"
 TMEM_FULL = "tcgen05_commit<Tile::kCtas>(shared_address(&shared.control.tmem_full[tmem_pipe.index]), ((1u << Tile::kCtas) - 1) << rank);"
 TMEM_FULL_WAIT = "mbarrier_wait(shared_address(&shared.control.tmem_full[tmem_pipe.index]), tmem_pipe.phase);"
 TMEM_EMPTY_WAIT = "mbarrier_wait(shared_address(&shared.control.tmem_empty[tmem_empty_pipe.index]), tmem_empty_pipe.phase); tmem_empty_pipe.advance();"
-END = "if (is_split) cluster_sync(); else __syncthreads();"
+END = "__syncthreads(); if constexpr (kCtas != 1) meet_cluster();"
 TMEM_EMPTY = "if (i + 1 == kTmemEmptyAfter) { tcgen05_fence_before_sync(); mbarrier_arrive(tmem_empty_of_issuer); }"
-PRECEDING_WAIT = "griddepcontrol_wait(); griddepcontrol_launch_dependents(); if (warp == 1) {"
+ISSUER = "address_in_rank(tmem_empty, rank / Tile::kCtas * Tile::kCtas); "
+PRECEDING_WAIT = "griddepcontrol_wait(); griddepcontrol_launch_dependents(); if (warp == 1) { if (rank"
+SWAPPED_TMEM_EMPTY = "shared_address(&shared.control.tmem_empty[tmem_pipe.index]); "
+SWAPPED_PRECEDING_WAIT = "griddepcontrol_wait(); griddepcontrol_launch_dependents(); if (warp == 1) { if (elect_one_sync()) run_mma"
+SWAPPED_SET_UP = "tcgen05_fence_before_sync(); named_barrier_sync<kSm100Threads>(kSetUp);"
+SPLIT_FULL_WAIT = "if (rank < parts) { mbarrier_wait(shared_address(&shared.control.tmem_full[0]), 0); __syncwarp(); }"
+SPLIT_SENDS = "if (rank < parts && tiles.has_row(quarter * 32)) {"
+READ = "named_barrier_arrive<kReadThreads>(kRead);"
 PRECEDING_WAIT_OF_LOADS = "griddepcontrol_wait(); for (TileScheduler<Tile>"
 EARLY_LOAD = "load(first, stages.begin + early, false, true);"
 SCALES_AT = "(j * Tile::kColumnAtoms + atom) * kAtomTmemColumns"
@@ -80,13 +89,13 @@ MUTANTS = {
     "version of descriptors": ("kVersion = 1", "kVersion = 0", SMALL, RULE),
     # sums
     "sum never begins anew": ("!first || j != 0", "true", SMALL, WRONG),
-    "sum of one stage never begins anew": ("last == stages.begin);", "false);", SMALL, WRONG),
+    "sum of one stage never begins anew": ("last == stages.begin);", "false);", "128x128 m 130", WRONG),
     "sum begins anew in each stage": ("!first || j != 0", "j != 0", RAGGED, WRONG),
-    "last step of K": ("j >= steps) break;", "j + 1 >= steps) break;", SMALL, WRONG),
+    "last step of K": ("j >= steps) break;", "j + 1 >= steps) break;", RAGGED, WRONG),
     "last stage of K": ("(scale_atoms() + kSteps - 1) / kSteps", "scale_atoms() / kSteps", RAGGED, WRONG),
     # barriers
-    "parity of the loads": ("smem_pipe.phase ^ 1); load(", "smem_pipe.phase); load(", B_NOT_CONSTANT, RULE),
-    "parity of the accumulator": (TMEM_FULL_WAIT, TMEM_FULL_WAIT.replace("phase", "phase ^ 1"), SMALL, RACE),
+    "parity of the loads": ("smem_pipe.phase ^ 1); load(tiles,", "smem_pipe.phase); load(tiles,", B_NOT_CONSTANT, RULE),
+    "parity of the accumulator": (ISSUER + TMEM_FULL_WAIT, ISSUER + TMEM_FULL_WAIT.replace("phase", "phase ^ 1"), SMALL, RACE),
     "bytes of a stage": ("kCtas * sizeof(stage)", "sizeof(stage) - 1024", SMALL, RULE),
     "bytes of the other CTA": ("kCtas * sizeof(stage)", "sizeof(stage)", PAIR, RULE),
     "arrivals of the epilogue": ("kCtas * kTileRows); }", "kTileRows); }", PAIR, RULE),
@@ -99,9 +108,9 @@ MUTANTS = {
     "column scales of the tile": ("first / kTileRows, barrier", "0, barrier", RAGGED, WRONG),
     "rows of a tile of few tokens": ("row = tile * Tile::kRows; return tile;", "row = 0; return tile;", SWAPPED, WRONG),
     "order of tiles": ("first + within % group_rows", "within % group_rows + 1", RAGGED, WRONG),
-    "lanes of a warp": ("quarter = threadIdx.x / 32 % 4", "quarter = threadIdx.x / 32 - 2", SMALL, RULE),
-    "rows of a warp": ("tiles.row_in_mma() + quarter * 32", "tiles.row_in_mma() + (threadIdx.x / 32 - 2) * 32", SMALL, WRONG),
-    "second half": ("tmem_pipe.index * Tile::kSecondAccumulator +", "tmem_pipe.index * Tile::kColumns +", WIDE_LONG, RULE),
+    "lanes of a warp": ("quarter = threadIdx.x / 32 % 4; u32 buffer", "quarter = threadIdx.x / 32 - 2; u32 buffer", SMALL, RULE),
+    "rows of a warp": ("row = tiles.row + quarter * 32", "row = tiles.row + (threadIdx.x / 32 - 2) * 32", SMALL, WRONG),
+    "second half": ("tmem_pipe.index * Tile::kSecondAccumulator + chunk + half * 32, sum[half]", "tmem_pipe.index * Tile::kColumns + chunk + half * 32, sum[half]", WIDE_LONG, RULE),
     "swizzle of the store": (" ^ lane % 8", "", SMALL, WRONG),
     "width of a narrow accumulator": ("kSecondAccumulator = kAccumulator - kOverlap", "kSecondAccumulator = kAccumulator / 4 - kOverlap", NARROW, RACE),
     "columns of a narrow store": ("stage_lanes<kLoaded>", "stage_lanes<kLoaded / 2>", NARROW, WRONG),
@@ -111,35 +120,34 @@ MUTANTS = {
     "bias of a row": ("bias[row + lane]", "bias[lane]", SWAPPED, WRONG),
     # fences, which order nothing on this CPU
     "fence before an MMA": (FULL_WAIT + " tcgen05_fence_after_sync();", FULL_WAIT, SMALL, RULE),
-    "fence before loads of sums": (TMEM_FULL_WAIT + " tcgen05_fence_after_sync();", TMEM_FULL_WAIT, SMALL, RULE),
+    "fence before loads of sums": (ISSUER + TMEM_FULL_WAIT + " tcgen05_fence_after_sync();", ISSUER + TMEM_FULL_WAIT, SMALL, RULE),
     "fence after loads of sums": ("tcgen05_fence_before_sync(); mbarrier_arrive(tmem_empty_of_issuer); }", "mbarrier_arrive(tmem_empty_of_issuer); }", SMALL, RULE),
     "fence of the store": ("tma_store_fence(); __syncwarp();", "__syncwarp();", SMALL, RULE),
     # the end
     "tensor memory kept": ("if (warp == 1) tmem_dealloc", "if (warp == 9) tmem_dealloc", SMALL, RULE),
     "stores not awaited": ("if (lane == 0) tma_store_wait_read<0>();", "", SMALL, RULE),
     # set-up: the producer does not wait for tensor memory, all others wait for it and for the barriers
-    "barriers not awaited": ("named_barrier_sync<kSm100Threads>(kSetUp);", "{}", SMALL, RULE),
-    "barriers not awaited by all": ("named_barrier_sync<kSm100Threads>(kSetUp);", "named_barrier_sync<kSm100Threads - 32>(kSetUp);", SMALL, RULE),
-    "the producer does not arrive": ("named_barrier_arrive<kSm100Threads>(kSetUp);", "{}", SMALL, RULE),
+    "barriers not awaited": ("if constexpr (kCtas == 1) { named_barrier_sync<kSm100Threads>(kSetUp);", "if constexpr (kCtas == 1) {", SMALL, RULE),
+    "barriers not awaited by all": ("if constexpr (kCtas == 1) { named_barrier_sync<kSm100Threads>(kSetUp);", "if constexpr (kCtas == 1) { named_barrier_sync<kSm100Threads - 32>(kSetUp);", SMALL, RULE),
+    "the producer does not arrive": ("if constexpr (kCtas == 1) named_barrier_arrive<kSm100Threads>(kSetUp);", "if constexpr (kCtas == 1) {}", SMALL, RULE),
     "the producer of a pair does not arrive": (("else cluster_arrive_relaxed();", "if constexpr (kCtas != 1) cluster_wait();"), ("", ""), PAIR, RULE),
     "the producer of a pair never waits": ("if constexpr (kCtas != 1) cluster_wait();", "", PAIR, RULE),
     "address of a pair's tensor memory": ("named_barrier_sync<kSm100Threads - 32>(kSetUp);", "", PAIR, RACE),
     "the other CTA's tensor memory": ("named_barrier_sync<kSm100Threads - 32>(kSetUp); meet_cluster();", "named_barrier_sync<kSm100Threads - 32>(kSetUp);", PAIR, RULE),
-    "the block is not awaited at the end": (END, "if (is_split) cluster_sync();", PAIR, RACE),
-    "the pair is not awaited at the end": (END + " if constexpr (kCtas != 1) meet_cluster();", END, PAIR, RULE),
+    "the block is not awaited at the end": (END, "if constexpr (kCtas != 1) meet_cluster();", PAIR, RACE),
+    "the pair is not awaited at the end": (END, "__syncthreads();", PAIR, RULE),
     "last arrivals of the other CTA": ("for (; tiles_in_flight != 0;", "for (; false;", PAIR, RULE),
     "last but one arrivals of the other CTA": ("tiles_in_flight != 0; --tiles_in_flight", "tiles_in_flight > 1; --tiles_in_flight", "256x128 m 257", RULE),
     # tiles with half of an MMA's rows
     "first row of the operand": ("!first || j != 0, first_row);", "!first || j != 0, 0);", HALF, WRONG),
     "rows before shared memory": ("u8 store[4][kStoreBuffers][kStoreBuffer]; Stage stage[kStages];", "Stage stage[kStages]; u8 store[4][kStoreBuffers][kStoreBuffer];", HALF, RULE),
-    "store buffers of two warps": ("shared.store[quarter][buffer]", "shared.store[quarter % 2][buffer]", HALF, RACE),
-    "store buffers of a warp": ("tma_store_wait_read<Tile::kStoreBuffers - 1>();", "tma_store_wait_read<1>();", HALF, RACE),
+    "store buffers of two warps": ("shared.store[quarter][buffer]", "shared.store[quarter % 2][buffer]", SMALL, RACE),
     "rows of the other half are stored": ("Tile::kRows == kTileRows || of_mma / Tile::kRows ==", "true || of_mma / Tile::kRows ==", HALF, WRONG),
     "half of which the sums are stored": ("of_mma / Tile::kRows == row_in_mma()", "of_mma / Tile::kRows != row_in_mma()", HALF, WRONG),
     "first row of an MMA": ("tiles.row - tiles.row_in_mma() + quarter * 32", "tiles.row + quarter * 32", HALF, WRONG),
-    "warps without rows do not arrive": ("mbarrier_arrive(tmem_empty_of_issuer); continue;", "continue;", HALF_LONG, RULE),
-    "partial sums of half of the rows": ("tiles.row_in_mma() + lane);", "lane);", HALF_SPLIT, WRONG),
-    "columns of half of the rows": ("kColumnBytes = Tile::kRows *", "kColumnBytes = kTileRows *", HALF_SPLIT, WRONG),
+    "warps without rows do not arrive": ("mbarrier_arrive(tmem_empty); continue;", "continue;", HALF_LONG, RULE),
+    "partial sums of half of the rows": ("threadIdx.x % 32 - row_in_mma", "threadIdx.x % 32", HALF_SPLIT, WRONG),
+    "columns of half of the rows": ("row = quarter % kRowWarps * 32", "row = quarter * 32", HALF_SPLIT, WRONG),
     # pairs and groups
     "allocation before the pair has met": ("if constexpr (kCtas != 1) { meet_cluster(); }", "", PAIR, RULE),
     "expert of a tile": ("problem.experts[row_tile]);", "problem.experts[0]);", GROUPED, WRONG),
@@ -159,8 +167,8 @@ MUTANTS = {
     "place of a part of the row scales": ("stage.row_scales + part * kAtoms * kAtomBytes", "stage.row_scales", SHARED, WRONG),
     "row scales of the shared rows": ("row / kTileRows, barrier, sharing", "0, barrier, sharing", SHARED, WRONG),
     "tile of the second pair": ("* Tile::kRowsShared + column_in_cluster()) *", "* Tile::kRowsShared) *", SHARED, WRONG),
-    "first tile of a cluster": ("tile(blockIdx.x / (Tile::kClusterCtas * splits))", "tile(blockIdx.x / (Tile::kCtas * splits))", SHARED, RULE),
-    "next tile of a cluster": ("gridDim.x / (Tile::kClusterCtas * splits)", "gridDim.x / (Tile::kCtas * splits)", SHARED, WRONG),
+    "first tile of a cluster": ("tile(clusters_of(blockIdx.x))", "tile(blockIdx.x / Tile::kCtas)", SHARED, RULE),
+    "next tile of a cluster": ("tile += clusters_of(gridDim.x)", "tile += gridDim.x / Tile::kCtas", SHARED, WRONG),
     "a last tile without a neighbour": ("of.n) + Tile::kRowsShared * Tile::kColumns - 1)", "of.n))", SHARED, WRONG),
     "arrivals of both pairs' MMAs": (EMPTY_INIT, EMPTY_INIT.replace("Tile::kTiles", "1"), SHARED_LONG, RULE),
     "a stage's MMAs are complete for one pair only": (EMPTY, EMPTY_OF_PAIR, SHARED, RULE),
@@ -194,71 +202,137 @@ MUTANTS = {
     "A is loaded early": (EARLY_LOAD, "load(first, stages.begin + early, true, true);", SMALL, RULE),
     "B is loaded early, although it is not constant": ("problem.constant_b && first.next()", "first.next()", B_NOT_CONSTANT, RULE),
     "B is not loaded early": ("problem.constant_b && first.next()", "false && first.next()", LONG, WRONG),
-    "one stage of B is loaded early": ("min(Tile::kStages, stages.end - stages.begin)", "1", LONG, WRONG),
+    "one stage of B is loaded early": ("min(Tile::kStages, stages.end - stages.begin); ++early, smem_pipe.advance()) { load(first", "1; ++early, smem_pipe.advance()) { load(first", LONG, WRONG),
     "early stages": (EARLY_LOAD, "load(first, stages.begin, false, true);", LONG, WRONG),
-    "early stages of the first part of K": (EARLY_LOAD, "load(first, early, false, true);", SPLIT, WRONG),
-    "first stage after the early ones": ("smem_pipe = {};", "", RAGGED, RULE),
+    "first stage after the early ones": ("smem_pipe = {}; } }", "} }", RAGGED, RULE),
     "early loads are repeated": ("load(tiles, s, true, false);", "load(tiles, s, true, true);", SMALL, RULE),
     "loads do not wait for the preceding kernel": (PRECEDING_WAIT_OF_LOADS, "for (TileScheduler<Tile>", PAIR, RULE),
     "loads do not wait for experts": (PRECEDING_WAIT_OF_LOADS, "for (TileScheduler<Tile>", GROUPED, RULE),
-    "MMAs do not wait for experts": (PRECEDING_WAIT, "if (warp != 1) { griddepcontrol_wait(); griddepcontrol_launch_dependents(); } if (warp == 1) {", GROUPED, RULE),
-    "epilogue does not wait for the preceding kernel": (PRECEDING_WAIT, "if (warp == 1) { griddepcontrol_wait(); griddepcontrol_launch_dependents();", SWAPPED, RULE),
-    "dependents before the wait": (PRECEDING_WAIT, "griddepcontrol_launch_dependents(); griddepcontrol_wait(); if (warp == 1) {", SMALL, RULE),
-    "dependents before tensor memory": ("if (warp == 1) tmem_alloc", "griddepcontrol_wait(); griddepcontrol_launch_dependents(); if (warp == 1) tmem_alloc", SMALL, RULE),
-    "dependents are not launched": (PRECEDING_WAIT, "griddepcontrol_wait(); if (warp == 1) {", SMALL, RULE),
+    "MMAs do not wait for experts": (PRECEDING_WAIT, "if (warp != 1) { griddepcontrol_wait(); griddepcontrol_launch_dependents(); } if (warp == 1) { if (rank", GROUPED, RULE),
+    "epilogue does not wait for the preceding kernel": (PRECEDING_WAIT, "if (warp == 1) { griddepcontrol_wait(); griddepcontrol_launch_dependents(); if (rank", SMALL, RULE),
+    "dependents before the wait": (PRECEDING_WAIT, "griddepcontrol_launch_dependents(); griddepcontrol_wait(); if (warp == 1) { if (rank", SMALL, RULE),
+    "dependents before tensor memory": ("if (warp == 1) tmem_alloc<kCtas>", "griddepcontrol_wait(); griddepcontrol_launch_dependents(); if (warp == 1) tmem_alloc<kCtas>", SMALL, RULE),
+    "dependents are not launched": (PRECEDING_WAIT, "griddepcontrol_wait(); if (warp == 1) { if (rank", SMALL, RULE),
     "number of row tiles": ("if (of.row_tile_count != nullptr) row_tiles = min(row_tiles, *of.row_tile_count);", "", COUNTED, WRONG),
     # waits
-    "loads do not wait": (EMPTY_WAIT, "load(", LONG, RACE),
+    "loads do not wait": (EMPTY_WAIT, "load(tiles, s, true, true)", LONG, RACE),
     "MMAs do not wait for loads": (FULL_WAIT, "", LONG, RACE),
     "MMAs do not wait for the epilogue": (TMEM_EMPTY_WAIT, "tmem_empty_pipe.advance();", LONG, RACE),
-    "epilogue does not wait": (TMEM_FULL_WAIT, "", SMALL, RACE),
+    "epilogue does not wait": (ISSUER + TMEM_FULL_WAIT, ISSUER, SMALL, RACE),
     "stage is empty before its MMAs": (("for (u32 j = 0; j < kSteps; ++j) { if", EMPTY), (EMPTY + " for (u32 j = 0; j < kSteps; ++j) { if", ""), LONG, RACE),
-    "tmem_empty too early": ("if (i + 1 == kTmemEmptyAfter) {", "if (i == 0) {", LONG, RACE),
+    "tmem_empty too early": (TMEM_EMPTY, TMEM_EMPTY.replace("i + 1 == kTmemEmptyAfter", "i == 0"), LONG, RACE),
     "tmem_empty before its columns are read": (
-        ("u32 sum[Tile::kChunk / kLoaded][kLoadColumns];", TMEM_EMPTY), (TMEM_EMPTY + " u32 sum[Tile::kChunk / kLoaded][kLoadColumns];", ""), WIDE_LONG, RACE),
-    "overlap read last": ("(tmem_pipe.index == 0 ? kChunks - 1 - i : i)", "i", WIDE_LONG, RACE),
+        ("u32 sum[Tile::kChunk / kLoadColumns][kLoadColumns];", TMEM_EMPTY), (TMEM_EMPTY + " u32 sum[Tile::kChunk / kLoadColumns][kLoadColumns];", ""), WIDE_LONG, RACE),
+    "overlap read last": ("(tmem_pipe.index == 0 ? kChunks - 1 - i : i) * Tile::kChunk; const u32 column", "i * Tile::kChunk; const u32 column", WIDE_LONG, RACE),
     "overlap not awaited": ("Tile::kOverlap != 0 ? 1 : 2", "2", WIDE_LONG, RACE),
     "second CTA's epilogue not awaited": (("kCtas * kTileRows); }", "mbarrier_arrive(tmem_empty_of_issuer); }"), ("kTileRows); }", "if (rank == 0) mbarrier_arrive(tmem_empty_of_issuer); }"), "256x256 m 512", RACE),
     "store buffer used again": ("tma_store_wait_read<Tile::kStoreBuffers - 1>(); __syncwarp();", "__syncwarp();", SMALL, RACE),
     "lanes do not wait for the buffer": ("tma_store_wait_read<Tile::kStoreBuffers - 1>(); __syncwarp();", "tma_store_wait_read<Tile::kStoreBuffers - 1>();", SMALL, RACE),
     "store before its lanes wrote": ("tma_store_fence(); __syncwarp();", "tma_store_fence();", SMALL, RACE),
+    # swapped operands: set-up and loads
+    "first loads before their barriers": (("producer(shared, problem); if (elect_one_sync()) {", "mbarrier_init_fence(); producer.begin();"), ("producer(shared, problem); if (elect_one_sync()) { producer.begin();", "mbarrier_init_fence();"), SWAPPED, RULE),
+    "swapped: barriers not awaited": (SWAPPED_SET_UP, "tcgen05_fence_before_sync();", SWAPPED, RULE),
+    "swapped: barriers not awaited by all": (SWAPPED_SET_UP, SWAPPED_SET_UP.replace("Threads>", "Threads - 32>"), SWAPPED, RULE),
+    "swapped: the producer does not arrive": ("__syncwarp(); named_barrier_arrive<kSm100Threads>(kSetUp);", "__syncwarp();", SWAPPED, RULE),
+    "swapped: arrivals of the MMAs": ("mbarrier_init(shared_address(&shared.empty[i]), 1);", "mbarrier_init(shared_address(&shared.empty[i]), 2);", NARROW, RULE),
+    "swapped: arrivals of the epilogue": ("tmem_empty[i]), kTileRows);", "tmem_empty[i]), kTileRows - 32);", SWAPPED_TWICE, RULE),
+    "swapped: bytes of a stage": ("mbarrier_arrive_expect(full, sizeof(stage));", "mbarrier_arrive_expect(full, sizeof(stage) - 1024);", SWAPPED, RULE),
+    "swapped: parity of the loads": ("smem_pipe.phase ^ 1); load(s,", "smem_pipe.phase); load(s,", SWAPPED_NOT_CONSTANT, RULE),
+    "swapped: loads do not wait": ("mbarrier_wait(shared_address(&shared.empty[smem_pipe.index]), smem_pipe.phase ^ 1); load(s,", "load(s,", NARROW, RACE),
+    "swapped: A is loaded early": ("load(stages.begin + early, false, true)", "load(stages.begin + early, true, true)", SWAPPED, RULE),
+    "swapped: early stages": ("load(stages.begin + early, false, true)", "load(stages.begin, false, true)", SWAPPED, WRONG),
+    "swapped: early stages of the first part of K": ("load(stages.begin + early, false, true)", "load(early, false, true)", SPLIT, WRONG),
+    "swapped: B is loaded early, although it is not constant": ("has_tile && problem.constant_b", "has_tile", SWAPPED_NOT_CONSTANT, RULE),
+    "swapped: B is not loaded early": ("has_tile && problem.constant_b", "false", SWAPPED, WRONG),
+    "swapped: one stage of B is loaded early": ("min(Tile::kStages, stages.end - stages.begin); ++early, smem_pipe.advance()) { load(stages", "1; ++early, smem_pipe.advance()) { load(stages", SWAPPED, WRONG),
+    "swapped: first stage after the early ones": ("smem_pipe = {}; } griddepcontrol_wait();", "} griddepcontrol_wait();", SWAPPED, RULE),
+    "swapped: B of the first stage is loaded twice": ("load(stages.begin, true, early == 0)", "load(stages.begin, true, true)", SWAPPED, RULE),
+    "swapped: B of the first stage is not loaded": ("load(stages.begin, true, early == 0)", "load(stages.begin, true, false)", SWAPPED_NOT_CONSTANT, RULE),
+    "swapped: the first stage was early": ("if (early != 0) --early;", "", SWAPPED, RULE),
+    "swapped: stage behind the first": ("s = stages.begin + 1; has_tile", "s = stages.begin; has_tile", SWAPPED_NOT_CONSTANT, RULE),
+    "swapped: first stage of the next tile": ("s = stages.begin, has_tile = tiles.next()", "s = stages.begin + 1, has_tile = tiles.next()", MANY_SWAPPED, RULE),
+    "swapped: loads do not wait for the preceding kernel": ("griddepcontrol_wait(); if (has_tile) {", "if (has_tile) {", SWAPPED, RULE),
+    "swapped: dependents are not launched": (SWAPPED_PRECEDING_WAIT, "griddepcontrol_wait(); if (warp == 1) { if (elect_one_sync()) run_mma", SWAPPED, RULE),
+    "swapped: dependents before tensor memory": ("if (warp == 1) tmem_alloc<1>", "griddepcontrol_wait(); griddepcontrol_launch_dependents(); if (warp == 1) tmem_alloc<1>", SWAPPED, RULE),
+    # swapped operands: the epilogue
+    "swapped: epilogue does not wait": (SWAPPED_TMEM_EMPTY + TMEM_FULL_WAIT, SWAPPED_TMEM_EMPTY, SWAPPED, RACE),
+    "swapped: fence before loads of sums": (SWAPPED_TMEM_EMPTY + TMEM_FULL_WAIT + " tcgen05_fence_after_sync();", SWAPPED_TMEM_EMPTY + TMEM_FULL_WAIT, SWAPPED, RULE),
+    "swapped: fence after loads of sums": ("tcgen05_fence_before_sync(); mbarrier_arrive(tmem_empty); } __syncwarp();", "mbarrier_arrive(tmem_empty); } __syncwarp();", SWAPPED, RULE),
+    "swapped: lanes of a warp": ("quarter = threadIdx.x / 32 % 4; u8* const", "quarter = threadIdx.x / 32 - 2; u8* const", SWAPPED, RULE),
+    "swapped: rows of a warp": ("tiles.row_in_mma() + quarter * 32", "tiles.row_in_mma() + (threadIdx.x / 32 - 2) * 32", SWAPPED, WRONG),
+    "swapped: second accumulator": ("tmem_pipe.index * Tile::kSecondAccumulator + chunk + half * 32, sum); stage_lanes", "chunk + half * 32, sum); stage_lanes", MANY_SWAPPED, WRONG),
+    "swapped: tmem_empty too early": ("if (i + 1 == kTmemEmptyAfter) { tcgen05_fence_before_sync(); mbarrier_arrive(tmem_empty); }", "if (i == 0) { tcgen05_fence_before_sync(); mbarrier_arrive(tmem_empty); }", SWAPPED_TWICE, RACE),
+    "swapped: overlap read last": ("(tmem_pipe.index == 0 ? kChunks - 1 - i : i) * Tile::kChunk; __syncwarp();", "i * Tile::kChunk; __syncwarp();", SWAPPED_OVERLAP, RACE),
+    "swapped: columns staged before the last were read": ("* Tile::kChunk; __syncwarp();", "* Tile::kChunk;", SWAPPED_TWICE, RACE),
+    "swapped: columns read before all lanes staged": ("__syncwarp(); const u32 column = tiles.column + chunk;", "const u32 column = tiles.column + chunk;", SWAPPED, RACE),
+    "swapped: staged by two warps": ("shared.store[quarter][0]; PipelineState", "shared.store[quarter % 2][0]; PipelineState", SWAPPED, RACE),
+    "swapped: column of a chunk": ("column = tiles.column + chunk; store_lanes", "column = tiles.column; store_lanes", SWAPPED_TWICE, WRONG),
+    "swapped: columns of a chunk": ("row, column, problem.m - min(problem.m, column)", "row, column, Tile::kChunk", SWAPPED, CRASH),
+    "swapped: rows of a thread": ("to_row = row + lane % kThreads * 8", "to_row = row", SWAPPED, WRONG),
+    "swapped: rows beyond D": ("if (to_row >= problem.n) return;", "", SWAPPED, WRONG),
+    "swapped: columns beyond D": ("if (at >= columns) break;", "", SWAPPED, CRASH),
+    "swapped: column of a thread": ("at = c + lane / kThreads", "at = c", SWAPPED, WRONG),
+    "swapped: staged columns of a thread": ("staged + c * 32 * sizeof(u16)", "staged", SWAPPED, WRONG),
+    # and their end
+    "tensor memory freed before it was read": ("named_barrier_sync<kReadThreads>(kRead);", "", SWAPPED, RULE),
+    "tensor memory of a split tile freed before it was read": ((SPLIT_SENDS, "tcgen05_fence_before_sync(); " + READ + " u8* const"), (READ + SPLIT_SENDS, "tcgen05_fence_before_sync(); u8* const"), SPLIT, RACE),
+    "swapped: tensor memory kept": ("tmem_dealloc<1>(static_cast<u32>(shared.control.tmem));", "", SWAPPED, RULE),
+    "fence before tensor memory is freed": ("named_barrier_sync<kReadThreads>(kRead); tcgen05_fence_after_sync();", "named_barrier_sync<kReadThreads>(kRead);", SWAPPED, RULE),
+    "fence after the last loads of sums": ("tcgen05_fence_before_sync(); " + READ + " }", READ + " }", SWAPPED_OVERLAP, RULE),
+    "fence after the loads of a split tile": ("tcgen05_fence_before_sync(); " + READ + " u8* const", READ + " u8* const", SPLIT, RULE),
     # K split in a cluster
-    "first stage of a part": ("stages * part / parts,", "0,", SPLIT, WRONG),
-    "last stage of a part": ("stages * min(part + 1, parts) / parts", "stages * part / parts + 1", SPLIT, WRONG),
-    "CTAs without a part have a tile": ("if (stages.begin == stages.end) end = 0;", "", FEW_STAGES, RULE),
-    "sums of CTAs without a part": ("parts = min(tiles.splits, problem.stages())", "parts = tiles.splits", FEW_STAGES, WRONG),
+    "first stage of a part": ("divide_by_ctas(stages * part, parts),", "0,", SPLIT, WRONG),
+    "last stage of a part": ("divide_by_ctas(stages * min(part + 1, parts), parts)", "divide_by_ctas(stages * part, parts) + 1", SPLIT, WRONG),
+    "a third": ("0x55555556", "0x55555555", UNEVEN, RULE),
+    "a fourth": ("0x40000000", "0x3FFFFFFF", FEW_STAGES, RULE),
+    "a fifth": ("0x33333334", "0x33333333", FIVE, RULE),
+    "a sixth": ("0x2AAAAAAB", "0x2AAAAAAA", SIX, RULE),
+    "a seventh": ("0x24924925", "0x24924924", SEVEN, RULE),
+    "an eighth": ("0x20000000", "0x1FFFFFFF", EIGHT, RULE),
+    "a half": ("0x80000000", "0x7FFFFFFF", SPLIT, RULE),
+    "all": ("ctas == 1 ? value :", "ctas == 1 ? value + 1 :", SWAPPED, WRONG),
+    "CTAs without a part have a tile": ("if (splits != 1 && block_rank_in_cluster() >= of.stages()) end = 0;", "", TWO_STAGES, RULE),
+    "sums of CTAs without a part": ("parts = min(tiles.splits, problem.stages())", "parts = tiles.splits", FEW_STAGES, RULE),
     "sum of a part does not begin anew": ("s == stages.begin);", "s == 0);", SPLIT, WRONG),
-    "sum of a part of one stage does not begin anew": ("last == stages.begin);", "last == 0);", EIGHT, WRONG),
-    "tile of a cluster": ("tile(blockIdx.x / (Tile::kClusterCtas * splits))", "tile(blockIdx.x / Tile::kClusterCtas)", SPLIT, WRONG),
-    "tiles of a cluster": ("tile += gridDim.x / (Tile::kClusterCtas * splits)", "tile += Tile::kClusterCtas", SPLIT, RULE),
-    "lanes of a partial sum": ("partial_sums<Tile>(shared) + lanes", "partial_sums<Tile>(shared)", SPLIT, WRONG),
-    "columns of a partial sum": ("sums[(first + c) * kTileRows]", "sums[c * kTileRows]", FEW_STAGES, WRONG),
-    "pitch of a partial sum": ("sums[(first + c) * kTileRows]", "sums[(first + c) * (kTileRows + 1)]", SPLIT, WRONG),
-    "last columns of a partial sum": ("first < columns; first += kLoaded", "first + kLoaded < columns; first += kLoaded", SPLIT, WRONG),
-    "share of a CTA": ("first = min(block_rank_in_cluster() * share, Tile::kColumns)", "first = block_rank_in_cluster() * tiles.splits", FEW_STAGES, WRONG),
-    "columns of a share": ("share = (Tile::kColumns + tiles.splits - 1) / tiles.splits", "share = Tile::kColumns / tiles.splits", SIX, WRONG),
-    "share beyond the tile": ("min(min(share, Tile::kColumns - first), left)", "min(share, left)", UNEVEN, WRONG),
-    "last columns of a share": ("left = problem.m - min(problem.m, tiles.column + first)", "left = problem.m - min(problem.m, tiles.column + first + 1)", SIX, WRONG),
-    "column of a share": ("(first + column) * kTileRows +", "column * kTileRows +", SIX, WRONG),
-    "CTA of a part": ("part[p] = load_dsmem(from, p)", "part[p] = load_dsmem(from, 0)", SPLIT, WRONG),
-    "parts beyond a cluster": ("if (p < parts) part[p]", "part[p]", SPLIT, RULE),
-    "scale of warps without sums": ("is_split && warp < 2", "is_split && warp < 1", SPLIT, WRONG),
-    "parts left out": ("if (p >= parts) break;", "if (p + 1 >= parts) break;", SPLIT, WRONG),
-    "bias of a share": ("(problem.bias + tiles.row + lane)", "(problem.bias + lane)", SPLIT, WRONG),
-    "staged columns": ("staged + column * kColumnBytes", "staged", SPLIT, WRONG),
-    "box of a share": ("box = Tile::kColumns % tiles.splits == 0 ? share : 1", "box = share", SIX, WRONG),
-    "columns of a box": ("tiles.column + first + c,", "tiles.column + first,", SIX, WRONG),
-    "column that a box begins with": ("shared_address(staged + c * kColumnBytes)", "shared_address(staged)", SIX, WRONG),
-    "tile of a share": ("tma_store(&problem.output, tiles.row, tiles.column + first + c,", "tma_store(&problem.output, tiles.row, first + c,", FEW_STAGES, WRONG),
-    "fence of a share": ("tma_store_fence(); cluster_arrive_relaxed();", "cluster_arrive_relaxed();", SPLIT, RULE),
-    "fence before partial sums": ("tmem_full[0]), 0); __syncwarp(); tcgen05_fence_after_sync();", "tmem_full[0]), 0); __syncwarp();", SPLIT, RULE),
-    "stores of a share not awaited": ("tma_store_commit(); tma_store_wait_read<0>();", "tma_store_commit();", SPLIT, RULE),
-    "partial sums not released": (END, "if (is_split) meet_cluster(); else __syncthreads();", SPLIT, RACE),
-    "partial sums not awaited": ("mbarrier_wait(shared_address(&shared.control.tmem_full[0]), 0);", "", SPLIT, RACE),
-    "cluster not awaited before its sums": (END, "__syncthreads();", SPLIT, RACE),
-    "cluster not awaited at the end": (("tma_store_fence(); cluster_arrive_relaxed();", "__syncwarp(); cluster_wait(); }"), ("tma_store_fence();", "}"), SPLIT, RACE),
-    "staged by others and not awaited": ("named_barrier_sync<kSm100Threads>(kStaged);", "", SPLIT, RACE),
-    "staged by one warp only": ("named_barrier_sync<kSm100Threads>(kStaged);", "__syncwarp();", SPLIT, RACE),
+    "sum of a part of one stage does not begin anew": ("last == stages.begin);", "last == 0);", FIVE, WRONG),
+    "tile of a cluster": ("tile(clusters_of(blockIdx.x))", "tile(blockIdx.x / Tile::kClusterCtas)", SPLIT, WRONG),
+    "tiles of a cluster": ("tile += clusters_of(gridDim.x)", "tile += Tile::kClusterCtas", SPLIT, RULE),
+    "lanes that are sent": ("lanes + threadIdx.x % 32 - row_in_mma", "threadIdx.x % 32 - row_in_mma", SPLIT, RACE),
+    "place of a part": ("block_rank_in_cluster() * share * Tile::kRows + row", "row", SPLIT, WRONG),
+    "last columns that are sent": ("if (first >= tile_columns) continue;", "if (first + kLoaded >= tile_columns) continue;", FEW_STAGES, RULE),
+    "columns beyond D are sent": ("if (first + c >= tile_columns) break;", "", SPLIT, RULE),
+    "columns of the next load": ("tmem_load(tmem + (lanes << 16) + first, sum);", "tmem_load(tmem + (lanes << 16), sum);", UNEVEN, WRONG),
+    "columns that a CTA begins with": ("first %= Tile::kColumns;", "", FEW_STAGES, RULE),
+    "CTA of other columns": ("to = first / kSentColumns / share;", "to = 0;", FEW_STAGES, RULE),
+    "place of other columns": ("of_share = first / kSentColumns % share;", "of_share = 0;", UNEVEN, WRONG),
+    "all are sent to one CTA": ("of_share = 0; ++to;", "of_share = 0;", SIX, RULE),
+    "place in a share": ("here + of_share * Tile::kRows * sizeof(four)", "here", SPLIT, WRONG),
+    "units of a share": ("divide_by_ctas(kOfTile + splits - 1, splits)", "divide_by_ctas(kOfTile, splits)", UNEVEN, RULE),
+    "first unit of a share": ("first(rank * size)", "first(0)", SPLIT, RULE),
+    "units beyond D": ("min(size, of_d - min(of_d, first))", "size", SPLIT, RULE),
+    "last unit of D": ("(tile_columns + kSentColumns - 1) / kSentColumns", "tile_columns / kSentColumns", SPLIT, RULE),
+    "bytes of a share": ("parts * share.count * Tile::kRows", "share.count * Tile::kRows", SPLIT, RULE),
+    "arrivals at received": ("mbarrier_init(shared_address(&shared.received), 1);", "mbarrier_init(shared_address(&shared.received), 2);", SPLIT, RULE),
+    "parts left out": ("p < parts; ++p", "p + 1 < parts; ++p", SPLIT, WRONG),
+    "CTA of a part": ("more_low = from[p * share.size * Tile::kRows];", "more_low = from[share.size * Tile::kRows];", SIX, WRONG),
+    "CTA of a part's second columns": ("more_high = from[p * share.size * Tile::kRows + next];", "more_high = from[share.size * Tile::kRows + next];", UNEVEN, WRONG),
+    "second columns of a share": ("of_share + 1 < share.count ? Tile::kRows : 0", "0", SPLIT, WRONG),
+    "columns of a warp": ("of_share += 4 / kRowWarps * 2", "of_share += 4", UNEVEN, WRONG),
+    "columns of two warps": ("of_share = quarter / kRowWarps * 2", "of_share = 0", HALF_SPLIT, WRONG),
+    "column of a share": ("(share.first + of_share) * kSentColumns", "share.first * kSentColumns", UNEVEN, WRONG),
+    "last columns of a share": ("min(tile_columns, (share.first + share.count) * kSentColumns) - first", "kAtOnce", SPLIT, WRONG),
+    "bias of a share": ("problem.bias[tiles.row + row + lane]", "problem.bias[row + lane]", SPLIT, WRONG),
+    "rows of a share": ("problem, tiles.row + row, tiles.column", "problem, tiles.row, tiles.column", SPLIT, WRONG),
+    "tile of a share": ("tiles.row + row, tiles.column + first,", "tiles.row + row, first,", FEW_STAGES, WRONG),
+    "fence before sums are sent": ("meet_cluster(); tcgen05_fence_after_sync(); " + SPLIT_SENDS, "meet_cluster(); " + SPLIT_SENDS, SPLIT, RULE),
+    "sums not awaited": (SPLIT_FULL_WAIT, "", SPLIT, RACE),
+    "received sums not awaited": ("mbarrier_wait(received, 0);", "", SPLIT, RACE),
+    "rings not awaited": (("meet_cluster(); tcgen05_fence_after_sync(); " + SPLIT_SENDS, "if (is_split) meet_cluster();"), ("tcgen05_fence_after_sync(); " + SPLIT_SENDS, ""), SIX, RACE),
+    # Both roles wait for the MMAs before they meet others; either would do for these.
+    "rings not free": ((SPLIT_FULL_WAIT + " meet_cluster();", "load(s, true, true); } } } drain_stages<Tile>(shared, smem_pipe);"), ("meet_cluster();" + SPLIT_FULL_WAIT, "load(s, true, true); } } }"), SIX, RACE),
+    "share staged before the last was stored": ("__syncwarp(); stage_lanes<kAtOnce>", "stage_lanes<kAtOnce>", UNEVEN, RACE),
+    "share stored before all lanes staged": ("__syncwarp(); store_lanes<kAtOnce>", "store_lanes<kAtOnce>", SPLIT, RACE),
+    "share staged by two warps": ("shared.store[quarter][0]; mbarrier_wait", "shared.store[quarter % 2][0]; mbarrier_wait", SPLIT, RACE),
 }  # fmt: skip
 
 
@@ -280,7 +354,7 @@ def changes_of(name):
     return [(old, new)] if isinstance(old, str) else list(zip(old, new, strict=True))
 
 
-KERNEL = re.compile(r"^CUKILN_SM100_(?:GROUPED_)?KERNEL\((\w+),.*?\)\n", re.MULTILINE | re.DOTALL)
+KERNEL = re.compile(r"^CUKILN_SM100_(?:GROUPED_|SWAPPED_)?KERNEL\((\w+),.*?\)\n", re.MULTILINE | re.DOTALL)
 
 
 def only(sources, case):

@@ -121,6 +121,9 @@ void tmem_dealloc(u32 ctas, u32 tmem) {
   if (!elect_one_sync()) {
     return;
   }
+  if (!self->after_fence) {
+    fault("tcgen05.dealloc after a wait and before tcgen05_fence_after_sync");
+  }
   if (tmem != 0 || !self->cta->allocated) {
     fault("tcgen05.dealloc of tensor memory that is not allocated");
   }

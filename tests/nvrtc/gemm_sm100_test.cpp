@@ -31,6 +31,18 @@ struct Arguments {
 constexpr std::size_t kCommonBytes = offsetof(Arguments, constant_b);
 constexpr std::size_t kArgumentBytes = kCommonBytes + 4;
 
+// Likewise, of a kernel with swapped operands.
+struct SwappedArguments {
+  TensorMap rows, columns, row_scales, column_scales;
+  const void* output;
+  const nvfp4::GlobalScale* a_scale;
+  const nvfp4::GlobalScale* b_scale;
+  const std::uint16_t* bias;
+  std::uint32_t m, n, k;
+  std::uint32_t constant_b;
+};
+constexpr std::size_t kSwappedArgumentBytes = offsetof(SwappedArguments, constant_b) + 4;
+
 const void* data_of(const TensorMap& map) {
   return reinterpret_cast<const void*>(static_cast<std::uintptr_t>(map.opaque[0]));
 }
@@ -47,6 +59,14 @@ struct Sm100Fixture : GemmFixture {
     REQUIRE(last.argument_bytes == kArgumentBytes);
     Arguments out;
     std::memcpy(&out, last.arguments, kArgumentBytes);
+    return out;
+  }
+
+  SwappedArguments swapped_arguments() const {
+    const FakeLaunch last = fake.last_launch();
+    REQUIRE(last.argument_bytes == kSwappedArgumentBytes);
+    SwappedArguments out;
+    std::memcpy(&out, last.arguments, kSwappedArgumentBytes);
     return out;
   }
 };
@@ -222,42 +242,35 @@ TEST_CASE_FIXTURE(Sm100Fixture, "a GEMM on sm_100a is one launch, planned for it
   CHECK(std::string(last.kernel) == "nvfp4_gemm_swapped_16");
   CHECK(last.grid[0] == 3);
   CHECK(last.cluster[0] == 0);
-  passed = arguments();
-  CHECK(data_of(passed.rows) == b.data);
-  CHECK(data_of(passed.columns) == a.data);
-  CHECK(data_of(passed.row_scales) == b.scales);
-  CHECK(data_of(passed.column_scales) == a.scales);
-  CHECK(passed.a_scale == a.global_scale);
-  CHECK(passed.bias == bias);
-  CHECK(passed.m == 3);
-  CHECK(passed.n == 264);
-  CHECK(passed.constant_b == 1);
+  const SwappedArguments swapped = swapped_arguments();
+  CHECK(data_of(swapped.rows) == b.data);
+  CHECK(data_of(swapped.columns) == a.data);
+  CHECK(data_of(swapped.row_scales) == b.scales);
+  CHECK(data_of(swapped.column_scales) == a.scales);
+  CHECK(swapped.output == output);
+  CHECK(swapped.a_scale == a.global_scale);
+  CHECK(swapped.bias == bias);
+  CHECK(swapped.m == 3);
+  CHECK(swapped.n == 264);
+  CHECK(swapped.constant_b == 1);
 }
 
 TEST_CASE_FIXTURE(Sm100Fixture, "a GEMM of few tokens is a launch of clusters that split K") {
-  const auto box_of_output = [&] {
-    const TensorMap output_map = arguments().output;
-    return std::pair(output_map.opaque[5], output_map.opaque[6]);
-  };
   REQUIRE(launch(3, 7168, 7168));
   CHECK(std::string(fake.last_launch().kernel) == "nvfp4_gemm_swapped_16");
   CHECK(fake.last_launch().grid[0] == 56 * 2);
   CHECK(fake.last_launch().cluster[0] == 2);
   CHECK(fake.last_launch().cluster[1] == 1);
-  CHECK(box_of_output() == std::pair(std::uint64_t{128}, std::uint64_t{8}));
   // Half of an MMA's rows.
-  REQUIRE(launch(3, 576, 7168));
+  REQUIRE(launch(16, 576, 7168));
   CHECK(std::string(fake.last_launch().kernel) == "nvfp4_gemm_swapped_64_half");
   CHECK(fake.last_launch().grid[0] == 9 * 8);
   CHECK(fake.last_launch().shared_bytes == 222208);
-  CHECK(box_of(arguments().rows) == Box{128, 64, 0});
-  CHECK(box_of(arguments().row_scales) == Box{256, 4, 1});
-  CHECK(box_of_output() == std::pair(std::uint64_t{64}, std::uint64_t{8}));
-  // Shares of three columns, the last of one: they are stored column by column.
+  CHECK(box_of(swapped_arguments().rows) == Box{128, 64, 0});
+  CHECK(box_of(swapped_arguments().row_scales) == Box{256, 4, 1});
   REQUIRE(launch(3, 2112, 7168));
   CHECK(fake.last_launch().grid[0] == 17 * 6);
   CHECK(fake.last_launch().cluster[0] == 6);
-  CHECK(box_of_output() == std::pair(std::uint64_t{128}, std::uint64_t{1}));
 }
 
 TEST_CASE_FIXTURE(Sm100Fixture,

@@ -71,14 +71,17 @@ void print(const char* name, const Sm100Machine& machine) {
       "\"stage\":%.17g,\"issue\":%.17g,\"wake\":%.17g,\"mma_latency\":%.17g,\"chunk\":%.17g,"
       "\"read\":%.17g,"
       "\"setup\":%.17g,"
-      "\"drain\":%.17g,\"meet\":%.17g,\"barrier\":%.17g,\"dsmem\":%.17g,\"launch_us\":%.17g}",
+      "\"drain\":%.17g,\"meet\":%.17g,\"swapped_setup\":%.17g,"
+      "\"swapped_epilogue\":%.17g,\"swapped_column\":%.17g,"
+      "\"swapped_drain\":%.17g,\"split\":%.17g,\"dsmem\":%.17g,\"launch_us\":%.17g}",
       name, machine.ghz, machine.mma_rate, machine.shared, machine.memory, machine.l2,
       machine.ingress, machine.in_flight, machine.l2_latency, machine.memory_latency,
       machine.producer, machine.stage, machine.issue, machine.wake, machine.mma_latency,
-      machine.chunk, machine.read, machine.setup, machine.drain, machine.meet, machine.barrier,
-      machine.dsmem, machine.launch_us);
+      machine.chunk, machine.read, machine.setup, machine.drain, machine.meet,
+      machine.swapped_setup, machine.swapped_epilogue, machine.swapped_column,
+      machine.swapped_drain, machine.split, machine.dsmem, machine.launch_us);
   // A member that is new and not printed would have no source.
-  static_assert(sizeof machine == 22 * sizeof(double));
+  static_assert(sizeof machine == 26 * sizeof(double));
 }
 
 void print(const Sm100Shape& shape, bool grouped) {

@@ -26,7 +26,7 @@ OF_PAIR = ("UTCOMMA.2CTA.4X", "UTCCP.T.S.2CTA.4x32dp128bit", "UTCBAR.2CTA.MULTIC
 PAIR = (*OF_PAIR, "UTMALDG.2D.2CTA", "UTMALDG.3D.2CTA", "UTMALDG.3D.MULTICAST.2CTA")  # that of column scales
 SHARED_BOTH = (*OF_PAIR, "UTMALDG.2D.MULTICAST.2CTA", "UTMALDG.3D.MULTICAST.2CTA")  # rows and columns
 SHARED_ROWS = (*SHARED_BOTH, "UTMALDG.2D.2CTA")
-SPLIT = (*ONE_CTA, "UCGABAR_ARV", "LD.E.128")
+SWAPPED = (*ONE_CTA, "UCGABAR_ARV", "STAS.128", "STG.E.128")
 # By the module's number of tokens.
 GEMMS = {
     "8": {
@@ -42,7 +42,7 @@ GEMMS = {
         "nvfp4_gemm_256x256_x4": SHARED_BOTH,
         "nvfp4_gemm_256x192_x4": SHARED_BOTH,
     },
-    "16": {f"nvfp4_gemm_swapped_{tile}": SPLIT for tile in (16, 32, 64, 128, 256, "64_half")},
+    "16": {f"nvfp4_gemm_swapped_{tile}": SWAPPED for tile in (16, 32, 64, 128, 256, "64_half")},
 }  # fmt: skip
 # A GEMM's, and an epilogue that quantises: E2M1 of two floats and UE4M3.
 GROUPED_UP = ("LDTM.x32", "UTCBAR", "SYNCS.PHASECHK.TRANS64.TRYWAIT", "UTMACCTL.PF", "ACQBULK", "PREEXIT",
@@ -62,7 +62,7 @@ OTHER_TARGETS = {
     "sm_107f": ".BLOCK16",
     "sm_110a": ".4X",
 }
-ALL_GEMMS = ("UTMASTG.2D", "LDTM.x32", "UTCBAR", "SYNCS.PHASECHK.TRANS64.TRYWAIT", "UTMACCTL.PF", "ACQBULK", "PREEXIT")  # fmt: skip
+ALL_GEMMS = ("LDTM.x32", "UTCBAR", "SYNCS.PHASECHK.TRANS64.TRYWAIT", "UTMACCTL.PF", "ACQBULK", "PREEXIT")  # fmt: skip
 # Must not precede griddepcontrol.wait: griddepcontrol.launch_dependents, loads that are not TMA's, stores.
 WAIT, AFTER_WAIT = "ACQBULK", ("PREEXIT", "LDG", "STG", "UTMASTG")
 
@@ -212,6 +212,7 @@ class MachineCode(unittest.TestCase):
         missing = [i for i in (*wanted, *ALL_GEMMS)
                    if not any(c == i or c.startswith(i + ".") for c in code)]  # fmt: skip
         self.assertEqual(missing, [])
+        self.assertEqual(any(i.startswith("UTMASTG.2D") for i in code), has != SWAPPED)  # else D is stored from registers
         self.assertEqual(self.before_wait(code), [])
         self.assertLessEqual(function["registers"], MOST_REGISTERS)
         self.assertEqual(function["spill_bytes"], 0)

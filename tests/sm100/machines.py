@@ -34,8 +34,12 @@ SOURCES: dict[str, str | tuple[str, str]] = {
     "drain": f"clocks behind a CTA's last store: in {TWIN}",
     "meet": f"clocks, more of both, of pairs: in {TWIN}",
     "launch_us": f"an empty launch in a graph: {TWIN}",
-    "barrier": f"clocks, twice a reduction: in {TWIN}",
-    "dsmem": "bytes a clock in a reduction: H200, sm90_plan",
+    "swapped_setup": f"likewise, swapped operands: in {TWIN}",
+    "swapped_epilogue": f"clocks of a tile's epilogue: in {TWIN}",
+    "swapped_column": f"likewise, for each column: in {TWIN}",
+    "swapped_drain": f"clocks behind a CTA's end: in {TWIN}",
+    "split": f"clocks to add up K's parts: in {TWIN}",
+    "dsmem": f"bytes a clock, likewise: in {TWIN}",
     "sms": "published",
     "mma_rate": "products a clock and SM: SemiAnalysis",
     "shared": "bytes a clock that MMAs read: SemiAnalysis",
@@ -72,14 +76,16 @@ def machines_of(found: dict[str, dict[str, float]]) -> dict[str, Machine]:
 
 
 # Of the kernels, not of the machine. Those of others are not known: published runs are compared with the times of ours as they first were.
-OF_KERNELS = {"producer": 60, "chunk": 1400, "setup": 1750, "drain": 1750, "barrier": 1980}
+OF_KERNELS = {"producer": 60, "chunk": 1400, "setup": 1750, "drain": 1750, "swapped_setup": 1750, "swapped_epilogue": 0,
+              "swapped_column": 1400 / 64, "swapped_drain": 1750, "split": 5360, "dsmem": 11}  # fmt: skip
 
 
 def twin_of(h100: Machine) -> Machine:
     """The H100 of the timing twin, whose MMAs are given in clocks. Of `h100`, clock, latencies and launch were measured directly; stage,
     ingress, in_flight, producer and chunk, and what is given here, were fitted together to the twin's runs, of that day's text."""
     return replace(h100, sms=132, ghz=1.98, l2=6376, memory=1533, mma_rate=1, mma_latency=50, scoreboard=0, setup=3240, drain=540,
-                   meet=0, barrier=1095, launch_us=0.89, read=h100.chunk)  # fmt: skip
+                   meet=0, swapped_setup=3240, swapped_epilogue=680, swapped_column=3, swapped_drain=540, split=3040, dsmem=11,
+                   launch_us=0.89, read=h100.chunk)  # fmt: skip
 
 
 TWIN_ISSUE_CLOCKS = 85  # of a stage

@@ -232,7 +232,7 @@ class Kept(unittest.TestCase):
 TILE = Tile("t", 128, 128, 1, False, 4, 36864, 256, 64, 64, False)
 B200 = Machine(sms=148, ghz=1.85, mma_rate=16384, shared=128, memory=3946, l2=8970, ingress=1e9, in_flight=75000, l2_latency=470,
                memory_latency=1300, producer=0, stage=0, wake=0, mma_latency=0, scoreboard=10, chunk=0, read=0, setup=0, drain=0, meet=0,
-               barrier=500, dsmem=16, launch_us=0)  # fmt: skip
+               swapped_setup=0, swapped_epilogue=0, swapped_column=0, swapped_drain=0, split=1000, dsmem=16, launch_us=0)  # fmt: skip
 MACHINE = B200
 
 
@@ -267,6 +267,15 @@ class Model(unittest.TestCase):
         self.assertAlmostEqual(cta_clocks(late, machine, work(4, 8)), 4 * 2048 + 3 * 500 + 1000, delta=1)
         self.assertAlmostEqual(cta_clocks(TILE, machine, work(4, 1)), 256 + 4 * 1000, delta=1)
 
+    def test_swapped_operands_have_a_set_up_an_epilogue_and_an_end_of_their_own(self):
+        machine = replace(MACHINE, setup=1, chunk=2, drain=3, swapped_setup=700, swapped_epilogue=100, swapped_column=2, swapped_drain=900)
+        swapped = replace(TILE, swapped=True)
+        self.assertAlmostEqual(cta_clocks(swapped, machine, work(1, 8)), 700 + 2048 + 100 + 2 * 128 + 900, delta=1)
+        half = replace(swapped, rows=64)
+        self.assertAlmostEqual(cta_clocks(half, machine, work(1, 8)), 700 + 2048 + 100 + 2 * 64 + 900, delta=1)
+        # What adds up K's parts is the epilogue, too.
+        self.assertAlmostEqual(cta_clocks(swapped, machine, replace(work(1, 8), reduction=300)), 700 + 2048 + 300 + 900, delta=1)
+
     def test_a_last_stage_that_is_not_whole_has_fewer_mmas(self):
         partial = replace(work(), steps=5)
         self.assertAlmostEqual(cta_clocks(TILE, MACHINE, partial), 256 + 64, delta=1)
@@ -293,7 +302,7 @@ class Model(unittest.TestCase):
         swapped = replace(TILE, columns=64, swapped=True, stage_bytes=28672, splits=(1, 4))
         whole, split = (work_of(swapped, B200, 16, 2112, 7168, splits=splits) for splits in (1, 4))
         self.assertEqual((whole.steps, split.steps), (112, 28))
-        self.assertEqual((whole.reduction, split.reduction), (0, 2 * 500 + 128 * 16 * 4 * 3 / 4 / 16))
+        self.assertEqual((whole.reduction, split.reduction), (0, 1000 + 128 * 16 * 4 / 16))
         self.assertEqual(split.rates["L2"], whole.rates["L2"] / 4)
         # Of 11 stages, three CTAs have three, and one has two.
         self.assertEqual(work_of(swapped, B200, 16, 2112, 2816, splits=4).steps, 12)

@@ -43,8 +43,12 @@ class Machine:
     setup: float  # until the first load is issued: barriers, tensor memory, tensor maps
     drain: float  # from the last store to the end
     meet: float  # more of each of both, of pairs, whose CTAs wait for each other
-    barrier: float  # of a cluster whose CTAs add up their parts of K: there are two
-    dsmem: float  # bytes of partial sums that a CTA takes from the others of its cluster
+    swapped_setup: float  # with swapped operands, which have a set-up, an epilogue and an end of their own
+    swapped_epilogue: float  # of a tile,
+    swapped_column: float  # and for each of its columns, of 128 rows
+    swapped_drain: float  # from a CTA's last instruction to the end
+    split: float  # of a cluster whose CTAs add up their parts of K, instead of an epilogue
+    dsmem: float  # bytes of sums that a CTA sends to those of its cluster
     launch_us: float  # of a launch that does nothing, in a graph
 
     @property
@@ -97,6 +101,22 @@ class Tile:
         read = (MMA_ROWS + self.columns / self.ctas) * self.stage_k / 2
         return max(MMA_ROWS * self.columns * self.stage_k / machine.mma_rate, read / machine.shared)
 
+    def meet(self, machine: Machine) -> float:
+        return machine.meet if self.ctas > 1 else 0.0
+
+    def set_up(self, machine: Machine) -> float:
+        return machine.swapped_setup if self.swapped else machine.setup + self.meet(machine)
+
+    def drain(self, machine: Machine) -> float:
+        return machine.swapped_drain if self.swapped else machine.drain + self.meet(machine)
+
+    def chunk_clocks(self, machine: Machine) -> float:
+        """Of the epilogue, for as many columns as it stores at once."""
+        if not self.swapped:
+            return machine.chunk * self.chunk
+        whole = machine.swapped_epilogue + machine.swapped_column * self.columns * self.rows / MMA_ROWS
+        return whole / ceil_div(self.columns, self.store_columns)
+
 
 @dataclass(frozen=True)
 class Work:
@@ -110,7 +130,7 @@ class Work:
     latency: float  # of a load, from L2 or memory
     rates: dict[str, float]  # at which bytes that were asked for arrive, by what limits them
     store_clocks: float  # that memory takes for a chunk of all CTAs
-    reduction: float = 0  # clocks in which a cluster adds up its parts of K
+    reduction: float = 0  # clocks in which a cluster adds up its parts of K and stores them
     activations: float = 0  # share of the bytes that are not weights
 
     @property
@@ -177,8 +197,8 @@ def work_of(tile: Tile, machine: Machine, m: int, n: int, k: int, cold: bool = T
         rates["memory"] = machine.memory / active * max(total / unique, 1)
     rates["TMA"] = machine.in_flight / latency
     store = tile.rows / tile.ctas * min(tile.store_columns, columns) * tile.stored * active / machine.memory
-    partial = tile.rows * min(columns, tile.columns) * 4 * (splits - 1) / splits
-    reduction = 2 * machine.barrier + partial / machine.dsmem if splits > 1 else 0
+    sums = tile.rows * min(columns, tile.columns) * 4
+    reduction = machine.split + sums / machine.dsmem if splits > 1 else 0
     return Work(tiles, slots, waves, steps, asked, latency, rates, store, reduction, 1 - of_rows if tile.swapped else of_rows)
 
 
@@ -193,12 +213,13 @@ def cta_clocks(tile: Tile, machine: Machine, work: Work, mma_clocks: float | Non
     load = machine.stage + work.stage_bytes / work.rate
     loaded_before = tile.stages if chained else 0
     of_activations = machine.stage + work.activations * work.stage_bytes / work.rate
-    chunks, chunk = ceil_div(tile.columns, tile.store_columns), max(machine.chunk * tile.chunk, work.store_clocks)
-    read = machine.read if tile.reads_first else chunk
+    chunks, chunk = ceil_div(tile.columns, tile.store_columns), max(tile.chunk_clocks(machine), work.store_clocks)
+    if work.reduction:
+        chunk = 0
+    read = machine.read if tile.reads_first and not tile.swapped else chunk
     empty = deque([0.0] * tile.stages)  # when the stage that is next may be loaded
     tmem_empty = deque([0.0] * (1 if tile.overlap else 2))
-    meet = machine.meet if tile.ctas > 1 else 0.0
-    producer = port = issuer = tensor = epilogue = machine.dependency if chained else machine.setup + meet
+    producer = port = issuer = tensor = epilogue = machine.dependency if chained else tile.set_up(machine)
     ends = []
     tiles = max(1, round(work.waves))
     for _ in range(min(tiles, SIMULATED_TILES)):
@@ -218,7 +239,7 @@ def cta_clocks(tile: Tile, machine: Machine, work: Work, mma_clocks: float | Non
         ends.append(epilogue)
     more = tiles - len(ends)
     period = ends[-1] - ends[-2] if more else 0.0
-    return ends[-1] + more * period + machine.drain + meet
+    return ends[-1] + more * period + tile.drain(machine)
 
 
 def time_us(tile: Tile, machine: Machine, work: Work, mma_clocks: float | None = None) -> float:
@@ -232,20 +253,22 @@ def chained_us(tile: Tile, machine: Machine, work: Work) -> float:
     return cta_clocks(tile, machine, work, chained=True) / machine.ghz / 1000
 
 
-def fixed_us(machine: Machine, work: Work | None = None) -> float:
-    """What a launch takes, whatever its size: launch, first load, reduction, first chunk of the epilogue, end."""
-    clocks = machine.setup + machine.memory_latency + machine.mma_latency + 2 * machine.wake + machine.chunk + machine.drain
-    return machine.launch_us + (clocks + (work.reduction if work else 0)) / machine.ghz / 1000
+def fixed_us(tile: Tile, machine: Machine, reduction: float = 0) -> float:
+    """What a launch takes, whatever its size: launch, first load, first chunk of the epilogue or the sums of a cluster, end."""
+    clocks = tile.set_up(machine) + machine.memory_latency + machine.mma_latency + 2 * machine.wake + tile.drain(machine)
+    return machine.launch_us + (clocks + (reduction or tile.chunk_clocks(machine))) / machine.ghz / 1000
 
 
 def limit_of(tile: Tile, machine: Machine, work: Work, roofline: float) -> str:
     """What would save the most time if it took none. `waves`: tiles spread evenly over all SMs."""
-    whole, fixed = time_us(tile, machine, work), fixed_us(machine, work)
+    whole, fixed = time_us(tile, machine, work), fixed_us(tile, machine, work.reduction)
     even = fixed + (whole - fixed) * work.wave_efficiency
     without = {
         "MMA": time_us(tile, machine, work, 0.0),
         "issue": time_us(replace(tile, issue_clocks=0), machine, work),
-        "epilogue": time_us(tile, replace(machine, chunk=0, read=0), replace(work, store_clocks=0)),
+        "epilogue": time_us(
+            tile, replace(machine, chunk=0, read=0, swapped_epilogue=0, swapped_column=0), replace(work, store_clocks=0)
+        ),
         "fixed": whole - fixed + (work.reduction / machine.ghz / 1000),
         "reduction": time_us(tile, machine, replace(work, reduction=0)),
         "waves": max(even, roofline + machine.launch_us),

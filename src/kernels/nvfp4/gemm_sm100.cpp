@@ -13,7 +13,8 @@ constexpr auto kKernels = [] {
   std::array<GemmKernel, kSm100PlainCount> all{};
   for (std::size_t i = 0; i < all.size(); ++i) {
     const Sm100Kernel& kernel = kSm100Kernels[i];
-    all[i] = {kernel.module, kernel.name, kernel.shared_bytes, Sm100Gemm::check};
+    all[i] = {kernel.module, kernel.name, kernel.shared_bytes,
+              kernel.swapped ? Sm100SwappedGemm::check : Sm100Gemm::check};
   }
   return all;
 }();
@@ -55,9 +56,12 @@ Result<void> launch(const Kernel* kernels, std::uint32_t num_sms, const GemmCall
   const Sm100Kernel& chosen = kSm100Kernels[call.tactic.tile];
   const Sm100Plan plan =
       plan_sm100(chosen, call.a, call.b, call.output, call.n, num_sms, call.tactic.splits);
-  return launch_sm100<Sm100Gemm>(kernels[call.tactic.tile], call.stream, plan, call.a.global_scale,
-                                 call.b.global_scale, call.bias, call.m, call.n, call.k,
-                                 std::uint32_t{call.constant_b});
+  const auto launch_with = [&](auto signature) {
+    return launch_sm100<decltype(signature)>(
+        kernels[call.tactic.tile], call.stream, plan, call.a.global_scale, call.b.global_scale,
+        call.bias, call.m, call.n, call.k, std::uint32_t{call.constant_b});
+  };
+  return chosen.swapped ? launch_with(Sm100SwappedGemm{}) : launch_with(Sm100Gemm{});
 }
 
 }  // namespace

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstdint>
+#include <type_traits>
+
 #include "base/result.hpp"
 #include "kernels/kernel_signature.hpp"
 #include "kernels/nvfp4/sm100_plan.hpp"
@@ -13,7 +16,18 @@
 namespace cukiln::nvfp4::detail {
 
 using Sm100Gemm = kernels::KernelSignature<signatures::Nvfp4Gemm>;
+using Sm100SwappedGemm = kernels::KernelSignature<signatures::Nvfp4GemmSwapped>;
 using Sm100GroupedGemm = kernels::KernelSignature<signatures::Nvfp4GemmGrouped>;
+
+/// A kernel's parameter `output`: a map, or D itself.
+template <class Signature>
+auto output_of(const Kernel& kernel, const Sm100Plan& plan) noexcept {
+  if constexpr (std::is_same_v<Signature, Sm100SwappedGemm>) {
+    return Result<std::uint16_t*>(static_cast<std::uint16_t*>(const_cast<void*>(plan.output.data)));
+  } else {
+    return tensor_map(kernel, plan.output);
+  }
+}
 
 /// Launches a plan with the kernel of a signature; `more` are the parameters after k.
 template <class Signature, class... More>
@@ -25,7 +39,7 @@ Result<void> launch_sm100(const Kernel& kernel, Stream stream, const Sm100Plan& 
   CUKILN_TRY(const TensorMap columns, tensor_map(kernel, plan.columns));
   CUKILN_TRY(const TensorMap row_scales, tensor_map(kernel, plan.row_scales));
   CUKILN_TRY(const TensorMap column_scales, tensor_map(kernel, plan.column_scales));
-  CUKILN_TRY(const TensorMap output, tensor_map(kernel, plan.output));
+  CUKILN_TRY(const auto output, output_of<Signature>(kernel, plan));
   LaunchConfig config;  // the cluster of a pair is an attribute of the kernel
   config.grid.x = plan.grid;
   config.block.x = kSm100BlockThreads;

@@ -31,9 +31,14 @@ struct Sm100Machine {
   double setup = 970;        // until the first load is issued
   double drain = 1370;       // from the last store to the end
   double meet = 200;         // more of both, of pairs: they wait for each other
-  double barrier = 650;      // of a cluster that adds up its parts of K: there are two
-  double dsmem = 11;         // bytes of partial sums, from the other CTAs of a cluster
-  double launch_us = 0.56;   // of a launch that does nothing
+  // Swapped operands have a set-up, an epilogue and an end of their own.
+  double swapped_setup = 660;
+  double swapped_epilogue = 160;  // of a tile, and for each of its columns, of 128 rows
+  double swapped_column = 14;
+  double swapped_drain = 1090;  // from the last instruction to the end
+  double split = 870;           // of a cluster that adds up its parts of K, instead of an epilogue
+  double dsmem = 14;            // bytes of sums, from a CTA to those of its cluster
+  double launch_us = 0.56;      // of a launch that does nothing
 };
 
 /// As others measured a B200.
@@ -162,20 +167,22 @@ constexpr double sm100_clocks(const Sm100TileModel& tile, std::int64_t splits,
 
   const double store = real(tile.rows) / ctas * real(std::min(kSm100StoreColumns, columns)) * 2 *
                        active / machine.memory;
-  const double chunk = std::max(machine.chunk, store);
   const double chunks = real(ceil_div(std::int64_t{tile.columns}, kSm100StoreColumns));
+  const double swapped =
+      machine.swapped_epilogue + machine.swapped_column * tile.columns * tile.rows / 128;
+  const double chunk = std::max(tile.swapped ? swapped / chunks : machine.chunk, store);
   const double committed = machine.mma_latency + machine.wake;
-  const double partial = real(tile.rows) * real(std::min<std::int64_t>(columns, tile.columns)) * 4;
-  const double reduction =
-      splits > 1 ? 2 * machine.barrier + partial * (1 - 1 / real(splits)) / machine.dsmem : 0;
-  // Behind the first tile the epilogue of one is hidden behind the MMAs of the next, but for
-  // reading the columns that both accumulators share.
+  const double sums = real(tile.rows) * real(std::min<std::int64_t>(columns, tile.columns)) * 4;
+  const double epilogue = splits > 1 ? machine.split + sums / machine.dsmem : chunks * chunk;
+  // Behind the first tile the epilogue of one is hidden behind the MMAs of the next, but for the
+  // columns that both accumulators share, which are read first or, swapped, stored as well.
+  const double shared = tile.swapped ? chunk : machine.read;
   const double next = std::max(
-      {period, real(parts) * mma + committed + (tile.overlap ? machine.read + reduction : 0),
-       chunks * chunk + reduction});
+      {period, real(parts) * mma + committed + (tile.overlap ? shared : 0), chunks * chunk});
   const double meet = tile.ctas > 1 ? 2 * machine.meet : 0;
-  return meet + machine.setup + issued + first + mma + committed + reduction +
-         real(waves - 1) * next + chunks * chunk + machine.drain;
+  return (tile.swapped ? machine.swapped_setup + machine.swapped_drain
+                       : machine.setup + machine.drain + meet) +
+         issued + first + mma + committed + real(waves - 1) * next + epilogue;
 }
 
 /// From the launch to the end.

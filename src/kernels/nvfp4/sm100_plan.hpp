@@ -64,7 +64,8 @@ struct Sm100Plan {
   const Sm100Kernel* kernel;
   std::uint32_t grid;    // in CTAs
   std::uint32_t splits;  // of K; more than 1: CTAs of a cluster that share one tile
-  TensorBox rows, columns, row_scales, column_scales, output;
+  TensorBox rows, columns, row_scales, column_scales;
+  TensorBox output;  // with swapped operands D, stored without a map
 };
 
 /// How many clusters' worth of tiles there are: the last of a row or column may be half empty.
@@ -227,16 +228,8 @@ inline Sm100Plan plan_sm100(const Sm100Kernel& kernel, const QuantizedMatrix& a,
       kernel.ctas == 1
           ? scales_box(columns, column_atoms, 4)
           : scales_box(columns, 1, 4 * column_atoms / (kernel.ctas * kernel.columns_shared));
-  plan.output = {
-      TensorBox::Element::bf16, !kernel.swapped, 2, d, {to_unsigned(n), to_unsigned(a.rows)},
-      {to_unsigned(n) * 2},     {64, 32, 1}};
-  if (splits > 1) {  // a CTA stores all rows of its share of the columns
-    plan.output.box[0] = kernel.rows;
-    plan.output.box[1] = kernel.columns % splits == 0 ? kernel.columns / splits : 1;
-  } else if (kernel.swapped) {
-    plan.output.box[0] = 32;
-    plan.output.box[1] = std::min(kernel.columns, 64u);
-  }
+  plan.output = {TensorBox::Element::bf16, true,       2, d, {to_unsigned(n), to_unsigned(a.rows)},
+                 {to_unsigned(n) * 2},     {64, 32, 1}};
   return plan;
 }
 

@@ -60,14 +60,22 @@ void check_gemm(const Case& c) {
   DeviceBuffer<std::uint16_t> d(
       std::vector<std::uint16_t>(static_cast<std::size_t>(c.m * c.n) + kAfter, kUntouched));
 
-  const Kernel kernel = sm100_model(*c.kernel);
   const nvfp4::Sm100Plan plan =
       plan_sm100(*c.kernel, {a_data.data(), a_block_scales.data(), nullptr, a.rows, c.k},
                  {b_data.data(), b_block_scales.data(), nullptr, b.rows, c.k}, d.data(), c.n,
                  c.num_sms, c.splits);
-  require_ok(launch_sm100_model(kernel, nullptr, plan, device_a_scales.data(),
-                                device_b_scales.data(), c.bias ? device_bias.data() : nullptr, c.m,
-                                c.n, c.k, experts.data(), 1));
+  const std::uint16_t* const given_bias = c.bias ? device_bias.data() : nullptr;
+  if (c.kernel->swapped) {
+    using Swapped = nvfp4::detail::Sm100SwappedGemm;
+    require_ok(nvfp4::detail::launch_sm100<Swapped>(
+        sm100_model<Swapped>(*c.kernel), nullptr, plan, device_a_scales.data(),
+        device_b_scales.data(), given_bias, static_cast<std::uint32_t>(c.m),
+        static_cast<std::uint32_t>(c.n), static_cast<std::uint32_t>(c.k), c.m % 2 != 0 ? 1u : 0u));
+  } else {
+    require_ok(launch_sm100_model(sm100_model(*c.kernel), nullptr, plan, device_a_scales.data(),
+                                  device_b_scales.data(), given_bias, c.m, c.n, c.k, experts.data(),
+                                  1));
+  }
   const std::vector<std::uint16_t> given = d.download();
 
   std::size_t wrong = 0;

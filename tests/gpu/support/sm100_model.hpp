@@ -4,6 +4,7 @@
 // The sm_100a GEMMs on sm_90a: the shipped source, with tensor memory and the tensor core
 // modelled (tcgen05_model.cuh). Slow: one thread of a block multiplies.
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
 
@@ -27,6 +28,19 @@ inline constexpr int kSm100ModelCapability = 90;
 template <class Signature = nvfp4::detail::Sm100GroupedGemm>
 Kernel sm100_model(const nvfp4::Sm100Kernel& of) {
   constexpr const char* kSource = R"(
+#include "gemm_sm100_swapped.cuh"
+#define MODEL_SWAPPED_KERNEL(name, ...)                                                           \
+  extern "C" __global__ void __launch_bounds__(192, 1)                                            \
+      name(const __grid_constant__ cukiln::TensorMap rows,                                        \
+           const __grid_constant__ cukiln::TensorMap columns,                                     \
+           const __grid_constant__ cukiln::TensorMap row_scales,                                  \
+           const __grid_constant__ cukiln::TensorMap column_scales, cukiln::u16* output,          \
+           const float* a_scale, const float* b_scale, const cukiln::u16* bias, cukiln::u32 m,    \
+           cukiln::u32 n, cukiln::u32 k, cukiln::u32 constant_b) {                                \
+    cukiln::nvfp4::gemm_sm100_swapped<cukiln::nvfp4::Sm100Tile<__VA_ARGS__>>(                     \
+        {rows, columns, row_scales, column_scales, rows, a_scale, b_scale, bias, m, n, k, nullptr, \
+         0, constant_b, nullptr, output});                                                        \
+  }
 #define MODEL_KERNEL(name, ...)                                                                   \
   extern "C" __global__ void __launch_bounds__(192, 1)                                            \
       name(const __grid_constant__ cukiln::TensorMap rows,                                        \
@@ -42,17 +56,26 @@ Kernel sm100_model(const nvfp4::Sm100Kernel& of) {
   }
 MODEL_KERNEL(nvfp4_gemm_128x128, 128, 1, false, false)
 MODEL_KERNEL(nvfp4_gemm_128x256, 256, 1, false, false)
-MODEL_KERNEL(nvfp4_gemm_swapped_16, 16, 1, true, false)
-MODEL_KERNEL(nvfp4_gemm_swapped_64, 64, 1, true, false)
-MODEL_KERNEL(nvfp4_gemm_swapped_128, 128, 1, true, false)
-MODEL_KERNEL(nvfp4_gemm_swapped_64_half, 64, 1, true, false, 1, 64)
+MODEL_SWAPPED_KERNEL(nvfp4_gemm_swapped_16, 16, 1, true, false)
+MODEL_SWAPPED_KERNEL(nvfp4_gemm_swapped_64, 64, 1, true, false)
+MODEL_SWAPPED_KERNEL(nvfp4_gemm_swapped_128, 128, 1, true, false)
+MODEL_SWAPPED_KERNEL(nvfp4_gemm_swapped_64_half, 64, 1, true, false, 1, 64)
 MODEL_KERNEL(nvfp4_gemm_grouped_128x128, 128, 1, false, true)
 MODEL_KERNEL(nvfp4_gemm_grouped_128x256, 256, 1, false, true)
 )";
   ModuleSpec spec;
   const Manifest manifest = nvfp4::manifest();
   for (const ModuleSpec& shipped : manifest.modules()) {
-    if (shipped.name == "nvfp4_moe_grouped_up") spec = shipped;  // includes all that the GEMMs do
+    if (shipped.name == "nvfp4_moe_grouped_up") spec = shipped;
+  }
+  for (const ModuleSpec& shipped : manifest.modules()) {
+    if (shipped.name != "nvfp4_gemm") continue;
+    for (const Source& header : shipped.headers) {
+      const bool is_known =
+          std::any_of(spec.headers.begin(), spec.headers.end(),
+                      [&](const Source& known) { return known.path == header.path; });
+      if (!is_known) spec.headers.push_back(header);
+    }
   }
   for (const embedded::File& file : embedded::test_device_code()) {
     spec.headers.push_back(Source::memory(std::string(file.name), std::string(file.bytes)));
