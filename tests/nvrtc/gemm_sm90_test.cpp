@@ -12,6 +12,7 @@ using namespace cukiln;
 using namespace cukiln::testing;
 using nvfp4::sm90::ceil_div;
 using nvfp4::sm90::DecodeTile;
+using nvfp4::sm90::PrefillKind;
 using nvfp4::sm90::PrefillTile;
 using nvfp4::sm90::Tiles;
 
@@ -38,9 +39,9 @@ std::string name_of(const DecodeTile& tile) {
 template <class Family>
 std::string name_of(const PrefillTile& tile) {
   const std::string size = std::to_string(tile.tokens) + "x" + std::to_string(tile.rows);
-  return Family::kPrefix + (tile.skinny
+  return Family::kPrefix + (tile.is_skinny()
                                 ? "skinny_" + size + "_" + std::to_string(tile.consumer_warpgroups)
-                                : "prefill_" + size + (tile.helped ? "_helped" : ""));
+                                : "prefill_" + size + (tile.is_helped() ? "_helped" : ""));
 }
 
 template <class Family>
@@ -55,16 +56,17 @@ void check_decode(const FakeLaunch& last, const DecodeTile& tile, int m, std::ui
 
 template <class Family>
 void check_prefill(const FakeLaunch& last, const PrefillTile& tile, std::uint32_t splits) {
-  CHECK(last.kernel == name_of<Family>(tile) + (tile.pair_kernel && splits == 2 ? "_pair" : ""));
+  CHECK(last.kernel ==
+        name_of<Family>(tile) + (tile.kind == PrefillKind::paired && splits == 2 ? "_pair" : ""));
   CHECK(last.programmatic);
   CHECK(last.block[0] == 128 * (1 + tile.consumer_warpgroups));
   CHECK(last.grid[0] % splits == 0);
   CHECK(last.cluster[0] == (splits == 1 ? 0 : splits));
   // Else clusters would not all run at once, or the next launch could not start early.
   const bool starts_early = !Family::kTiles.prepares;
-  const bool alone = !tile.skinny && last.grid[0] <= (splits == 4                   ? 129u
-                                                      : splits == 3 || starts_early ? 138u
-                                                                                    : 148u);
+  const bool alone = !tile.is_skinny() && last.grid[0] <= (splits == 4                   ? 129u
+                                                           : splits == 3 || starts_early ? 138u
+                                                                                         : 148u);
   CHECK(last.shared_bytes == std::max(tile.shared_bytes, alone ? 117 * 1024u : 0u));
 }
 
@@ -229,7 +231,7 @@ TEST_CASE("helpers are launched before the kernel that they help, with the same 
   W4a16 device(90);
   const auto tactics = tactics_of(W4a16::kTiles, {200, 4096, 4096, 148});
   const auto* const helped = std::find_if(tactics.begin(), tactics.end(), [](const auto& tactic) {
-    return W4a16::kTiles.prefill[tactic.tile - W4a16::kTiles.decode_count].helped;
+    return W4a16::kTiles.prefill[tactic.tile - W4a16::kTiles.decode_count].is_helped();
   });
   REQUIRE(helped != tactics.end());
   const nvfp4::GemmOptions options = with_tactic(static_cast<int>(helped - tactics.begin()));
@@ -268,7 +270,7 @@ TEST_CASE("skinny kernels know whether the weights are constant") {
   W4a16 device(90);
   const auto tactics = tactics_of(W4a16::kTiles, {48, 4096, 2048, 148});
   const auto* const skinny = std::find_if(tactics.begin(), tactics.end(), [](const auto& tactic) {
-    return W4a16::kTiles.prefill[tactic.tile - W4a16::kTiles.decode_count].skinny;
+    return W4a16::kTiles.prefill[tactic.tile - W4a16::kTiles.decode_count].is_skinny();
   });
   REQUIRE(skinny != tactics.end());
   for (const bool constant : {false, true}) {

@@ -14,8 +14,6 @@ struct W4a16 {
   static constexpr const GemmTable& kTable = w4a16::kTuned;
   static constexpr const char* kDecodeModules[] = {"nvfp4_w4a16_gemm", "nvfp4_w4a16_gemm_16"};
   static constexpr const char* kPrefillModule = "nvfp4_w4a16_gemm_prefill";
-  static constexpr const char* kHelperKernel = "w4a16_gemm_prefill_256x128_helper";
-  static constexpr const char* kPairKernel = "w4a16_gemm_prefill_128x128_pair";
   static constexpr TensorBox::Element kElement = TensorBox::Element::bf16;
 
   using Decode = kernels::KernelSignature<signatures::W4a16GemmDecode>;
@@ -37,13 +35,13 @@ struct W4a16 {
                           call.n, call.k, std::uint32_t{call.constant_b});
   }
   static constexpr auto check_of(const sm90::PrefillTile& tile) noexcept {
-    return tile.skinny ? &Skinny::check : tile.helped ? &Help::check : &Prefill::check;
+    return tile.is_skinny() ? &Skinny::check : tile.is_helped() ? &Help::check : &Prefill::check;
   }
   static Result<void> prefill(const Kernel& kernel, const LaunchConfig& config,
                               const sm90::PrefillTile& tile, const TensorMap& tokens,
                               const TensorMap& weights, const GemmCall& call,
                               std::uint32_t output_stride) noexcept {
-    if (tile.skinny) {
+    if (tile.is_skinny()) {
       return Skinny::launch(kernel, call.stream, config, call.output, tokens, weights,
                             call.b.scales, &call.b.global_scale->encode, call.bias, call.m, call.n,
                             call.k, output_stride, std::uint32_t{call.constant_b});

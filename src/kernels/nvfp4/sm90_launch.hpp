@@ -30,11 +30,10 @@
 ///     kPrepareKernel, Prepare, prepare  likewise: writes A as prefill reads it
 ///     kPrepareColumns                   of A, that a thread of it takes
 ///
-/// or, where the last tile is helped:
+/// or, where a tile is helped:
 ///
-///     kHelperKernel, help               likewise: multiplies the end of K; launches it, or the
-///                                       kernel that it helps, whose signature is the same
-///     kPairKernel                       of the tile with pair_kernel
+///     help                              launches the helper, or the kernel that it helps, whose
+///                                       signature is the same
 namespace cukiln::nvfp4::sm90 {
 
 inline constexpr std::uint32_t kPrepareThreads = 256;
@@ -106,7 +105,7 @@ TensorBox token_box(const GemmCall& call, const PrefillTile& tile) noexcept {
   }
   box.size[1] = call.m;
   box.box[0] = 64;
-  box.box[1] = tile.skinny ? std::min(tile.tokens, call.m) : tile.tokens;
+  box.box[1] = tile.is_skinny() ? std::min(tile.tokens, call.m) : tile.tokens;
   return box;
 }
 
@@ -152,11 +151,16 @@ constexpr detail::GemmKernel decode_kernel(const DecodeTile& tile,
   return {Family::kDecodeModules[module], tile.name, shared_bytes, Family::Decode::check};
 }
 
-/// A kernel for each tile, then the one that prepares A for prefill; or the helper, and the one
-/// for pairs.
+constexpr std::uint32_t second_kernel_index(const Tiles& tiles, std::uint32_t tile) noexcept {
+  return tiles.count() + tiles.second_kernels(tile);
+}
+
+/// A kernel for each tile, then the one that prepares A for prefill, or the second ones of tiles.
 template <class Family>
 constexpr auto sm90_kernels() noexcept {
-  constexpr std::size_t kCount = Family::kTiles.count() + (Family::kTiles.prepares ? 1 : 2);
+  constexpr std::size_t kCount =
+      Family::kTiles.count() +
+      (Family::kTiles.prepares ? 1 : Family::kTiles.second_kernels(Family::kTiles.prefill_count));
   static_assert(kCount <= detail::GemmKernels::kMax);
   const Tiles& tiles = Family::kTiles;
   std::array<detail::GemmKernel, kCount> all{};
@@ -164,24 +168,19 @@ constexpr auto sm90_kernels() noexcept {
     const DecodeTile& tile = tiles.decode[i];
     all[i] = decode_kernel<Family>(tile, std::max(tile.shared_bytes, kOccupancy1Bytes));
   }
-  for (std::size_t i = 0; i < tiles.prefill_count; ++i) {
+  for (std::uint32_t i = 0; i < tiles.prefill_count; ++i) {
     const PrefillTile& tile = tiles.prefill[i];
     all[tiles.decode_count + i] = {Family::kPrefillModule, tile.name,
                                    std::max(tile.shared_bytes, kOccupancy1Bytes),
                                    Family::check_of(tile)};
+    if (tile.second_kernel != nullptr) {
+      all[second_kernel_index(tiles, i)] = {Family::kPrefillModule, tile.second_kernel,
+                                            tile.shared_bytes, Family::check_of(tile)};
+    }
   }
   if constexpr (Family::kTiles.prepares) {
     all[tiles.count()] = {Family::kPrefillModule, Family::kPrepareKernel, 0,
                           Family::Prepare::check};
-  } else {
-    const PrefillTile& helped = tiles.prefill[tiles.prefill_count - 1];
-    all[tiles.count()] = {Family::kPrefillModule, Family::kHelperKernel, helped.shared_bytes,
-                          Family::check_of(helped)};
-    const PrefillTile& pair =
-        *std::find_if(tiles.prefill, tiles.prefill + tiles.prefill_count,
-                      [](const PrefillTile& tile) { return tile.pair_kernel; });
-    all[tiles.count() + 1] = {Family::kPrefillModule, Family::kPairKernel, pair.shared_bytes,
-                              Family::check_of(pair)};
   }
   return all;
 }
@@ -237,9 +236,10 @@ template <class Family>
 Result<void> launch_rows(const Kernel* kernels, std::uint32_t tile_index, const GemmCall& call,
                          std::uint32_t output_stride, std::uint32_t num_sms) noexcept {
   const PrefillTile& tile = Family::kTiles.prefill[tile_index];
-  const bool is_pair = tile.pair_kernel && call.tactic.splits == 2;
+  const Kernel* const second_kernel = kernels + second_kernel_index(Family::kTiles, tile_index);
+  const bool is_pair = tile.kind == PrefillKind::paired && call.tactic.splits == 2;
   const Kernel& kernel =
-      kernels[is_pair ? Family::kTiles.count() + 1 : Family::kTiles.decode_count + tile_index];
+      is_pair ? *second_kernel : kernels[Family::kTiles.decode_count + tile_index];
   CUKILN_TRY(const TensorMap token_map, tensor_map(kernel, token_box<Family>(call, tile)));
   TensorBox weights = data_box(call.b, tile.rows, kGroupK / 2);
   weights.swizzled = !Family::kTiles.prepares;  // where K has its natural order
@@ -248,15 +248,15 @@ Result<void> launch_rows(const Kernel* kernels, std::uint32_t tile_index, const 
   LaunchConfig config = prefill_config(tile, call.tactic.splits, shape);
   // Skinny ones are too short to spare the others, and start early where the preceding kernel still
   // runs.
-  if (!tile.skinny && takes_whole_sms(Family::kTiles, config.grid.x, call.tactic.splits, num_sms)) {
+  if (!tile.is_skinny() &&
+      takes_whole_sms(Family::kTiles, config.grid.x, call.tactic.splits, num_sms)) {
     config.shared_bytes = std::max(config.shared_bytes, kOccupancy1Bytes);
   }
   if constexpr (!Family::kTiles.prepares) {
-    if (tile.helped) {
+    if (tile.is_helped()) {
       const Helpers helpers = helpers_of(tile, shape);
-      CUKILN_CHECK(Family::help(kernels[Family::kTiles.count()],
-                                helper_config(tile, shape, helpers), token_map, weight_map, call,
-                                output_stride, helpers.groups));
+      CUKILN_CHECK(Family::help(*second_kernel, helper_config(tile, shape, helpers), token_map,
+                                weight_map, call, output_stride, helpers.groups));
       return Family::help(kernel, config, token_map, weight_map, call, output_stride,
                           helpers.groups);
     }
@@ -304,23 +304,32 @@ Result<void> launch_any(const Kernel* kernels, std::uint32_t /*num_sms*/,
   return launch_decode<Family>(kernels[call.tactic.tile], call, tile, tile.shared_bytes);
 }
 
-/// Prepared tokens; or the sums of helpers.
+/// Of the sums of helpers, for as many as any device has.
+inline std::uint64_t helper_workspace_bytes(const Tiles& tiles, std::uint64_t m, std::uint64_t n,
+                                            std::uint64_t k) noexcept {
+  const PrefillTile* const end = tiles.prefill + tiles.prefill_count;
+  const PrefillTile* const helped =
+      std::find_if(tiles.prefill, end, [](const PrefillTile& tile) { return tile.is_helped(); });
+  if (helped == end || m <= helped->tokens / 2 || helped_groups(1, k) == 0) {
+    return 0;
+  }
+  const std::uint64_t row_tiles = ceil_div(n, helped->rows);
+  if (row_tiles > kMaxHelpedTiles) {
+    return 0;
+  }
+  return std::min(row_tiles * ceil_div(m, helped->tokens), kMaxHelpedTiles) * helped->tokens *
+         helped->rows * sizeof(float);
+}
+
+/// Of prepared tokens, or of the sums of helpers.
 template <class Family>
 std::size_t workspace_bytes(std::int64_t m, std::int64_t n, std::int64_t k) {
   const auto tokens = static_cast<std::uint64_t>(m);
   const auto columns = static_cast<std::uint64_t>(k);
-  if constexpr (Family::kTiles.prepares) {
-    return tokens <= kMaxDecodeTokens ? 0 : tokens * whole_groups(columns) * 2;
+  if (!Family::kTiles.prepares) {
+    return helper_workspace_bytes(Family::kTiles, tokens, static_cast<std::uint64_t>(n), columns);
   }
-  const Tiles& tiles = Family::kTiles;
-  const PrefillTile& helped = tiles.prefill[tiles.prefill_count - 1];
-  const std::uint64_t row_tiles = ceil_div(static_cast<std::uint64_t>(n), helped.rows);
-  if (tokens <= helped.tokens / 2 || row_tiles > kMostHelpedTiles ||
-      helped_groups(1, columns) == 0) {
-    return 0;
-  }
-  return std::min(row_tiles * ceil_div(tokens, helped.tokens), kMostHelpedTiles) * helped.tokens *
-         helped.rows * sizeof(float);
+  return tokens <= kMaxDecodeTokens ? 0 : tokens * whole_groups(columns) * 2;
 }
 
 template <class Family>

@@ -58,6 +58,13 @@ struct DecodeTiles {
   std::uint32_t count;
 };
 
+enum class PrefillKind {
+  plain,
+  paired,  // where K is split in two, `second_kernel` computes the tile
+  skinny,  // takes no more tokens than the tile has
+  helped,  // K is split in two, after `second_kernel`, the helper, has multiplied the end of it
+};
+
 /// A tile of a kernel for more tokens than that.
 struct PrefillTile {
   const char* name;
@@ -67,9 +74,11 @@ struct PrefillTile {
   std::uint32_t blocks_per_sm;
   double us_per_group;  // for kGroupK of K, on an SM with blocks_per_sm thread blocks
   std::uint32_t consumer_warpgroups = 2;  // of a thread block, beside one of producers
-  bool skinny = false;                    // takes no more tokens than the tile has
-  bool helped = false;       // K split in two, and the end of it left to another kernel
-  bool pair_kernel = false;  // K split in two takes another kernel
+  PrefillKind kind = PrefillKind::plain;
+  const char* second_kernel = nullptr;
+
+  constexpr bool is_skinny() const noexcept { return kind == PrefillKind::skinny; }
+  constexpr bool is_helped() const noexcept { return kind == PrefillKind::helped; }
 };
 inline constexpr PrefillTile kPrefillTiles[] = {
     {"nvfp4_gemm_prefill_32x128", 32, 128, 97392, 2, 0.95},
@@ -90,6 +99,14 @@ struct Tiles {
   bool prepares;                      ///< prefill needs a kernel before it, and a workspace
 
   constexpr std::uint32_t count() const noexcept { return decode_count + prefill_count; }
+  /// The number of second kernels of the first `tiles` tiles for prefill.
+  constexpr std::uint32_t second_kernels(std::uint32_t tiles) const noexcept {
+    std::uint32_t found = 0;
+    for (std::uint32_t i = 0; i < tiles; ++i) {
+      found += prefill[i].second_kernel != nullptr ? 1 : 0;
+    }
+    return found;
+  }
   /// The smallest tiles that hold m tokens; the largest for more than kMaxDecodeTokens.
   constexpr DecodeTiles decode_for(std::uint64_t m) const noexcept {
     return m <= 8 ? for_8 : m <= 16 ? for_16 : for_32;
@@ -158,19 +175,21 @@ struct Helpers {
   std::uint32_t blocks;
   std::uint32_t groups;  // of each tile; 0: none, they would not pay
 };
-/// Of which the workspace has the sums: as many as pairs of 144 SMs, Hopper's most, leave helpers.
-inline constexpr std::uint64_t kMostHelpedTiles = 71;
+/// Of so many tiles the workspace has sums: with more, no pair of SMs is left to helpers even where
+/// there are 144, Hopper's most.
+inline constexpr std::uint64_t kMaxHelpedTiles = 71;
+/// The groups of each tile's K that a helper of `tiles_of_each` tiles multiplies. It then has as
+/// much to do as a tile's own two thread blocks, if storing sums takes it as long as two groups.
 inline std::uint64_t helped_groups(std::uint64_t tiles_of_each, std::uint64_t k) noexcept {
-  constexpr std::uint64_t kLeast = 4;
-  // A helper has as much to do as a tile's own two if storing sums takes it as long as two groups.
+  constexpr std::uint64_t kMinGroups = 4;  // fewer would not pay for another launch
   const std::uint64_t groups = ceil_div(k, kGroupK);
   const std::uint64_t others = 4 * tiles_of_each;
   const std::uint64_t found = groups < others ? 0 : (groups - others) / (2 * tiles_of_each + 1);
-  return found < kLeast ? 0 : found;
+  return found < kMinGroups ? 0 : found;
 }
 inline Helpers helpers_of(const PrefillTile& tile, const Shape& shape) noexcept {
   const std::uint64_t tiles = tile_count(tile, shape);
-  if (tiles > kMostHelpedTiles || 2 * tiles + 2 > shape.num_sms) {
+  if (tiles > kMaxHelpedTiles || 2 * tiles + 2 > shape.num_sms) {
     return {0, 0};
   }
   const std::uint64_t blocks = std::min(shape.num_sms - 2 * tiles, tiles + 1) / 2 * 2;
@@ -181,12 +200,13 @@ inline Helpers helpers_of(const PrefillTile& tile, const Shape& shape) noexcept 
 /// Whether K may be split: all clusters must run in one wave. A skinny tile's sums are divided
 /// among two or four.
 inline bool may_split(const PrefillTile& tile, std::uint32_t splits, const Shape& shape) noexcept {
-  if (tile.helped) {
+  if (tile.is_helped()) {
     return splits == 2 && helpers_of(tile, shape).groups > 0;
   }
   const std::uint64_t places = std::uint64_t{shape.num_sms} * tile.blocks_per_sm;
-  return splits == 1 || (splits <= ceil_div(shape.k, kGroupK) && (!tile.skinny || splits != 3) &&
-                         tile_count(tile, shape) * splits <= places_for_clusters(places, splits));
+  return splits == 1 ||
+         (splits <= ceil_div(shape.k, kGroupK) && (!tile.is_skinny() || splits != 3) &&
+          tile_count(tile, shape) * splits <= places_for_clusters(places, splits));
 }
 
 /// The rows of B behind those of the last whole wave of thread blocks, whose tiles would leave most
@@ -212,7 +232,7 @@ inline LastRows last_rows(const Tiles& tiles, std::uint32_t tile_index, std::uin
       for (std::uint32_t i = 0; i < tiles.prefill_count; ++i) {
         const PrefillTile& other = tiles.prefill[i];
         if (other.tokens == tokens && other.rows == tile.rows &&
-            (!other.skinny || shape.m <= tokens) &&
+            (!other.is_skinny() || shape.m <= tokens) &&
             tile_count(other, rest) * kMaxSplits <=
                 places_for_clusters(shape.num_sms, kMaxSplits)) {
           return {first_row, i, kMaxSplits};
@@ -227,10 +247,10 @@ inline LastRows last_rows(const Tiles& tiles, std::uint32_t tile_index, std::uin
 /// fill by more than half; a skinny or a helped one always so.
 inline bool may_take(const Tiles& tiles, const PrefillTile& tile, const Shape& shape) noexcept {
   const bool half_full = shape.m > tile.tokens / 2;
-  if (tile.skinny) {
+  if (tile.is_skinny()) {
     return half_full && shape.m <= tile.tokens;
   }
-  if (tile.helped && !half_full) {
+  if (tile.is_helped() && !half_full) {
     return false;
   }
   return !shape.is_decode() || (!tiles.prepares && tile.tokens <= kMaxDecodeTokens && half_full);
@@ -275,8 +295,8 @@ inline double estimated_us(const PrefillTile& tile, std::uint32_t splits,
   const double occupancy_factor = blocks_per_sm < tile.blocks_per_sm ? 0.6 : 1.0;
   // A cluster adds up its partial sums.
   const double reduce_us = splits > 1 ? 1.9 + 1.1 * tile.tokens * tile.rows / (128 * 128) : 0;
-  const std::uint64_t helped = tile.helped ? helpers_of(tile, shape).groups : 0;
-  const double help_us = tile.helped ? kLaunchUs : 0;
+  const std::uint64_t helped = tile.is_helped() ? helpers_of(tile, shape).groups : 0;
+  const double help_us = tile.is_helped() ? kLaunchUs : 0;
   const std::uint64_t groups = ceil_div(ceil_div(shape.k, kGroupK) - helped, splits);
   return static_cast<double>(waves * groups) * tile.us_per_group * occupancy_factor + reduce_us +
          help_us;

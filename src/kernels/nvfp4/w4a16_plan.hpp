@@ -26,13 +26,15 @@ inline constexpr sm90::PrefillTile kPrefillTiles[] = {
     {"w4a16_gemm_prefill_32x128", 32, 128, 97392, 2, 1.3},
     {"w4a16_gemm_prefill_64x128", 64, 128, 112736, 2, 1.05},
     {"w4a16_gemm_prefill_64x256", 64, 256, 227456, 1, 1.05},
-    {"w4a16_gemm_prefill_128x128", 128, 128, 178272, 1, 0.76, 2, false, false, true},
+    {"w4a16_gemm_prefill_128x128", 128, 128, 178272, 1, 0.76, 2, sm90::PrefillKind::paired,
+     "w4a16_gemm_prefill_128x128_pair"},
     {"w4a16_gemm_prefill_256x128", 256, 128, 229968, 1, 1.3},
-    {"w4a16_gemm_skinny_32x64_2", 32, 64, 107664, 2, 0.44, 2, true},
-    {"w4a16_gemm_skinny_32x64_3", 32, 64, 200960, 1, 0.25, 3, true},
-    {"w4a16_gemm_skinny_64x64_3", 64, 64, 194720, 1, 0.29, 3, true},
-    {"w4a16_gemm_skinny_128x64_2", 128, 64, 228464, 1, 0.42, 2, true},
-    {"w4a16_gemm_prefill_256x128_helped", 256, 128, 229968, 1, 1.3, 2, false, true},
+    {"w4a16_gemm_skinny_32x64_2", 32, 64, 107664, 2, 0.44, 2, sm90::PrefillKind::skinny},
+    {"w4a16_gemm_skinny_32x64_3", 32, 64, 200960, 1, 0.25, 3, sm90::PrefillKind::skinny},
+    {"w4a16_gemm_skinny_64x64_3", 64, 64, 194720, 1, 0.29, 3, sm90::PrefillKind::skinny},
+    {"w4a16_gemm_skinny_128x64_2", 128, 64, 228464, 1, 0.42, 2, sm90::PrefillKind::skinny},
+    {"w4a16_gemm_prefill_256x128_helped", 256, 128, 229968, 1, 1.3, 2, sm90::PrefillKind::helped,
+     "w4a16_gemm_prefill_256x128_helper"},
 };
 
 inline constexpr sm90::Tiles kTiles = sm90::make_tiles(kDecodeTiles, kPrefillTiles, false);

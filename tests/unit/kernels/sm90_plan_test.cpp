@@ -83,7 +83,7 @@ TEST_CASE("K is split only where all clusters run at once") {
           const PrefillTile& tile = tiles.prefill[tactic.tile - tiles.decode_count];
           CHECK((tactic.splits == 1 || tile_count(tile, shape(m, n, 7168)) * tactic.splits <=
                                            std::uint64_t{kH200} * tile.blocks_per_sm));
-          CHECK((!tile.skinny || tactic.splits != 3));  // its items divide by two and four
+          CHECK((!tile.is_skinny() || tactic.splits != 3));  // its items divide by two and four
         }
       }
     }
@@ -136,7 +136,7 @@ TEST_CASE("a small last wave of tiles is split in a launch of its own") {
 TEST_CASE("skinny tiles take as many tokens as they have, and more than half") {
   std::uint32_t skinny = 0;
   for (const PrefillTile& tile : w4a16::kPrefillTiles) {
-    if (!tile.skinny) continue;
+    if (!tile.is_skinny()) continue;
     ++skinny;
     for (const std::uint64_t m : {1, 16, 17, 32, 33, 64, 65, 128, 129, 4096}) {
       CAPTURE(m);
@@ -154,7 +154,7 @@ TEST_CASE("skinny tiles take as many tokens as they have, and more than half") {
 
 TEST_CASE("helpers take the SMs that two thread blocks for each tile leave, and as much to do") {
   const PrefillTile& tile = w4a16::kPrefillTiles[w4a16::kTiles.prefill_count - 1];
-  REQUIRE(tile.helped);
+  REQUIRE(tile.is_helped());
   const auto helpers = [&](std::uint64_t m, std::uint64_t n, std::uint64_t k) {
     const Helpers found = helpers_of(tile, shape(m, n, k));
     CHECK((may_split(tile, 2, shape(m, n, k)) == (found.groups > 0)));
