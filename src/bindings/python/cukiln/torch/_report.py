@@ -5,13 +5,13 @@ from __future__ import annotations
 
 import dataclasses
 import warnings
-from typing import cast
 
 from torch import nn
 
+from ._linear import is_linear
 from .stacked import is_stacked, unsupported_reason
 
-_MOST = 6  # names in a line
+_MAX_NAMES = 6  # names in a line
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,26 +59,8 @@ STACKED = "experts in one parameter"
 
 
 def shortened(names: list[str]) -> str:
-    more = f" and {len(names) - _MOST} more" if len(names) > _MOST else ""
-    return ", ".join(names[:_MOST]) + more
-
-
-def is_linear(module: nn.Module) -> bool:
-    """Whether it is an nn.Linear or a Conv1D of transformers, and of no subclass."""
-    kind = type(module)
-    return kind is nn.Linear or (
-        kind.__name__ == "Conv1D" and kind.__module__ == "transformers.pytorch_utils"
-    )
-
-
-def as_linear(module: nn.Module) -> nn.Linear:
-    """What `is_linear` as an nn.Linear: a Conv1D, whose weight is [in, out], over the same memory."""
-    if isinstance(module, nn.Linear):
-        return module
-    weight, bias = cast(nn.Parameter, module.weight), cast(nn.Parameter, module.bias)
-    linear = nn.Linear(*weight.shape, device="meta").train(module.training)
-    linear.weight, linear.bias = nn.Parameter(weight.detach().t(), requires_grad=False), bias
-    return linear
+    more = f" and {len(names) - _MAX_NAMES} more" if len(names) > _MAX_NAMES else ""
+    return ", ".join(names[:_MAX_NAMES]) + more
 
 
 def reason_changed(module: nn.Module) -> str | None:

@@ -34,7 +34,8 @@ from torch import Tensor, nn
 from torch.nn.functional import pad
 
 from ._layer import E4M3, Layer, as_rows, check_weight, largest, like, one_scale
-from ._report import QuantizeReport, as_linear, is_linear, reason_changed, reason_left
+from ._linear import as_linear, is_linear
+from ._report import QuantizeReport, reason_changed, reason_left
 from ._runners import LinearRunner, Runner
 from ._weights import BLOCK, K_MULTIPLE, N_MULTIPLE, gsa_of, quantize, up
 from .experts import NVFP4MoE

@@ -34,6 +34,7 @@ from transformers.utils.quantization_config import QuantizationConfigMixin
 
 from ._checkpoints import AsModelOpt, refuse_smoothing
 from ._layer import check_activations
+from ._linear import is_conv1d
 from .experts import NVFP4MoE
 from .layers import NVFP4Linear, quantize_
 from .stacked import NVFP4Experts, is_stacked, unsupported_reason
@@ -174,7 +175,7 @@ class CukilnQuantizer(HfQuantizer):
             if given is None and name.rpartition(".")[2] in _ROUTERS:
                 return False
             # GPT-2 writes the weights of its Conv1D while it loads, when an NVFP4 layer has none yet.
-            return type(module).__name__ != "Conv1D" and should_convert_module(name, left)
+            return not is_conv1d(module) and should_convert_module(name, left)
 
         return wanted
 
