@@ -153,19 +153,21 @@ struct PrefillProblem {
   u32 helped_groups;  // of 128 of K, the last ones: those of helpers
 };
 
-// kAny: K may be split. kPair: by a cluster of two, always.
-// Where pairs leave SMs without a tile, helpers multiply the end of K of one tile after the other
-// there, kHelper: a kernel of their own, before the one that they help, kHelped, whose pairs add
-// what they wrote to their sums.
-enum class Role { kAny, kPair, kHelped, kHelper };
+enum class Role {
+  kAny,     // computes whole tiles, or splits K in a cluster
+  kPair,    // splits K in a cluster of two
+  kHelped,  // likewise, but for the end of K, of which it adds the helper's sums to its own
+  kHelper,  // multiplies that end of one tile after the other, on the SMs that kHelped leaves: a
+            // kernel of its own, launched before
+};
 
 // An output tile is kTokens by kRows rows of B; kRows is 128 or 256. kBlocksPerSm: occupancy.
 template <u32 kTokens, u32 kRows, u32 kStages, u32 kBlocksPerSm = 1, class Operand = F16,
           Role kRole = Role::kAny>
 struct PrefillGemm {
   static constexpr bool kQuantizedTokens = kIsSame<Operand, F16>;
-  // For the preceding kernel. Helpers launch their dependents once it has completed, so those need
-  // not wait for that.
+  // Whether to wait for the preceding kernel before the first load of tokens. A helper lets the
+  // helped kernel start only once all kernels before have completed.
   static constexpr bool kWaitsFirst = !kQuantizedTokens && kRole != Role::kHelped;
   // Of weights, to L2, while the preceding kernel ends. Behind more of them the first loads would
   // wait.
@@ -198,14 +200,15 @@ struct PrefillGemm {
       1024 + kStages * kStageBytes + kWarpgroups * kOutBytes + 2 * 8 * kStages + 32;
   // Partial sums that a thread sends to another CTA of the cluster: those of 16 tokens.
   static constexpr u32 kShares = kTokens / 16;
+  static constexpr u32 kHalf = kShares / 2;
   static constexpr u32 kShareBytes = kTiles * 8 * 4 * kConsumerThreads;
   static_assert(kShares * kShareBytes <= kStages * kStageBytes,
                 "partial sums of other CTAs reuse the stages' memory");
-  // Whether one stage of the ring holds half of a tile's sums: where two CTAs split K, each has the
-  // other's sums of its half of the tokens sent there, as if they were the stage behind its last.
+  // Whether one stage of the ring holds half of a tile's sums. Two CTAs that split K then exchange
+  // halves: each receives the other's sums of its half of the tokens in the stage behind its last.
   static constexpr bool kHalfFitsStage = kShares / 2 * kShareBytes <= kStageBytes;
-  // Of kernels for any split those whose loop the compiler does not order worse for it, by up to
-  // 4 %. W4A16's 128 tokens have a kernel for pairs instead.
+  // In some kernels for any split the compiler orders the main loop worse beside that epilogue, by
+  // up to 4 %: these do not have it. W4A16's 128 tokens have a kernel for pairs instead.
   static constexpr bool kExchangesHalves =
       kRole == Role::kAny
           ? kHalfFitsStage && kRows == 128 &&
@@ -268,8 +271,8 @@ struct PrefillGemm {
     u32 staging;   // kOutBytes for each consumer warpgroup
     u32 full;      // barriers: the stage is loaded
     u32 empty;     // barriers: the stage's MMAs are complete
-    u32 partials;  // barriers: each warpgroup's partial sums of the cluster's other CTAs have arrived
-    u32 ready;     // barrier: the other CTA of two that exchange halves has room for this one's
+    u32 partials;  // barriers, one a warpgroup: sums of the other CTAs and the helper have arrived
+    u32 ready;     // barrier: the other CTA of a pair has room for this one's half of the sums
   };
 
   struct Origin {
@@ -283,7 +286,7 @@ struct PrefillGemm {
   struct TileScheduler {
     u32 token_tiles;
     u32 row_tiles;
-    u32 groups;  // of 128 of K, without those of others
+    u32 groups;  // of 128 of K, without those of helpers
     u32 rank;    // in the cluster
     u32 splits;  // CTAs in the cluster, which split K
     u32 begin;   // groups of this CTA: [begin, end)
@@ -308,7 +311,7 @@ struct PrefillGemm {
     __device__ __forceinline__ bool exchange_halves() const {
       return kExchangesHalves && splits == 2;
     }
-    // Of `of` of two CTAs: its stage behind its last, which has room for the other's sums.
+    // The stage behind the last of CTA `of` of a pair: it receives the other's sums.
     __device__ __forceinline__ u32 stage_for_sums(u32 of) const {
       return (groups * (of + 1) / 2 - groups * of / 2) % kStages;
     }
@@ -415,7 +418,7 @@ struct PrefillGemm {
     }
   }
 
-  // The sums of a tile by its helper: those of a warpgroup.
+  // The place of a warpgroup's sums of a tile among those of helpers.
   static __device__ __forceinline__ u8* partials_of(const PrefillProblem& problem, u32 tile,
                                                     u32 warpgroup) {
     return reinterpret_cast<u8*>(problem.partials) +
@@ -678,7 +681,7 @@ struct PrefillGemm {
     }
   }
 
-  // Epilogue of a helper.
+  // Epilogue of a helper: writes a tile's sums as exchange_and_store reads them.
   static __device__ __forceinline__ void store_partials(const Sums& sum,
                                                         const PrefillProblem& problem, u32 tile,
                                                         u32 warpgroup) {
@@ -694,65 +697,35 @@ struct PrefillGemm {
     }
   }
 
-  // Epilogue of a tile whose K two CTAs have split: as store_split_tile, of whole halves of the
-  // tokens. The sum of two does not depend on their order; a helper's is added last.
-  template <u32 kRank>
-  static __device__ __forceinline__ void exchange_and_store(Sums& sum, const Shared& shared,
-                                                            const PrefillProblem& problem,
-                                                            const TileScheduler& tiles,
-                                                            const Origin& origin, const Lane& lane,
-                                                            const Alpha& alpha) {
-    constexpr u32 kHalf = kShares / 2;  // shares
-    constexpr u32 kOther = kRank ^ 1;
-    const u32 thread = (threadIdx.x - 128) * 16;
+  // Sends CTA kTo of a pair the sums of its half of the tokens, once it has room for them.
+  template <u32 kTo>
+  static __device__ __forceinline__ void send_half(const Sums& sum, const Shared& shared,
+                                                   const TileScheduler& tiles, const Lane& lane) {
     mbarrier_wait(shared.ready, 0);
-    const u32 there = address_in_rank(
-        shared.ring + tiles.stage_for_sums(kOther) * kStageBytes + thread, kOther);
-    const u32 barrier = address_in_rank(shared.partials + 8 * lane.warpgroup, kOther);
+    const u32 there = address_in_rank(shared.ring + tiles.stage_for_sums(kTo) * kStageBytes +
+                                          (threadIdx.x - 128) * 16,
+                                      kTo);
+    const u32 barrier = address_in_rank(shared.partials + 8 * lane.warpgroup, kTo);
 #pragma unroll
     for (u32 share = 0; share < kHalf; ++share) {
 #pragma unroll
       for (u32 i = 0; i < 2 * kTiles; ++i) {
-        const float* const four = &sum[i / 2][(kOther * kHalf + share) * 8 + i % 2 * 4];
+        const float* const four = &sum[i / 2][(kTo * kHalf + share) * 8 + i % 2 * 4];
         store_dsmem_async(there + share * kShareBytes + i * 16 * kConsumerThreads, barrier,
                           {four[0], four[1], four[2], four[3]});
       }
     }
-    const RowBias bias(problem, origin, lane);
-    const u32 stage = tiles.stage_for_sums(kRank);
-    const u32 sums = shared.ring + stage * kStageBytes;
-    const u32 helped = shared.ring + (stage + 1) % kStages * kStageBytes +
-                       lane.warpgroup * (kHalf * (kShareBytes / kWarpgroups)) +
-                       threadIdx.x % 128 * 16;
-    mbarrier_wait(shared.partials + 8 * lane.warpgroup, 0);
-    u32 packed[kTiles][2 * kHalf][2];  // of 8 tokens each
-#pragma unroll
-    for (u32 share = 0; share < kHalf; ++share) {
-#pragma unroll
-      for (u32 i = 0; i < 2 * kTiles; ++i) {
-        float part[4];
-        load_shared(sums + thread + share * kShareBytes + i * 16 * kConsumerThreads, part);
-        const float* const mine = &sum[i / 2][(kRank * kHalf + share) * 8 + i % 2 * 4];
-#pragma unroll
-        for (u32 j = 0; j < 4; ++j) part[j] += mine[j];
-        if constexpr (kRole == Role::kHelped) {
-          float last[4];
-          load_shared(helped + (share * 2 * kTiles + i) * 128 * 16, last);
-#pragma unroll
-          for (u32 j = 0; j < 4; ++j) part[j] += last[j];
-        }
-#pragma unroll
-        for (u32 r = 0; r < 2; ++r) {
-          packed[i / 2][2 * share + i % 2][r] =
-              pack_bf16x2(alpha(part[2 * r]) + bias.of[i / 2][r],
-                          alpha(part[2 * r + 1]) + bias.of[i / 2][r]);
-        }
-      }
-    }
+  }
+
+  // Stores the results of CTA kRank of a pair, which it packed from the sums in stage `stage`.
+  template <u32 kRank>
+  static __device__ __forceinline__ void store_half(const u32 (&packed)[kTiles][2 * kHalf][2],
+                                                    u32 stage, const PrefillProblem& problem,
+                                                    const Origin& origin, const Lane& lane) {
     // The results take the place of the sums that this warpgroup has read: of a share 16 tokens by
     // 64 rows for each tile, 16-byte units swizzled by token.
     constexpr u32 kTileBytes = 16 * kConsumerThreads;
-    const u32 results = sums + lane.warpgroup * (kTileBytes / kWarpgroups);
+    const u32 results = stage + lane.warpgroup * (kTileBytes / kWarpgroups);
     const u32 matrix = lane.lane / 8;
     named_barrier_sync<128>(1 + lane.warpgroup);
 #pragma unroll
@@ -784,6 +757,51 @@ struct PrefillGemm {
         }
       }
     }
+  }
+
+  // Epilogue of a tile whose K a pair has split: sends the other CTA the sums of its half of the
+  // tokens, adds its sums to those of this one's, the helper's last, and stores them. The order is
+  // that of store_split_tile, since the sum of two does not depend on theirs.
+  template <u32 kRank>
+  static __device__ __forceinline__ void exchange_and_store(Sums& sum, const Shared& shared,
+                                                            const PrefillProblem& problem,
+                                                            const TileScheduler& tiles,
+                                                            const Origin& origin, const Lane& lane,
+                                                            const Alpha& alpha) {
+    const u32 thread = (threadIdx.x - 128) * 16;
+    send_half<kRank ^ 1>(sum, shared, tiles, lane);
+    const RowBias bias(problem, origin, lane);
+    const u32 stage = tiles.stage_for_sums(kRank);
+    const u32 sums = shared.ring + stage * kStageBytes;
+    const u32 helped = shared.ring + (stage + 1) % kStages * kStageBytes +
+                       lane.warpgroup * (kHalf * (kShareBytes / kWarpgroups)) +
+                       threadIdx.x % 128 * 16;
+    mbarrier_wait(shared.partials + 8 * lane.warpgroup, 0);
+    u32 packed[kTiles][2 * kHalf][2];  // of 8 tokens each
+#pragma unroll
+    for (u32 share = 0; share < kHalf; ++share) {
+#pragma unroll
+      for (u32 i = 0; i < 2 * kTiles; ++i) {
+        float part[4];
+        load_shared(sums + thread + share * kShareBytes + i * 16 * kConsumerThreads, part);
+        const float* const mine = &sum[i / 2][(kRank * kHalf + share) * 8 + i % 2 * 4];
+#pragma unroll
+        for (u32 j = 0; j < 4; ++j) part[j] += mine[j];
+        if constexpr (kRole == Role::kHelped) {
+          float last[4];
+          load_shared(helped + (share * 2 * kTiles + i) * 128 * 16, last);
+#pragma unroll
+          for (u32 j = 0; j < 4; ++j) part[j] += last[j];
+        }
+#pragma unroll
+        for (u32 r = 0; r < 2; ++r) {
+          packed[i / 2][2 * share + i % 2][r] =
+              pack_bf16x2(alpha(part[2 * r]) + bias.of[i / 2][r],
+                          alpha(part[2 * r + 1]) + bias.of[i / 2][r]);
+        }
+      }
+    }
+    store_half<kRank>(packed, sums, problem, origin, lane);
   }
 
   // Epilogue of a tile whose K the CTAs of a cluster have split: each CTA sends the others its sums

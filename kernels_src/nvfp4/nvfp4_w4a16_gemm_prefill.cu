@@ -14,8 +14,8 @@
 //     tiles * 2. Both on as many SMs as they have blocks.
 //
 // w4a16_gemm_skinny_TOKENSx64_WARPGROUPS
-//   The same for up to TOKENS rows of A, in clusters of 1, 2 or 4. Block: 128 for the producers and 128 for each consumer warpgroup;
-//     the tokens' box has min(m, TOKENS) rows. constant_b: as w4a16_gemm_decode.
+//   The same for up to TOKENS rows of A, in clusters of 1, 2 or 4. Block: 128 for the producers and 128 for
+//     each consumer warpgroup; the tokens' box has min(m, TOKENS) rows. constant_b: as w4a16_gemm_decode.
 //
 // Alignment, determinism: as nvfp4_w4a16_gemm.cu. Source: NVIDIA PTX ISA, wgmma and cp.async.bulk.
 #include "gemm_sm90_prefill.cuh"
@@ -24,13 +24,15 @@
 
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 
-#define CUKILN_W4A16_PREFILL_AS(kName, kRole, kTokens, kRows, kStages, kBlocksPerSm, kShared)     \
-  extern "C" __global__ void __launch_bounds__(384, kBlocksPerSm)                                 \
-      kName(                                                                                      \
-          cukiln::bf16* output, const __grid_constant__ cukiln::TensorMap tokens,                 \
-          const __grid_constant__ cukiln::TensorMap b_data, const cukiln::u8* b_scales,           \
-          const float* b_global_scale, const cukiln::bf16* bias, cukiln::u32 m, cukiln::u32 n,    \
-          cukiln::u32 k, cukiln::u32 output_stride) {                                             \
+// The parameters that all kernels below begin with.
+#define CUKILN_W4A16_PARAMETERS                                                                   \
+  cukiln::bf16 *output, const __grid_constant__ cukiln::TensorMap tokens,                         \
+      const __grid_constant__ cukiln::TensorMap b_data, const cukiln::u8 *b_scales,               \
+      const float *b_global_scale, const cukiln::bf16 *bias, cukiln::u32 m, cukiln::u32 n,        \
+      cukiln::u32 k, cukiln::u32 output_stride
+
+#define CUKILN_W4A16_PREFILL(kName, kRole, kTokens, kRows, kStages, kBlocksPerSm, kShared)        \
+  extern "C" __global__ void __launch_bounds__(384, kBlocksPerSm) kName(CUKILN_W4A16_PARAMETERS) {\
     using Gemm = cukiln::nvfp4::PrefillGemm<kTokens, kRows, kStages, kBlocksPerSm,                \
                                             cukiln::nvfp4::Bf16, cukiln::nvfp4::Role::kRole>;     \
     static_assert(Gemm::kSharedBytes == kShared, "the launcher's table has another number");      \
@@ -38,45 +40,34 @@
                output_stride, nullptr, 0});                                                       \
   }                                                                                               \
   static_assert(cukiln::kIsSame<decltype(kName), cukiln::signatures::W4a16GemmPrefill>);
-#define CUKILN_W4A16_PREFILL(kTokens, kRows, kStages, kBlocksPerSm, kShared)                      \
-  CUKILN_W4A16_PREFILL_AS(w4a16_gemm_prefill_##kTokens##x##kRows, kAny, kTokens, kRows, kStages,  \
-                          kBlocksPerSm, kShared)
 
-CUKILN_W4A16_PREFILL(32, 128, 5, 2, 97392)
-CUKILN_W4A16_PREFILL(64, 128, 4, 2, 112736)
-CUKILN_W4A16_PREFILL(64, 256, 6, 1, 227456)
-CUKILN_W4A16_PREFILL(128, 128, 4, 1, 178272)
-CUKILN_W4A16_PREFILL_AS(w4a16_gemm_prefill_128x128_pair, kPair, 128, 128, 4, 1, 178272)
-CUKILN_W4A16_PREFILL(256, 128, 3, 1, 229968)
+CUKILN_W4A16_PREFILL(w4a16_gemm_prefill_32x128, kAny, 32, 128, 5, 2, 97392)
+CUKILN_W4A16_PREFILL(w4a16_gemm_prefill_64x128, kAny, 64, 128, 4, 2, 112736)
+CUKILN_W4A16_PREFILL(w4a16_gemm_prefill_64x256, kAny, 64, 256, 6, 1, 227456)
+CUKILN_W4A16_PREFILL(w4a16_gemm_prefill_128x128, kAny, 128, 128, 4, 1, 178272)
+CUKILN_W4A16_PREFILL(w4a16_gemm_prefill_128x128_pair, kPair, 128, 128, 4, 1, 178272)
+CUKILN_W4A16_PREFILL(w4a16_gemm_prefill_256x128, kAny, 256, 128, 3, 1, 229968)
 
 #define CUKILN_W4A16_HELP(kName, kRole, kTokens, kRows, kStages, kShared)                         \
   extern "C" __global__ void __launch_bounds__(384, 1)                                            \
-      w4a16_gemm_prefill_##kTokens##x##kRows##_##kName(                                           \
-          cukiln::bf16* output, const __grid_constant__ cukiln::TensorMap tokens,                 \
-          const __grid_constant__ cukiln::TensorMap b_data, const cukiln::u8* b_scales,           \
-          const float* b_global_scale, const cukiln::bf16* bias, cukiln::u32 m, cukiln::u32 n,    \
-          cukiln::u32 k, cukiln::u32 output_stride, float* partials, cukiln::u32 helped_groups) { \
+      kName(CUKILN_W4A16_PARAMETERS, float* partials, cukiln::u32 helped_groups) {                \
     using Gemm = cukiln::nvfp4::PrefillGemm<kTokens, kRows, kStages, 1, cukiln::nvfp4::Bf16,      \
                                             cukiln::nvfp4::Role::kRole>;                          \
     static_assert(Gemm::kSharedBytes == kShared, "the launcher's table has another number");      \
     Gemm::run({output, &tokens, &b_data, b_scales, nullptr, b_global_scale, bias, m, n, k,        \
                output_stride, partials, helped_groups});                                          \
   }                                                                                               \
-  static_assert(cukiln::kIsSame<decltype(w4a16_gemm_prefill_##kTokens##x##kRows##_##kName),       \
-                                cukiln::signatures::W4a16GemmHelp>);
+  static_assert(cukiln::kIsSame<decltype(kName), cukiln::signatures::W4a16GemmHelp>);
 
-CUKILN_W4A16_HELP(helped, kHelped, 256, 128, 3, 229968)
-CUKILN_W4A16_HELP(helper, kHelper, 256, 128, 3, 229968)
+CUKILN_W4A16_HELP(w4a16_gemm_prefill_256x128_helped, kHelped, 256, 128, 3, 229968)
+CUKILN_W4A16_HELP(w4a16_gemm_prefill_256x128_helper, kHelper, 256, 128, 3, 229968)
 
 #define CUKILN_W4A16_SKINNY(kTokens, kWarpgroups, kStages, kBlocksPerSm, kShared)                 \
   extern "C" __global__ void __launch_bounds__(                                                   \
       cukiln::nvfp4::SkinnyGemm<kTokens, kWarpgroups, kStages, kBlocksPerSm>::kThreads,           \
       kBlocksPerSm)                                                                               \
-      w4a16_gemm_skinny_##kTokens##x64_##kWarpgroups(                                             \
-          cukiln::bf16* output, const __grid_constant__ cukiln::TensorMap tokens,                 \
-          const __grid_constant__ cukiln::TensorMap b_data, const cukiln::u8* b_scales,           \
-          const float* b_global_scale, const cukiln::bf16* bias, cukiln::u32 m, cukiln::u32 n,    \
-          cukiln::u32 k, cukiln::u32 output_stride, cukiln::u32 constant_b) {                     \
+      w4a16_gemm_skinny_##kTokens##x64_##kWarpgroups(CUKILN_W4A16_PARAMETERS,                     \
+                                                     cukiln::u32 constant_b) {                    \
     using Gemm = cukiln::nvfp4::SkinnyGemm<kTokens, kWarpgroups, kStages, kBlocksPerSm>;          \
     static_assert(Gemm::kSharedBytes == kShared, "the launcher's table has another number");      \
     Gemm::run({output, &tokens, &b_data, b_scales, b_global_scale, bias, m, n, k, output_stride,  \
