@@ -64,7 +64,9 @@ class CompileCommand final : public Command {
     if (!modules) {
       return context.fail(Exit::usage, modules.error());
     }
-    if (auto there = output_.empty() ? Result<void>() : check_output(output_, true); !there) {
+    if (auto there =
+            output_.empty() ? Result<void>() : check_output(output_, /*may_be_folder=*/true);
+        !there) {
       return context.fail(exit_of_output(there.error()), there.error());
     }
     std::size_t count = 0;  // a lower bound: a module without a target gets one per kind of GPU

@@ -150,7 +150,7 @@ wire::Compiled compile_with(const NvrtcApi& api, const wire::Compile& job, Outpu
     if (!job.is_program) {
       out.log = without_final_zeros(std::move(out.log));
     } else if (!out.log.empty()) {
-      out.log.pop_back();  // the assembler's has one more, which the program would get
+      out.log.pop_back();  // one: NVRTC returns a second one behind the assembler's messages
     }
   }
   if (code == 0) {

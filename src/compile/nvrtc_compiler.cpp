@@ -46,8 +46,8 @@ const KernelInfo* symbol_named(const std::vector<KernelInfo>& symbols, const std
   return found != symbols.end() ? &*found : nullptr;
 }
 
-/// True for arguments that NVRTC 12.8 to 13.5 does not forget: after --optimization-info the logs
-/// of all later compiles in the process have remarks.
+/// True for arguments that NVRTC 12.8 to 13.5 does not forget: after --optimization-info all later
+/// compiles of the process write remarks into their logs.
 bool changes_later_compiles(const std::vector<std::string>& arguments) {
   return std::any_of(arguments.begin(), arguments.end(), [](std::string_view argument) {
     argument.remove_prefix(std::min(argument.find_first_not_of('-'), argument.size()));

@@ -13,8 +13,8 @@ using std::string_view;
 
 /// Returns what follows the dashes of an option; nothing if it has none.
 string_view name_of_option(string_view option) {
-  const std::size_t name = std::min(option.find_first_not_of('-'), option.size());
-  return option.substr(name == 0 ? option.size() : std::min<std::size_t>(name, 2));
+  const std::size_t dashes = std::min(option.find_first_not_of('-'), option.size());
+  return dashes == 0 ? string_view() : option.substr(std::min<std::size_t>(dashes, 2));
 }
 
 /// True for options whose results are of no use to another process, or that write files: compiles

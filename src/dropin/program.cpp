@@ -33,7 +33,8 @@ std::vector<const char*> pointers_to(const std::vector<std::string>& texts) {
   return pointers;
 }
 
-/// NVRTC then has the PTX. The log tells: the front end's errors do not name ptxas.
+/// True for a program that the front end took: NVRTC then has its PTX. Only the assembler's errors
+/// name ptxas.
 bool is_refused_by_assembler(const NvrtcFailure& failure) {
   return failure.code == kCompilation && failure.log.find("ptxas") != std::string::npos;
 }
@@ -58,7 +59,7 @@ Program::~Program() {
   }
 }
 
-/// Makes the program in the real NVRTC, with what the compiles before have left there.
+/// Makes the program in the real NVRTC, with the results that it would have by now.
 int Program::make_real() {
   if (real_ != nullptr) {
     return kSuccess;
@@ -134,7 +135,8 @@ int Program::compile(int count, const char* const* options) {
   if (!result) {
     host_.report("failed", 0, name_);
     takes_names_ = takes_names_ && failure.code == kInvalidOption;
-    outputs_[static_cast<int>(Part::ptx)] = {};  // as NVRTC: the others are of the compile before
+    outputs_[static_cast<int>(Part::ptx)] =
+        {};  // NVRTC keeps the other results, of the last success
     lacks_ptx_ = asked.output == OutputKind::cubin && is_refused_by_assembler(failure);
     ptx_options_ = copied;
     log_ = std::move(failure.log);
@@ -170,7 +172,7 @@ void Program::take(ProgramResult result, const Asked& asked) {
 /// Makes the PTX of a program that was compiled to a cubin. False if the real NVRTC has to.
 bool Program::fetch_ptx() {
   if (options_ != ptx_options_) {
-    return false;  // the assembler may have refused it, and NVRTC keeps the PTX
+    return false;  // of a compile that the assembler refused
   }
   Asked asked = read_options(ptx_options_, host_.default_capability());
   asked.output = OutputKind::ptx;
@@ -230,6 +232,7 @@ int Program::size(Part part, std::size_t* bytes) {
     return kInvalidInput;
   }
   if (real_ == nullptr && part == Part::ptx && lacks_ptx_ && !fetch_ptx()) {
+    // A failure is no error here: the assembler may refuse the program again, and the PTX is there.
     static_cast<void>(compile_directly(static_cast<int>(ptx_options_.size()),
                                        pointers_to(ptx_options_).data(), "PTX of a cubin"));
     if (real_ == nullptr) {

@@ -57,8 +57,8 @@ class Program {
   bool is_compiled_ CUKILN_GUARDED_BY(mutex_) = false;  ///< once without an error
   bool takes_names_ CUKILN_GUARDED_BY(mutex_) = true;   ///< no text was compiled yet
   bool lacks_ptx_ CUKILN_GUARDED_BY(mutex_) = false;    ///< a cubin's, which is made when asked for
-  std::vector<std::string> ptx_options_ CUKILN_GUARDED_BY(mutex_);  ///< of the compile it is of
   std::vector<std::string> options_ CUKILN_GUARDED_BY(mutex_);  ///< of the last without an error
+  std::vector<std::string> ptx_options_ CUKILN_GUARDED_BY(mutex_);  ///< of the compile with the PTX
   std::string log_ CUKILN_GUARDED_BY(mutex_);
   SharedBytes outputs_[kParts] CUKILN_GUARDED_BY(mutex_);
   Handle real_ CUKILN_GUARDED_BY(mutex_) = nullptr;

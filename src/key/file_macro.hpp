@@ -7,16 +7,17 @@
 
 namespace cukiln {
 
-/// True if a text spells what gives the name of its file: a macro, or a function of the compiler's.
+/// True if a text spells a macro or a function of the compiler that gives the name of its file.
 bool names_its_file(ByteView text);
 
 /// True for a path below folders of CUDA's own headers, `…/cub/util_debug.cuh`, which use the names
 /// of their files in messages only.
 bool is_header_of_cuda(std::string_view path);
 
-/// The end of the log of a program that was compiled with hidden folders, if a header on disk
-/// spells what names its file: its result may depend on a name that it does not show, as by
-/// `sizeof(__FILE__)`.
+/// Ends the log of a program that was compiled with hidden folders if a header on disk names its
+/// file: its result may depend on a name that it does not show, as by `sizeof(__FILE__)`. In the
+/// log because that is stored with the entry: a hit knows it, too. No caller sees that log: the
+/// program is then compiled with its real names.
 inline constexpr std::string_view kNamesItsFile = "\n(a header names its file)\n";
 
 }  // namespace cukiln

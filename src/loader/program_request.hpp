@@ -48,9 +48,8 @@ enum class FolderNames { real, hidden };
 /// puts the program's full name into LTO-IR and OptiX-IR.
 bool may_hide_folders(const ProgramSpec& spec);
 
-/// True if the result of hidden folders shows them all the same, or a header on disk spells what
-/// names its file, so that something may have been computed from the name. Then the program needs
-/// its real names.
+/// True if the result with hidden folders shows them, or a header on disk names its file, so that
+/// something may have been computed from the name. Then the program needs its real names.
 bool may_depend_on_folders(ByteView image, std::string_view log);
 
 /// A program's request, and how to undo its names.

@@ -19,7 +19,7 @@ inline Error null_argument(const char* name) {
 
 inline constexpr std::size_t kMaxStructBytes = 4096;  // above it `struct_bytes` was never set
 
-/// No struct has a size that its alignment does not divide: a pointer of it would be cut.
+/// True for what `sizeof` of some version of the struct can be: any other size would cut a pointer.
 template <class Struct>
 bool is_struct_size(std::size_t bytes) {
   return bytes >= sizeof bytes && bytes <= kMaxStructBytes && bytes % alignof(Struct) == 0;

@@ -218,8 +218,8 @@ class Session {
                               .count();
     compiled.peak_bytes = peak_.bytes();
     compiled.looked_at = files.end();
-    if (job->is_program && job->working_folder == kWorkRoot && files.names_files() &&
-        compiled.status == wire::CompileStatus::ok) {
+    const bool has_hidden_folders = job->is_program && job->working_folder == kWorkRoot;
+    if (has_hidden_folders && files.names_files() && compiled.status == wire::CompileStatus::ok) {
       compiled.log += kNamesItsFile;
     }
     if (compiled.status != wire::CompileStatus::ok && ran_out_of_memory()) {

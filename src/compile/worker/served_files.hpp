@@ -45,7 +45,7 @@ class ServedFiles {
   void note_read(std::string_view path, const ServedFile& file);
   /// Whether a file that was read spells a date macro.
   bool uses_time() const noexcept { return uses_time_; }
-  /// Whether one that is not CUDA's own spells what gives its name.
+  /// Whether a file that was read names itself, CUDA's own headers not counted.
   bool names_files() const noexcept { return names_files_; }
 
   bool observing() const noexcept { return observing_; }
