@@ -310,14 +310,14 @@ struct GemmKernels {
 }  // namespace detail
 
 /// Computes D = alpha · A · Bᵀ + bias: A [m, k], B [n, k] quantised, D bf16 [m, n], dense. alpha is
-/// the product of the two decode scales, read on the device. MMAs are exact, sums in float, rounded
-/// once; the same inputs give the same bytes.
+/// the product of the two decode scales, read on the device. Products of elements are exact, sums
+/// in float, rounded once; the same inputs give the same bytes by the same tactic on equal devices.
 ///
 /// Limits: k a multiple of 32, n of 8; any m, of which 0 launches nothing.
 /// Alignment: D, data and scales 16 bytes.
 /// NaN: a NaN scale makes the row of its A, or the column of its B, NaN.
 /// Workspace: `workspace_bytes(m, n, k)`, 16-byte aligned, any contents. `launch` queues at most
-/// two kernels, with programmatic stream serialisation. A preceding kernel of the host's own that
+/// three kernels, with programmatic stream serialisation. A preceding kernel of the host's own that
 /// has tensor memory must allocate it before griddepcontrol.launch_dependents.
 class CUKILN_API Gemm {
  public:
@@ -355,12 +355,12 @@ class CUKILN_API Gemm {
 
 /// Computes D = alpha · A · Bᵀ + bias with an A that is not quantised (W4A16): A bf16 [m, k], B [n,
 /// k] quantised, D bf16 [m, n], dense. alpha is B's decode scale, read on the device. B times its
-/// block scales is exact in bf16, MMAs are exact, sums in float, rounded once; the same inputs give
-/// the same bytes.
+/// block scales is exact in bf16, products are exact, sums in float, rounded once; the same inputs
+/// give the same bytes by the same tactic on equal devices.
 ///
 /// Limits: k a multiple of 32, n of 8; any m, of which 0 launches nothing.
 /// Alignment: rows of A (so its row stride is a multiple of 8), D, data and scales 16 bytes.
-/// NaN: a NaN scale makes its column NaN; NaN and infinities of A count as in any product.
+/// NaN: a NaN scale makes its column NaN; NaN and infinities of A count as in any GEMM.
 /// Workspace: `workspace_bytes(m, n, k)`, 16-byte aligned, of any contents. `launch` queues at most
 /// two kernels, tuned on sm_90; other devices have the kernels for few tokens only.
 class CUKILN_API W4a16Gemm {

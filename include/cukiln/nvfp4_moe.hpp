@@ -79,16 +79,16 @@ struct MoeInput {
 ///
 /// where biases are 0 unless given, and e is the expert of the token's rank: topk_ids, through
 /// expert_map if there is one. Ranks whose id is negative or not below global_experts, or that map
-/// to no expert here, are skipped: a token without any gets zeros. MMAs are exact, sums in float,
-/// SwiGLU in float with one rounding to bf16 before quantisation; biases are added to the sums.
-/// W4A16, of a layer without activation_scale or a dynamic one, is the same without quantisation: x
-/// = hidden and y = bf16(SwiGLU(…)), multiplied by the exact weights. With more than 16 tokens for
-/// each expert (and width a multiple of 64), its second GEMM's results are rounded to bf16 before
-/// the sum over ranks, on sm_90a. On devices of GroupedGemm, with more than 16 tokens for each
-/// expert (and hidden a multiple of 128, width of 64), grouped GEMMs are used for W4A4: their
-/// results are rounded to bf16 too, before SwiGLU and before the sum over ranks, and the dynamic
-/// scale of a row is a power of two, the largest with which no block's scale rounds above 448. The
-/// same inputs and shape give the same bytes.
+/// to no expert here, are skipped: a token without any gets zeros. Products are exact, sums in
+/// float, SwiGLU in float with one rounding to bf16 before quantisation; biases are added to the
+/// sums. W4A16, of a layer without activation_scale or a dynamic one, is the same without
+/// quantisation: x = hidden and y = bf16(SwiGLU(…)), multiplied by the exact weights. With more
+/// than 16 tokens for each expert (and width a multiple of 64), its second GEMM's results are
+/// rounded to bf16 before the sum over ranks, on sm_90a. On devices of GroupedGemm, with more than
+/// 16 tokens for each expert (and hidden a multiple of 128, width of 64), grouped GEMMs are used
+/// for W4A4: their results are rounded to bf16 too, before SwiGLU and before the sum over ranks,
+/// and the dynamic scale of a row is a power of two, the largest with which no block's scale rounds
+/// above 448. The same inputs and shape give the same bytes.
 ///
 /// Shapes: output bf16 [tokens, hidden], dense, 16-byte aligned. Limits: topk 1 to 1024, tokens ·
 /// topk up to 2^20.

@@ -120,7 +120,7 @@ class TieredStore final : public CubinStore {
   /// Writes uses, counters and stat records now instead of when the store is closed.
   Result<void> flush() const;
 
-  /// The events of the disk and the system store. Whoever calls the store delivers them.
+  /// The events of the disk and the system store. The caller of the store delivers them.
   EventQueue& events() noexcept { return events_; }
 
   /// The link to cukilnd and its store; null if no daemon is used. `find` and `get` do not use

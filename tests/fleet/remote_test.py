@@ -114,8 +114,8 @@ class Http(FleetTest):
             path.write_bytes(path.read_bytes()[:-1] + b"?")
         b = self.host("b", remote)
         self.assertEqual(self.outcome(b), "compiled")
-        self.assertEqual(self.remote_stats(b)["rejected"], 2)  # the list, by the look-up and by the upload
-        # Whoever compiled has put good ones in their place.
+        self.assertEqual(self.remote_stats(b)["rejected"], 2)  # the list, by the lookup and by the upload
+        # The machine that compiled has put good ones in their place.
         self.assertEqual(self.outcome(self.host("c", remote, writer=False)), "hit")
 
     def test_doctor_asks_every_store(self):

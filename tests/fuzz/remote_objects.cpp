@@ -68,7 +68,7 @@ void try_envelope(ByteView bytes, const Builder& builder) {
   }
   open_as_entry(bytes, {});
   open_as_sets(bytes, builder, nullptr);
-  // Nobody but the builder signs for it.
+  // Only the builder signs for it.
   why = Rejection::none;
   require(!open_envelope(bytes, {&builder.trusted, nullptr}, why), "a stranger's is not taken");
 }

@@ -146,8 +146,9 @@ void check_last_wave(Family& device) {
 }
 
 // Compiling takes most of the time: one device serves all shapes.
-TEST_CASE_TEMPLATE("on sm_90a many tokens of W4A4 are two launches, all else is one", Family, W4a4,
-                   W4a16) {
+TEST_CASE_TEMPLATE(
+    "on sm_90a many tokens of W4A4 are two launches, others one, a small wave one more", Family,
+    W4a4, W4a16) {
   Family device(90);
   for (const int m : {1, 8, 9, 16, 17, 32}) {
     CAPTURE(m);

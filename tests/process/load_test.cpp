@@ -296,7 +296,7 @@ TEST_CASE_FIXTURE(Fixture,
   CHECK(refused.error().message().find("--frobnicate") != std::string::npos);
 }
 
-TEST_CASE_FIXTURE(Fixture, "look-ups go on while other threads load") {
+TEST_CASE_FIXTURE(Fixture, "lookups go on while other threads load") {
   const auto opened = open(with_driver());
   REQUIRE(opened->preload(Manifest({two_kernels()})));
   std::atomic<bool> stop{false};

@@ -167,7 +167,7 @@ FAKE_API void fake_cuda_read_parameters(int on) {
 }
 FAKE_API CUcontext fake_cuda_new_context(int device) {
   const std::lock_guard lock(mutex);
-  contexts.push_back({device, kMostDevices + static_cast<int>(contexts.size())});
+  contexts.push_back({device, kMaxDevices + static_cast<int>(contexts.size())});
   return &contexts.back();
 }
 FAKE_API int fake_cuda_retained(int device) {

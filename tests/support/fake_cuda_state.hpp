@@ -39,7 +39,7 @@ struct CUkern_st {
 
 namespace cukiln::testing::fake {
 
-inline constexpr int kMostDevices = 16;
+inline constexpr int kMaxDevices = 16;
 inline constexpr int kStaticShared = 1024;
 inline constexpr int kSharedOptin = 232448;
 inline constexpr int kKeptLaunches = 16;
@@ -74,14 +74,14 @@ inline std::recursive_mutex& mutex = *new std::recursive_mutex;
 inline Settings& settings = *new Settings;
 inline std::deque<Function>& functions = *new std::deque<Function>;
 inline std::deque<CUctx_st>& contexts = *new std::deque<CUctx_st>;
-inline std::array<CUctx_st, kMostDevices> primary = [] {
-  std::array<CUctx_st, kMostDevices> all{};
-  for (int i = 0; i < kMostDevices; ++i) {
+inline std::array<CUctx_st, kMaxDevices> primary = [] {
+  std::array<CUctx_st, kMaxDevices> all{};
+  for (int i = 0; i < kMaxDevices; ++i) {
     all[i] = {i, i};
   }
   return all;
 }();
-inline int retained_count[kMostDevices];
+inline int retained_count[kMaxDevices];
 inline std::vector<std::unique_ptr<CUlib_st>>& live = *new std::vector<std::unique_ptr<CUlib_st>>;
 inline std::atomic<std::int64_t> lazy{0};
 inline std::atomic_flag recording = ATOMIC_FLAG_INIT;  // a mutex could make system calls of its own

@@ -208,12 +208,12 @@ int fail(const Error& error) {
 /// exist: with them the kernel waits, for tens of milliseconds, whenever its table of descriptors
 /// grows, and the event loop must not.
 void raise_descriptor_limit() {
-  constexpr rlim_t kMostUsed = 1 << 16;
+  constexpr rlim_t kMaxUsed = 1 << 16;
   rlimit limit{};
   if (::getrlimit(RLIMIT_NOFILE, &limit) == 0) {
     limit.rlim_cur = limit.rlim_max;
     ::setrlimit(RLIMIT_NOFILE, &limit);
-    const auto highest = static_cast<int>(std::min(limit.rlim_cur, kMostUsed)) - 1;
+    const auto highest = static_cast<int>(std::min(limit.rlim_cur, kMaxUsed)) - 1;
     const UniqueFd grows_the_table(::fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, highest));
   }
 }

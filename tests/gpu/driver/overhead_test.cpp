@@ -95,7 +95,7 @@ TEST_CASE("A launch costs what the driver's costs") {
   CHECK(medians[1] / medians[0] <= 1.10);
 }
 
-TEST_CASE("A look-up costs nanoseconds beside a launch's microseconds") {
+TEST_CASE("A lookup costs nanoseconds beside a launch's microseconds") {
   TestLoader loader;
   const Kernel kernel = loader.get("nop", R"(extern "C" __global__ void nop() {})");
   KernelTable table;
@@ -123,7 +123,7 @@ TEST_CASE("A look-up costs nanoseconds beside a launch's microseconds") {
   };
   const double by_id = ns_each([&](std::size_t i) { return table.at(i); });
   const double by_name = ns_each([&](std::size_t i) { return table.find(names[i]); });
-  std::printf("look-up, ns: by id %.2f (goal 2), by name %.2f (goal 20)\n", by_id, by_name);
+  std::printf("lookup, ns: by id %.2f (goal 2), by name %.2f (goal 20)\n", by_id, by_name);
 }
 
 }  // namespace

@@ -78,7 +78,7 @@ TEST_CASE("the registry destroys what was not removed") {
   CHECK(alive == 0);
 }
 
-TEST_CASE("a look-up finds its runner while others come and go") {
+TEST_CASE("a lookup finds its runner while others come and go") {
   Fixture here;
   const std::int64_t id = here.add();
   Runner* const expected = here.registry.find(id);

@@ -28,7 +28,7 @@ _COMPRESSED = {
     "input_scale": "input_global_scale",
 }
 # Of E4M3's powers of two: 2^-9, its smallest number, to 2^8.
-_LEAST, _MOST = -9, 8
+_MIN_EXPONENT, _MAX_EXPONENT = -9, 8
 _E2M1 = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
 # Ratios of two scales of one matrix. Up to the first, what lies between the GEMMs of experts
 # with it and without is far from the ends of E4M3's range under one scale; up to the second, so
@@ -158,7 +158,8 @@ def _by_powers_of_two(
     if (mantissas != mantissas[0]).any():
         return None
     low, high = int(exponents.min()), int(exponents.max())
-    for common in sorted(range(low - _MOST, high + _MOST + 1), key=lambda e: abs(high - e)):
+    candidates = range(low - _MAX_EXPONENT, high + _MAX_EXPONENT + 1)
+    for common in sorted(candidates, key=lambda e: abs(high - e)):
         shifted = scales.clone()
         for part, exponent in zip(parts, exponents.tolist(), strict=True):
             wanted = scales[part].float() * 2.0 ** (exponent - common)
@@ -222,26 +223,26 @@ def from_mxfp4(label: str, blocks: Tensor, scales: Tensor) -> tuple[Tensor, Tens
     if (scales == 255).any():
         raise ValueError(f"{label}_scales has NaN (255); none is expected")
     exponents = (scales.int() - 127).masked_fill(zero, -128)
-    common = max(int(exponents.max()) - _MOST, -118) if not zero.all() else 0
-    places = (exponents - common).masked_fill(zero, _LEAST)
+    common = max(int(exponents.max()) - _MAX_EXPONENT, -118) if not zero.all() else 0
+    places = (exponents - common).masked_fill(zero, _MIN_EXPONENT)
     codes = blocks.flatten(1)
-    below = places < _LEAST
+    below = places < _MIN_EXPONENT
     if below.any():
         blocks = blocks.clone()
         table = _halved().to(blocks.device)
-        steps = (_LEAST - places[below]).clamp(max=len(table) - 1).long()[:, None]
+        steps = (_MIN_EXPONENT - places[below]).clamp(max=len(table) - 1).long()[:, None]
         low, high = (blocks[below] & 15).long(), (blocks[below] >> 4).long()
         blocks[below] = table[steps, low] | table[steps, high] << 4
         codes = blocks.flatten(1)
         warnings.warn(
             f"{label}: {int(below.sum())} of {below.numel()} blocks are more than 17 binades below "
             "the largest, which NVFP4 cannot hold: they were rounded, by at most "
-            f"{2.0 ** (_LEAST + common - 2):.1e} where the largest scale is "
-            f"{2.0 ** (_MOST + common):.1e}",
+            f"{2.0 ** (_MIN_EXPONENT + common - 2):.1e} where the largest scale is "
+            f"{2.0 ** (_MAX_EXPONENT + common):.1e}",
             stacklevel=3,
         )
-    places = places.clamp(min=_LEAST)
-    bytes_ = torch.where(places >= -6, places + 7 << 3, 1 << (places - _LEAST).clamp(max=3))
+    places = places.clamp(min=_MIN_EXPONENT)
+    bytes_ = torch.where(places >= -6, places + 7 << 3, 1 << (places - _MIN_EXPONENT).clamp(max=3))
     bytes_ = bytes_.masked_fill(zero, 0).to(torch.uint8)
     decode = torch.tensor(2.0**common, device=blocks.device)
     return codes, bytes_.repeat_interleave(2, -1).view(E4M3), decode

@@ -20,8 +20,8 @@ def is_linear(module: nn.Module) -> bool:
 
 
 def as_linear(module: nn.Module) -> nn.Linear:
-    """A layer for which `is_linear` holds, as an nn.Linear: a Conv1D, whose weight is [in, out], over
-    the same memory."""
+    """A layer for which `is_linear` holds, as an nn.Linear: a Conv1D, whose weight is [in, out],
+    over the same memory."""
     if isinstance(module, nn.Linear):
         return module
     weight, bias = cast(nn.Parameter, module.weight), cast(nn.Parameter, module.bias)
