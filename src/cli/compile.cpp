@@ -57,8 +57,8 @@ class CompileCommand final : public Command {
     }
     if (const auto at = std::find_if(sources_.begin(), sources_.end(), is_manifest);
         at != sources_.end()) {
-      return context.usage("{0} is not a .cu file; of a manifest: cukiln preload {0} --no-load",
-                           *at);
+      return context.usage(
+          "{0} is not a .cu file; to compile a manifest: cukiln preload {0} --no-load", *at);
     }
     auto modules = module_.modules(sources_);
     if (!modules) {

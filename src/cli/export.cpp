@@ -180,20 +180,8 @@ class ExportCommand final : public Command {
   }
 
   Exit run(Context& context) override {
-    const int outputs =
-        (output_.empty() ? 0 : 1) + (oci_.empty() ? 0 : 1) + (sources_.empty() ? 0 : 1);
-    if (outputs != 1) {
-      return context.usage("{}: cukiln export -o BUNDLE [KEY...], --oci DIR or --sources DIR",
-                           outputs == 0 ? "a file is missing" : "one output at a time");
-    }
-    if (sources_.empty() && !include_.empty()) {
-      return context.usage("-I is for --sources: a bundle has no headers");
-    }
-    if (!keys_.empty() && !manifest_.empty()) {
-      return context.usage("keys and --manifest exclude each other");
-    }
-    if (blobs_.wants_all() && (blobs_.wants_none() || !sources_.empty())) {
-      return context.usage("--blobs excludes {}", sources_.empty() ? "--no-blobs" : "--sources");
+    if (const Exit exit = check_usage(context); exit != Exit::done) {
+      return exit;
     }
     const auto targets = parse_targets(arch_);
     if (!targets) {
@@ -243,6 +231,26 @@ class ExportCommand final : public Command {
   }
 
  private:
+  /// Checks which options are given together.
+  Exit check_usage(Context& context) const {
+    const int outputs =
+        (output_.empty() ? 0 : 1) + (oci_.empty() ? 0 : 1) + (sources_.empty() ? 0 : 1);
+    if (outputs != 1) {
+      return context.usage("{}: cukiln export -o BUNDLE [KEY...], --oci DIR or --sources DIR",
+                           outputs == 0 ? "a file is missing" : "one output at a time");
+    }
+    if (sources_.empty() && !include_.empty()) {
+      return context.usage("-I is for --sources: a bundle has no headers");
+    }
+    if (!keys_.empty() && !manifest_.empty()) {
+      return context.usage("keys and --manifest exclude each other");
+    }
+    if (blobs_.wants_all() && (blobs_.wants_none() || !sources_.empty())) {
+      return context.usage("--blobs excludes {}", sources_.empty() ? "--no-blobs" : "--sources");
+    }
+    return Exit::done;
+  }
+
   struct Written {
     std::uint64_t bytes = 0;
     std::uint64_t blobs = 0;

@@ -47,7 +47,6 @@ class RmCommand final : public Command {
       return context.fail(Exit::store, store.error());
     }
     StoreAdmin admin(**store);
-    std::vector<CacheKey> removed;
     std::uint64_t count = 0;
     if (all_) {
       auto all = admin.remove_all();
@@ -55,39 +54,8 @@ class RmCommand final : public Command {
         return context.fail(Exit::store, all.error());
       }
       count = *all;
-    } else {
-      auto entries = admin.list();
-      if (!entries) {
-        return context.fail(Exit::store, entries.error());
-      }
-      const auto blobs = admin.list_blobs();
-      if (!blobs) {
-        return context.fail(Exit::store, blobs.error());
-      }
-      std::vector<BlobId> removed_blobs;
-      const auto chosen = choose(*std::move(entries), *blobs, removed_blobs);
-      if (!chosen) {
-        return context.fail(exit_of_key_error(chosen.error()), chosen.error());
-      }
-      removed = *chosen;
-      for (const CacheKey& key : removed) {
-        const auto was_there = admin.remove(key);
-        if (!was_there) {
-          return context.fail(Exit::store, was_there.error());
-        }
-        if (!*was_there) {
-          context.messages().warn(
-              fmt::format("{} is only in the system store, which is read-only", short_key(key)));
-        }
-        count += *was_there ? 1 : 0;
-      }
-      for (const BlobId& id : removed_blobs) {
-        const auto was_there = admin.remove(id);
-        if (!was_there) {
-          return context.fail(Exit::store, was_there.error());
-        }
-        count += *was_there ? 1 : 0;
-      }
+    } else if (const Exit exit = remove_chosen(context, admin, count); exit != Exit::done) {
+      return exit;
     }
     if (context.json()) {
       context.print_json(Json{{"removed", count}});
@@ -98,6 +66,42 @@ class RmCommand final : public Command {
   }
 
  private:
+  /// Removes what keys and filter choose, and counts it.
+  Exit remove_chosen(Context& context, StoreAdmin& admin, std::uint64_t& count) const {
+    auto entries = admin.list();
+    if (!entries) {
+      return context.fail(Exit::store, entries.error());
+    }
+    const auto blobs = admin.list_blobs();
+    if (!blobs) {
+      return context.fail(Exit::store, blobs.error());
+    }
+    std::vector<BlobId> chosen_blobs;
+    const auto chosen = choose(*std::move(entries), *blobs, chosen_blobs);
+    if (!chosen) {
+      return context.fail(exit_of_key_error(chosen.error()), chosen.error());
+    }
+    for (const CacheKey& key : *chosen) {
+      const auto was_there = admin.remove(key);
+      if (!was_there) {
+        return context.fail(Exit::store, was_there.error());
+      }
+      if (!*was_there) {
+        context.messages().warn(
+            fmt::format("{} is only in the system store, which is read-only", short_key(key)));
+      }
+      count += *was_there ? 1 : 0;
+    }
+    for (const BlobId& id : chosen_blobs) {
+      const auto was_there = admin.remove(id);
+      if (!was_there) {
+        return context.fail(Exit::store, was_there.error());
+      }
+      count += *was_there ? 1 : 0;
+    }
+    return Exit::done;
+  }
+
   /// Returns the entries, and adds the blobs that are named by their ids.
   Result<std::vector<CacheKey>> choose(std::vector<EntrySummary> entries,
                                        const std::vector<BlobSummary>& blobs,
