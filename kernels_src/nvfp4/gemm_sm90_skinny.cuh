@@ -56,8 +56,8 @@ struct SkinnyGemm {
   static constexpr u32 kConsumerRegisters = kBlocksPerSm == 2  ? 96
                                             : kWarpgroups == 2 ? 232
                                                                : 152;
-  // Of weights, behind those of the ring, to L2 while the preceding kernel ends: one thread block of
-  // two has the time. Not where there are more, of which that would be few.
+  // Stages behind the ring's whose weights are prefetched into L2 while the preceding kernel ends:
+  // with two thread blocks on an SM one has the time. Not where K has more left: eight are few.
   static constexpr u32 kPrefetchedStages = kBlocksPerSm == 2 ? 8 : 0;
   // A stage: two boxes of tokens, 64 of K each, then the weights' data, then their block scales:
   // two whole atoms, of which the tile has half.
@@ -75,13 +75,14 @@ struct SkinnyGemm {
   static constexpr u32 kSharedBytes = 1024 + kStages * kStageBytes + 16 * kStages + 16;
   static constexpr u32 kItems = kTokens * kRows / 4;  // of four sums
   static_assert(kWarpgroups == 2 || (kWarpgroups == 3 && kBlocksPerSm == 1),
-                "the numbers of registers");
+                "registers are for two warpgroups, or for three with an SM of their own");
   static_assert(kReceivedOffset + kTileBytes / 4 * 3 <= kStages * kStageBytes,
                 "sums reuse the stages' memory");
   static_assert(kStageBytes % 1024 == 0, "the alignment of TMA's swizzle");
-  // One that waits for a pass over the ring must have waited for the one before: parity has one bit,
-  // and loads complete in any order.
-  static_assert(kStages % kWarpgroups == 0, "a stage's memory is the same warpgroup's in each pass");
+  // A warpgroup that waits for a pass over the ring must have waited for the one before: parity has
+  // one bit, and loads complete in any order.
+  static_assert(kStages % kWarpgroups == 0,
+                "a stage's memory is the same warpgroup's in each pass");
 
   // Computes the tiles of this CTA, or with the rest of its cluster each tile's sums over all of K.
   static __device__ __forceinline__ void run(const SkinnyProblem& problem) {
@@ -139,7 +140,7 @@ struct SkinnyGemm {
     u32 sums_received;  // barrier, completed by the other CTAs' stores
   };
 
-  // Of 1, 2 or 4.
+  // log2, of a size of 1, 2 or 4.
   static __device__ __forceinline__ u32 log_cluster_size() { return cluster_size() >> 1; }
 
   // The static persistent schedule: tiles first, first + step, ... of this CTA, or of its cluster,

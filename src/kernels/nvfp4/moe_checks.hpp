@@ -11,7 +11,7 @@
 
 namespace cukiln::nvfp4 {
 
-/// What every launch wants of a shape, and workspace_bytes.
+/// Checks what every launch, and workspace_bytes, expect of a shape.
 inline Result<void> check_moe_shape(const MoeShape& shape) noexcept {
   if (shape.tokens < 0 || shape.tokens > INT32_MAX) {
     return kernels::refuse("tokens is {}; 0 to {} are expected", shape.tokens, INT32_MAX);
