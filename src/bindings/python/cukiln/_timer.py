@@ -10,6 +10,11 @@ import torch
 HOLD_CLOCKS = 1_000_000  # half a millisecond
 
 
+def _launch_each(launch: Callable[[int], object], count: int) -> None:
+    for i in range(count):
+        launch(i)
+
+
 class Timer:
     """Measures the GPU's time of a launch, of as many in a graph, without the host's."""
 
@@ -17,14 +22,12 @@ class Timer:
         self._stream = torch.cuda.Stream()
         self._stream.wait_stream(torch.cuda.current_stream())  # which fills what is read
         with torch.cuda.stream(self._stream):
-            for i in range(3):
-                launch(i)
-            few_ms = self._time_ms(lambda: [launch(i) for i in range(4)])
+            _launch_each(launch, 3)
+            few_ms = self._time_ms(lambda: _launch_each(launch, 4))
             self._count = max(4, min(256, int(6 / max(few_ms, 1e-3))))
             self._graph = torch.cuda.CUDAGraph()
             with torch.cuda.graph(self._graph, stream=self._stream):
-                for i in range(self._count):
-                    launch(i)
+                _launch_each(launch, self._count)
             self._graph.replay()
         self._stream.synchronize()
 
