@@ -17,6 +17,12 @@
 //   full[stage]     the stage is loaded            empty[stage]    its MMAs are complete
 //   tmem_full[i]    accumulator i is complete      tmem_empty[i]   accumulator i may be overwritten
 //
+// With MMAs in halves (run_mma_in_halves):
+//
+//   tmem_full[i]    one half of accumulator i is   tmem_empty[i]   its columns that the other one shares have
+//                   complete                                       been read
+//   tmem_rest[i]    the other half is, too         tmem_read[i]    all of them have
+//
 // "Rows" and "columns" are the MMA's M and N sides: A's rows and B's rows; or, with swapped operands, B's
 // rows and A's rows, which wastes less where A has few: gemm_sm100_swapped.cuh has their producer and epilogue.
 // TMA handles all edges: out-of-bounds loads give zero, out-of-bounds stores are dropped.
@@ -222,7 +228,7 @@ __device__ __forceinline__ void load_columns(typename Tile::Stage& stage,
                                              const TileScheduler<Tile>& tiles, u32 s, u32 barrier) {
   constexpr u32 kCtas = Tile::kCtas;
   const u32 first = tiles.expert * problem.n + tiles.column;
-  const u32 column = first + tiles.rank % kCtas * Tile::kColumnsLoaded;
+  const u32 column = first + tiles.rank % kCtas * (Tile::kMmaColumns / kCtas);
   if constexpr (kCtas == 1) {
     tma_load<1>(shared_address(stage.columns), &problem.columns, s * kStageBytes, column, barrier);
     tma_load<1>(shared_address(stage.column_scales), &problem.column_scales, 0, s * kSteps,
@@ -236,9 +242,10 @@ __device__ __forceinline__ void load_columns(typename Tile::Stage& stage,
     if constexpr (Tile::kColumnsShared == 1) {
       tma_load<kCtas>(shared_address(stage.columns), &problem.columns, s * kStageBytes, column, barrier);
     } else {
-      constexpr u32 kPart = Tile::kColumnsLoaded / Tile::kColumnsShared;
+      constexpr u32 kPart = Tile::kColumnParts;
+      constexpr u32 kToNext = Tile::kInHalves ? Tile::kMmaColumns : kPart;  // of the matrix
       tma_load_multicast(shared_address(stage.columns + part * kPart * kStageBytes),
-                         &problem.columns, s * kStageBytes, column + part * kPart, barrier, sharing);
+                         &problem.columns, s * kStageBytes, column + part * kToNext, barrier, sharing);
     }
     // Both CTAs of a pair need the scales of all its columns.
     const u32 of_pair = tiles.rank % kCtas;
@@ -339,20 +346,10 @@ __device__ __forceinline__ u32 first_scale_of(const Sm100Problem&, u32 column) {
   return Tile::kColumns % kTileRows != 0 ? column % kTileRows / 32 : 0;
 }
 
-// Waits for a stage, issues its copies of scales and the MMAs of its first `steps` steps, of K = 64 each, and
-// commits it. kWhole: it has all kSteps. `first_row`: the MMA's that is the tile's first. `first`: the sum
-// begins anew.
-template <class Tile, bool kWhole>
-__device__ __forceinline__ void issue_stage(typename Tile::Shared& shared,
-                                            const StageDescriptors<Tile>& of,
-                                            const PipelineState<Tile::kStages>& smem_pipe,
-                                            u32 steps, u32 tmem, u32 accumulator,
-                                            u32 first_scale, u32 first_row, bool first) {
+// Issues the copies of a stage's scales.
+template <class Tile>
+__device__ __forceinline__ void copy_scales(const StageDescriptors<Tile>& of, u32 stage, u32 tmem) {
   constexpr u32 kCtas = Tile::kCtas;
-  constexpr u32 kInstruction = instruction_descriptor(kCtas * kTileRows, Tile::kMmaColumns);
-  const u32 stage = smem_pipe.index;
-  mbarrier_wait(shared_address(&shared.full[smem_pipe.index]), smem_pipe.phase);
-  tcgen05_fence_after_sync();
 #pragma unroll
   for (u32 j = 0; j < kSteps; ++j) {
     tcgen05_cp_scales<kCtas>(tmem + Tile::kRowScales + j * kAtomTmemColumns,
@@ -363,20 +360,54 @@ __device__ __forceinline__ void issue_stage(typename Tile::Shared& shared,
           of.at(of.column_scales, stage, (atom * kSteps + j) * kAtomBytes));
     }
   }
+}
+
+// Issues the MMAs of a stage's first `steps` steps, of K = 64 each: kMmas of those side by side from `begin` on.
+// kWhole: it has all kSteps. `first_row`: the MMA's that is the tile's first. `first`: the sum begins anew.
+template <class Tile, bool kWhole, u32 kMmas>
+__device__ __forceinline__ void multiply_stage(const StageDescriptors<Tile>& of, u32 stage, u32 steps,
+                                               u32 tmem, u32 accumulator, u32 first_scale,
+                                               u32 first_row, bool first, u32 begin) {
+  constexpr u32 kCtas = Tile::kCtas;
+  constexpr u32 kInstruction = instruction_descriptor(kCtas * kTileRows, Tile::kMmaColumns);
 #pragma unroll
   for (u32 j = 0; j < kSteps; ++j) {
     if (!kWhole && j >= steps) break;
-    for (u32 i = 0; i < Tile::kMmas; ++i) {
+    for (u32 of_mmas = 0; of_mmas < kMmas; ++of_mmas) {
+      const u32 i = begin + of_mmas;
       tcgen05_mma<kCtas, Tile::kRows>(
           accumulator + i * Tile::kMmaColumns, of.at(of.rows, stage, j * kStepBytes),
-          of.at(of.columns, stage, i * Tile::kMmaColumns * kStageBytes + j * kStepBytes),
+          of.at(of.columns, stage,
+                i * (Tile::kMmaColumns / kCtas) * kStageBytes + j * kStepBytes),
           kInstruction, tmem + Tile::kRowScales + j * kAtomTmemColumns,
           tmem + Tile::kColumnScales + (i + 1 == Tile::kMmas ? first_scale : 0) +
               (j * Tile::kColumnAtoms + i) * kAtomTmemColumns,
           !first || j != 0, first_row);
     }
   }
-  tcgen05_commit<kCtas>(shared_address(&shared.empty[smem_pipe.index]), (1u << Tile::kClusterCtas) - 1);
+}
+
+// Has a stage be empty, for all that share its loads, once the MMAs that were issued are complete.
+template <class Tile>
+__device__ __forceinline__ void commit_stage(typename Tile::Shared& shared,
+                                             const PipelineState<Tile::kStages>& smem_pipe) {
+  tcgen05_commit<Tile::kCtas>(shared_address(&shared.empty[smem_pipe.index]),
+                              (1u << Tile::kClusterCtas) - 1);
+}
+
+// Waits for a stage, issues its copies of scales and its MMAs, as multiply_stage, and commits it.
+template <class Tile, bool kWhole>
+__device__ __forceinline__ void issue_stage(typename Tile::Shared& shared,
+                                            const StageDescriptors<Tile>& of,
+                                            const PipelineState<Tile::kStages>& smem_pipe,
+                                            u32 steps, u32 tmem, u32 accumulator,
+                                            u32 first_scale, u32 first_row, bool first) {
+  mbarrier_wait(shared_address(&shared.full[smem_pipe.index]), smem_pipe.phase);
+  tcgen05_fence_after_sync();
+  copy_scales<Tile>(of, smem_pipe.index, tmem);
+  multiply_stage<Tile, kWhole, Tile::kMmas>(of, smem_pipe.index, steps, tmem, accumulator,
+                                            first_scale, first_row, first, 0);
+  commit_stage<Tile>(shared, smem_pipe);
 }
 
 template <class Tile, class Problem>
@@ -423,6 +454,77 @@ __device__ __forceinline__ void run_mma(typename Tile::Shared& shared, const Pro
                     tmem_empty_pipe.phase);
     }
   }
+}
+
+// The same with two MMAs side by side, each of half of the columns. One half has all columns that both
+// accumulators share. In a tile's first stage it comes second, so that the other half's MMAs go on while the
+// epilogue reads the shared columns of the tile before. In the last one it comes first, since the epilogue
+// reads it first. At the end of the last tile the first halves of several stages come before their second
+// ones: the epilogue, which nothing hides any more, begins as much sooner.
+template <class Tile, class Problem>
+__device__ __forceinline__ void run_mma_in_halves(typename Tile::Shared& shared,
+                                                  const Problem& problem, u32 rank, u32 tmem) {
+  const StageDescriptors<Tile> descriptors(shared);
+  constexpr u32 kPair = (1u << Tile::kCtas) - 1;
+  const u32 stages = problem.stages();
+  const u32 last_steps = problem.scale_atoms() - (stages - 1) * kSteps;
+  PipelineState<Tile::kStages> smem_pipe;
+  PipelineState<2> tmem_pipe;
+  // Both return at once before the first tiles: no phase has begun that they would wait for.
+  const auto wait_for_read = [&] {  // this accumulator, of two tiles ago
+    mbarrier_wait(shared_address(&shared.tmem_read[tmem_pipe.index]), tmem_pipe.phase ^ 1);
+  };
+  const auto wait_for_shared = [&] {  // the other one's columns that this one has, too
+    const u32 other = tmem_pipe.index ^ 1;
+    mbarrier_wait(shared_address(&shared.control.tmem_empty[other]), tmem_pipe.phase ^ other);
+  };
+  for (TileScheduler<Tile> tiles(problem, rank); tiles.next(); tmem_pipe.advance()) {
+    wait_for_read();
+    const u32 accumulator = tmem + tmem_pipe.index * Tile::kSecondAccumulator;
+    const u32 half_shared = tmem_pipe.index ^ 1;
+    const u32 end = stages - (tiles.tile < tiles.end ? 1 : min(Tile::kTogether, stages));
+    for (u32 s = 0; s < stages;) {
+      // Either the first stage, or those from `end` on.
+      const bool is_last = s == end;
+      const u32 count = is_last ? stages - end : 1;
+      auto pipe = smem_pipe;
+#pragma unroll 1
+      for (u32 second = 0; second < 2; ++second) {
+        const u32 half = half_shared ^ second ^ (s == 0 && !is_last ? 1 : 0);
+        if (s == 0 && half == half_shared) wait_for_shared();
+        tcgen05_fence_after_sync();
+        pipe = smem_pipe;
+#pragma unroll 1
+        for (u32 i = 0; i < count; ++i, pipe.advance()) {
+          if (second == 0) {
+            mbarrier_wait(shared_address(&shared.full[pipe.index]), pipe.phase);
+            tcgen05_fence_after_sync();
+          }
+          if (second == 0 || count != 1) copy_scales<Tile>(descriptors, pipe.index, tmem);
+          if (s + i + 1 != stages || last_steps == kSteps) {
+            multiply_stage<Tile, true, 1>(descriptors, pipe.index, kSteps, tmem, accumulator, 0, 0,
+                                          s + i == 0, half);
+          } else {
+            multiply_stage<Tile, false, 1>(descriptors, pipe.index, last_steps, tmem, accumulator, 0,
+                                           0, s + i == 0, half);
+          }
+          if (second != 0) commit_stage<Tile>(shared, pipe);
+        }
+        if (is_last) {
+          u64* const complete = second == 0 ? shared.control.tmem_full : shared.tmem_rest;
+          tcgen05_commit<Tile::kCtas>(shared_address(&complete[tmem_pipe.index]), kPair << rank);
+        }
+      }
+      smem_pipe = pipe;
+      s += count;
+#pragma unroll 1
+      for (; s < end; ++s, smem_pipe.advance()) {
+        issue_stage<Tile, true>(shared, descriptors, smem_pipe, kSteps, tmem, accumulator, 0, 0, false);
+      }
+    }
+  }
+  wait_for_shared();  // the other CTA's arrivals must not come after this one's end
+  for (u32 i = 0; i < 2; ++i, tmem_pipe.advance()) wait_for_read();
 }
 
 // Two accumulators of a row as bf16: times alpha, plus bias, rounded once.
@@ -482,6 +584,12 @@ __device__ __forceinline__ void run_epilogue(typename Tile::Shared& shared,
       const u32 chunk = (tmem_pipe.index == 0 ? kChunks - 1 - i : i) * Tile::kChunk;
       const u32 column = tiles.column + chunk;
       u8* const staged = shared.store[quarter][buffer];
+      if constexpr (Tile::kInHalves) {
+        if (i == kChunks / 2) {
+          mbarrier_wait(shared_address(&shared.tmem_rest[tmem_pipe.index]), tmem_pipe.phase);
+          tcgen05_fence_after_sync();
+        }
+      }
       u32 sum[Tile::kChunk / kLoadColumns][kLoadColumns];
 #pragma unroll
       for (u32 half = 0; half < Tile::kChunk / kLoadColumns; ++half) {
@@ -492,6 +600,13 @@ __device__ __forceinline__ void run_epilogue(typename Tile::Shared& shared,
       if (i + 1 == kTmemEmptyAfter) {  // before all else: MMAs of the next tile may wait for it
         tcgen05_fence_before_sync();
         mbarrier_arrive(tmem_empty_of_issuer);
+      }
+      if constexpr (Tile::kInHalves) {
+        if (i + 1 == kChunks) {
+          tcgen05_fence_before_sync();
+          mbarrier_arrive(address_in_rank(shared_address(&shared.tmem_read[tmem_pipe.index]),
+                                          rank / Tile::kCtas * Tile::kCtas));
+        }
       }
       if (lane == 0) tma_store_wait_read<Tile::kStoreBuffers - 1>();
       __syncwarp();
@@ -532,6 +647,10 @@ __device__ __forceinline__ void gemm_sm100(const Problem& problem) {
       mbarrier_init(shared_address(&shared.empty[i]), Tile::kTiles);
     }
     for (u32 i = 0; i < 2; ++i) {
+      if constexpr (Tile::kInHalves) {
+        mbarrier_init(shared_address(&shared.tmem_read[i]), kCtas * kTileRows);
+        mbarrier_init(shared_address(&shared.tmem_rest[i]), 1);
+      }
       mbarrier_init(shared_address(&shared.control.tmem_full[i]), 1);
       mbarrier_init(shared_address(&shared.control.tmem_empty[i]), kCtas * kTileRows);
     }
@@ -561,7 +680,13 @@ __device__ __forceinline__ void gemm_sm100(const Problem& problem) {
     griddepcontrol_wait();
     griddepcontrol_launch_dependents();
     if (warp == 1) {
-      if (rank % kCtas == 0 && elect_one_sync()) run_mma<Tile>(shared, problem, rank, tmem);
+      if (rank % kCtas == 0 && elect_one_sync()) {
+        if constexpr (Tile::kInHalves) {
+          run_mma_in_halves<Tile>(shared, problem, rank, tmem);
+        } else {
+          run_mma<Tile>(shared, problem, rank, tmem);
+        }
+      }
     } else {
       run_epilogue<Tile>(shared, problem, rank, tmem);
     }

@@ -3,7 +3,8 @@
 //
 // The twin's block has a seventh warp, which takes part in the barriers of the whole block or cluster that
 // gemm_sm100 has. In the first CTA of a pair, and where there is none, it stands in for the tensor core; in the
-// second it forwards that CTA's loads to the first one's barriers.
+// second it forwards that CTA's loads to the first one's barriers. MMAs begin with their commit: of a tile in halves
+// those of a first stage as a whole once the accumulator before has been read, which the tensor core need not wait for.
 #define tma_load sm100_tma_load
 #define tma_load_multicast sm100_tma_load_multicast
 #include "machine.cuh"
@@ -24,11 +25,18 @@ __device__ __forceinline__ void run_tensor_core(const Sm100Problem& problem, u32
   u32 number = 0;
   u32 idle_from = static_cast<u32>(clock64());
   const StageRange stages = stages_of_cta<Tile>(problem);
+  const auto clocks_of = [&](u32 s) { return min(kSteps, problem.scale_atoms() - s * kSteps) * mma_clocks; };
   for (TileScheduler<Tile> tiles(problem, rank); tiles.next();) {
-    for (u32 s = stages.begin; s < stages.end; ++s) {
-      const u32 steps = min(kSteps, problem.scale_atoms() - s * kSteps);
-      timing_complete(number++, steps * mma_clocks, idle_from);
+    u32 s = stages.begin;
+    if constexpr (Tile::kInHalves) {  // as run_mma_in_halves commits them
+      const u32 end = stages.end - (tiles.tile < tiles.end ? 1 : min(Tile::kTogether, stages.end));
+      for (; s < end; ++s) timing_complete(number++, clocks_of(s), idle_from);
+      u32 first_halves = 0;
+      for (u32 i = s; i < stages.end; ++i) first_halves += clocks_of(i) / 2;
+      timing_complete(number++, first_halves, idle_from);
+      for (; s < stages.end; ++s) timing_complete(number++, clocks_of(s) / 2, idle_from);
     }
+    for (; s < stages.end; ++s) timing_complete(number++, clocks_of(s), idle_from);
     timing_complete(number++, 0, idle_from);
   }
 }

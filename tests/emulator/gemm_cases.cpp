@@ -143,6 +143,9 @@ const Case kCases[] = {
     // Two by two tiles: those below have 44 rows, those on the right 8 columns.
     {300, 264, 320, 8, true, k256x256x4, nvfp4_gemm_256x256_x4},
     {512, 512, 1600, 8, false, k256x256x4, nvfp4_gemm_256x256_x4},
+    // Four tiles of two stages of K each, and three of three.
+    {260, 1544, 352, 8, true, k256x256x4, nvfp4_gemm_256x256_x4},
+    {270, 1032, 608, 8, false, k256x256x4, nvfp4_gemm_256x256_x4},
     // Half of the clusters have no tiles below, and half none on the right.
     {520, 776, 608, 8, false, k256x192x4, nvfp4_gemm_256x192_x4},
     {1, 8, 32, 1, true, kSwapped16, nvfp4_gemm_swapped_16},

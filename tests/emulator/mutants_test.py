@@ -34,6 +34,7 @@ NARROW_PAIR = "256x128 m 300"
 SHARED, SHARED_LONG = "256x256_x2 m 300", "256x256_x2 m 256"
 MIDDLE = "256x192_x2 m 300"
 FOUR, FOUR_LONG, FOUR_MIDDLE = "256x256_x4 m 300", "256x256_x4 m 512", "256x192_x4 m 520"
+FOUR_TILES, THREE_TILES = "256x256_x4 m 260", "256x256_x4 m 270"
 B_NOT_CONSTANT = "128x128 m 96"
 SWAPPED_OVERLAP, SWAPPED_TWICE, SWAPPED_NOT_CONSTANT = "swapped_256 m 300", "swapped_128 m 150, n 264", "swapped_64 m 5"
 FIVE, SEVEN, TWO_STAGES = "swapped_16 m 6", "swapped_16 m 7", "swapped_16 m 4"
@@ -41,9 +42,10 @@ SPLIT, SIX, EIGHT, FEW_STAGES, UNEVEN = "swapped_16 m 5", "swapped_16 m 16", "sw
 WRONG, RULE, RACE, CRASH = 1, 2, 66, -11  # the last: a store to no memory
 SEEDS = range(1, 21)
 
-EMPTY = "tcgen05_commit<kCtas>(shared_address(&shared.empty[smem_pipe.index]), (1u << Tile::kClusterCtas) - 1);"
-EMPTY_OF_PAIR = "tcgen05_commit<kCtas>(shared_address(&shared.empty[smem_pipe.index]), 3u << blockIdx.x % Tile::kClusterCtas);"
-EMPTY_OF_ROW = "tcgen05_commit<kCtas>(shared_address(&shared.empty[smem_pipe.index]), 15u << blockIdx.x % Tile::kClusterCtas / 4 * 4);"
+EMPTY = "tcgen05_commit<Tile::kCtas>(shared_address(&shared.empty[smem_pipe.index]), (1u << Tile::kClusterCtas) - 1);"
+EMPTY_OF_PAIR = "tcgen05_commit<Tile::kCtas>(shared_address(&shared.empty[smem_pipe.index]), 3u << blockIdx.x % Tile::kClusterCtas);"
+EMPTY_OF_ROW = "tcgen05_commit<Tile::kCtas>(shared_address(&shared.empty[smem_pipe.index]), 15u << blockIdx.x % Tile::kClusterCtas / 4 * 4);"
+COPIES = "copy_scales<Tile>(of, smem_pipe.index, tmem);"
 EMPTY_INIT = "mbarrier_init(shared_address(&shared.empty[i]), Tile::kTiles);"
 FULL_WAIT = "mbarrier_wait(shared_address(&shared.full[smem_pipe.index]), smem_pipe.phase);"
 EMPTY_WAIT = "mbarrier_wait(shared_address(&shared.empty[smem_pipe.index]), smem_pipe.phase ^ 1); load(tiles, s, true, true)"
@@ -53,6 +55,10 @@ TMEM_EMPTY_WAIT = "mbarrier_wait(shared_address(&shared.control.tmem_empty[tmem_
 END = "__syncthreads(); if constexpr (kCtas != 1) meet_cluster();"
 TMEM_EMPTY = "if (i + 1 == kTmemEmptyAfter) { tcgen05_fence_before_sync(); mbarrier_arrive(tmem_empty_of_issuer); }"
 ISSUER = "address_in_rank(tmem_empty, rank / Tile::kCtas * Tile::kCtas); "
+HALF_COMPLETE = "tcgen05_commit<Tile::kCtas>(shared_address(&complete[tmem_pipe.index]), kPair << rank);"
+FULL_WAIT_OF_HALVES = "mbarrier_wait(shared_address(&shared.full[pipe.index]), pipe.phase);"
+REST_WAIT = "mbarrier_wait(shared_address(&shared.tmem_rest[tmem_pipe.index]), tmem_pipe.phase);"
+READ_RANK = "(&shared.tmem_read[tmem_pipe.index]), rank / Tile::kCtas * Tile::kCtas)"
 PRECEDING_WAIT = "griddepcontrol_wait(); griddepcontrol_launch_dependents(); if (warp == 1) { if (rank"
 SWAPPED_TMEM_EMPTY = "shared_address(&shared.control.tmem_empty[tmem_pipe.index]); "
 SWAPPED_PRECEDING_WAIT = "griddepcontrol_wait(); griddepcontrol_launch_dependents(); if (warp == 1) { if (elect_one_sync()) run_mma"
@@ -68,7 +74,7 @@ SCALES_AT = "(j * Tile::kColumnAtoms + atom) * kAtomTmemColumns"
 MUTANTS = {
     # descriptors and tensor memory
     "step of rows": ("(of.rows, stage, j * kStepBytes)", "(of.rows, stage, j * 16)", SMALL, WRONG),
-    "step of columns": ("kMmaColumns * kStageBytes + j * kStepBytes", "kMmaColumns * kStageBytes", SMALL, WRONG),
+    "step of columns": ("/ kCtas) * kStageBytes + j * kStepBytes", "/ kCtas) * kStageBytes", SMALL, WRONG),
     "group stride": ("kSwizzleGroup = 8 * kStageBytes", "kSwizzleGroup = 4 * kStageBytes", SMALL, WRONG),
     "group stride of scales": ("(stage.row_scales), kAtomBytes / 4", "(stage.row_scales), kAtomBytes / 8", SMALL, WRONG),
     "swizzle": ("(stage.columns), kSwizzleGroup, Swizzle::k128Bytes", "(stage.columns), kSwizzleGroup, Swizzle::kNone", SMALL, RULE),
@@ -102,7 +108,7 @@ MUTANTS = {
     "loads report to their own CTA": ("kCtas == 1 ? full : address_in_rank(full, rank / kCtas * kCtas)", "full", PAIR, RULE),
     "epilogue reports to its own CTA": ("Tile::kCtas == 1 ? tmem_empty : address_in_rank(tmem_empty, rank / Tile::kCtas * Tile::kCtas)", "tmem_empty", PAIR, RULE),
     # coordinates and the epilogue
-    "columns of the second CTA": ("first + tiles.rank % kCtas * Tile::kColumnsLoaded", "first", PAIR, WRONG),
+    "columns of the second CTA": ("first + tiles.rank % kCtas * (Tile::kMmaColumns / kCtas)", "first", PAIR, WRONG),
     "rows of the second CTA": ("(row_in_cluster() * Tile::kCtas + rank % Tile::kCtas) *", "(row_in_cluster() * Tile::kCtas) *", PAIR, WRONG),
     "row scales of the tile": ("row / kTileRows, barrier);", "0, barrier);", RAGGED, WRONG),
     "column scales of the tile": ("first / kTileRows, barrier", "0, barrier", RAGGED, WRONG),
@@ -181,8 +187,42 @@ MUTANTS = {
     # four pairs, which share the loads of columns, too
     "CTAs that share columns": ("1u << (tiles.rank + (i - part) * kCtasOfRow)", "1u << ((tiles.rank ^ 1) + (i - part) * kCtasOfRow)", FOUR, WRONG),
     "columns for one pair only": ("i < Tile::kColumnsShared; ++i", "i < 1; ++i", FOUR, RULE),
-    "part of the columns": ("column + part * kPart", "column", FOUR, WRONG),
+    "part of the columns": ("column + part * kToNext", "column", FOUR, WRONG),
     "place of a part of the columns": ("stage.columns + part * kPart * kStageBytes", "stage.columns", FOUR, WRONG),
+    # MMAs in halves
+    "columns of the second half": ("Tile::kInHalves ? Tile::kMmaColumns : kPart", "kPart", FOUR, WRONG),
+    "place of the second half": ("i * (Tile::kMmaColumns / kCtas) * kStageBytes", "i * Tile::kMmaColumns * kStageBytes", FOUR, WRONG),
+    "accumulator of the second half": ("accumulator + i * Tile::kMmaColumns", "accumulator", FOUR, WRONG),
+    "half that both accumulators share": ("half_shared = tmem_pipe.index ^ 1", "half_shared = tmem_pipe.index", FOUR_TILES, RACE),
+    "shared columns not awaited": ("if (s == 0 && half == half_shared) wait_for_shared();", "", FOUR_TILES, RACE),
+    "shared columns of this accumulator": ("other = tmem_pipe.index ^ 1;", "other = tmem_pipe.index;", FOUR_TILES, RULE),
+    "parity of the shared columns": ("tmem_pipe.phase ^ other", "tmem_pipe.phase ^ tmem_pipe.index", FOUR_TILES, RULE),
+    "an accumulator that is read is not awaited": ("wait_for_read(); const u32 accumulator", "const u32 accumulator", FOUR_TILES, RACE),
+    "parity of an accumulator that is read": ("tmem_read[tmem_pipe.index]), tmem_pipe.phase ^ 1", "tmem_read[tmem_pipe.index]), tmem_pipe.phase", FOUR_TILES, RULE),
+    "read before the last columns are": ("if (i + 1 == kChunks) {", "if (i == 0) {", FOUR_TILES, RACE),
+    "fence after loads of the last columns": ("tcgen05_fence_before_sync(); mbarrier_arrive(address_in_rank(shared_address(&shared.tmem_read", "mbarrier_arrive(address_in_rank(shared_address(&shared.tmem_read", FOUR_TILES, RULE),
+    "accumulator read in its own CTA": (READ_RANK, READ_RANK.replace("rank / Tile::kCtas * Tile::kCtas", "rank"), FOUR, RULE),
+    "accumulator read in the first pair": (READ_RANK, READ_RANK.replace("rank / Tile::kCtas * Tile::kCtas", "0"), FOUR, RULE),
+    "arrivals at tmem_read": ("(&shared.tmem_read[i]), kCtas * kTileRows)", "(&shared.tmem_read[i]), kTileRows)", FOUR, RULE),
+    "arrivals at tmem_rest": ("(&shared.tmem_rest[i]), 1)", "(&shared.tmem_rest[i]), 2)", FOUR, RULE),
+    "rest not awaited": (REST_WAIT, "", FOUR, RACE),
+    "rest of the second tile": (REST_WAIT, REST_WAIT.replace("tmem_pipe.phase", "0"), FOUR_TILES, RACE),
+    "fence before loads of the rest": (REST_WAIT + " tcgen05_fence_after_sync();", REST_WAIT, FOUR, RULE),
+    "rest is awaited too late": ("if (i == kChunks / 2) {", "if (i + 1 == kChunks) {", FOUR, RACE),
+    "half of the other pair": ("kPair << rank", "kPair", FOUR, RULE),
+    "last arrivals at tmem_empty and tmem_read": ("wait_for_shared(); for (u32 i = 0; i < 2; ++i, tmem_pipe.advance()) wait_for_read();", "", FOUR, RULE),
+    "last arrivals at tmem_read": ("for (u32 i = 0; i < 2; ++i, tmem_pipe.advance()) wait_for_read();", "", FOUR, RULE),
+    "stages of the second halves": ("pipe = smem_pipe; #pragma unroll 1 for (u32 i", "#pragma unroll 1 for (u32 i", FOUR, RULE),
+    "stage behind the halves": ("smem_pipe = pipe; s += count;", "s += count;", FOUR_LONG, RULE),
+    "scales of the second halves": ("if (second == 0 || count != 1) copy_scales", "if (second == 0) copy_scales", FOUR, WRONG),
+    "stage is empty after its first half": ("if (second != 0) commit_stage", "if (second == 0) commit_stage", THREE_TILES, RACE),
+    "halves do not wait for loads": (FULL_WAIT_OF_HALVES, "", FOUR, RACE),
+    "fence before the first halves": ("wait_for_shared(); tcgen05_fence_after_sync();", "wait_for_shared();", FOUR_TILES, RULE),
+    "fence before an MMA of a half": (FULL_WAIT_OF_HALVES + " tcgen05_fence_after_sync();", FULL_WAIT_OF_HALVES, FOUR, RULE),
+    "sums of halves begin anew in each stage": ("kSteps, tmem, accumulator, 0, 0, s + i == 0, half", "kSteps, tmem, accumulator, 0, 0, s == 0, half", THREE_TILES, WRONG),
+    "sums of halves begin anew in the last stage": ("last_steps, tmem, accumulator, 0, 0, s + i == 0, half", "last_steps, tmem, accumulator, 0, 0, s == 0, half", FOUR, WRONG),
+    "sums of halves begin anew behind them": ("kSteps, tmem, accumulator, 0, 0, false)", "kSteps, tmem, accumulator, 0, 0, true)", FOUR_LONG, WRONG),
+    "steps of stages that are not the last": ("s + i + 1 != stages || last_steps == kSteps", "last_steps == kSteps", FOUR, WRONG),
     # column scales, of which each CTA of a pair loads a part: some atoms, of 256 columns, or some steps of K, of 128; of four pairs both
     "atoms of a CTA's column scales": ("first / kTileRows + atom, barrier", "first / kTileRows, barrier", PAIR, WRONG),
     "place of these atoms": ("stage.column_scales + (atom * kSteps + step) *", "stage.column_scales + step *", PAIR, WRONG),
@@ -219,7 +259,7 @@ MUTANTS = {
     "MMAs do not wait for loads": (FULL_WAIT, "", LONG, RACE),
     "MMAs do not wait for the epilogue": (TMEM_EMPTY_WAIT, "tmem_empty_pipe.advance();", LONG, RACE),
     "epilogue does not wait": (ISSUER + TMEM_FULL_WAIT, ISSUER, SMALL, RACE),
-    "stage is empty before its MMAs": (("for (u32 j = 0; j < kSteps; ++j) { if", EMPTY), (EMPTY + " for (u32 j = 0; j < kSteps; ++j) { if", ""), LONG, RACE),
+    "stage is empty before its MMAs": ((COPIES, "commit_stage<Tile>(shared, smem_pipe);"), (COPIES + " commit_stage<Tile>(shared, smem_pipe);", ""), LONG, RACE),
     "tmem_empty too early": (TMEM_EMPTY, TMEM_EMPTY.replace("i + 1 == kTmemEmptyAfter", "i == 0"), LONG, RACE),
     "tmem_empty before its columns are read": (
         ("u32 sum[Tile::kChunk / kLoadColumns][kLoadColumns];", TMEM_EMPTY), (TMEM_EMPTY + " u32 sum[Tile::kChunk / kLoadColumns][kLoadColumns];", ""), WIDE_LONG, RACE),
@@ -338,6 +378,8 @@ MUTANTS = {
 
 # Likewise; noticed with one of the seeds, and with seed 0 not at all.
 LATE = {
+    "a half is complete when its MMAs are issued": (HALF_COMPLETE, """
+        for (u32 r = rank; r < rank + Tile::kCtas; ++r) mbarrier_arrive(address_in_rank(shared_address(&complete[tmem_pipe.index]), r));""", FOUR),
     "stage is empty when its MMAs are issued": (EMPTY, "mbarrier_arrive(shared_address(&shared.empty[smem_pipe.index]));", LONG),
     "accumulator is full when its MMAs are issued": (TMEM_FULL, "mbarrier_arrive(shared_address(&shared.control.tmem_full[tmem_pipe.index]));", SMALL),
     "loads complete in order": (FULL_WAIT, """

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <array>
+#include <cmath>
+#include <cstddef>
 #include <cstring>
 #include <string>
 #include <utility>
@@ -103,6 +105,31 @@ TEST_CASE("no other tactic takes less time by the model, on both machines togeth
       }
     }
   }
+}
+
+TEST_CASE("a tile in halves does not wait for shared columns, and is read sooner at the end") {
+  constexpr nvfp4::Sm100Shape kFourTiles{4096, 4096, 7168, kB200};
+  const nvfp4::Sm100Machine& machine = nvfp4::kSm100AsPublished;
+  std::size_t count = 0;
+  for (const nvfp4::Sm100TileModel& model : nvfp4::kSm100Models) {
+    if (model.together == 0) {
+      continue;
+    }
+    ++count;
+    nvfp4::Sm100TileModel whole = model;
+    whole.together = 0;
+    const double hidden = nvfp4::sm100_clocks(whole, 1, kFourTiles, machine) -
+                          nvfp4::sm100_clocks(model, 1, kFourTiles, machine);
+    // Between four tiles, and half of the last four stages' MMAs, of 512 clocks each.
+    const double waits = 3 * (machine.mma_latency + machine.wake + machine.read);
+    CHECK(std::abs(hidden - (waits + 4 * 256)) < 1);
+    // Where loads take longer than MMAs, they set the pace, and half of one stage is hidden.
+    nvfp4::Sm100Machine slow = machine;
+    slow.ingress /= 2;
+    CHECK(std::abs(nvfp4::sm100_clocks(whole, 1, kFourTiles, slow) -
+                   nvfp4::sm100_clocks(model, 1, kFourTiles, slow) - 256) < 1);
+  }
+  CHECK(count == 1);
 }
 
 TEST_CASE("the model of a tile follows from how it is launched") {

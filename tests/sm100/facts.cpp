@@ -17,6 +17,15 @@ namespace {
 
 using namespace cukiln::nvfp4;
 
+/// How many stages a tile in halves has together at the end; 0: it is not in halves.
+template <class Tile>
+constexpr std::uint32_t together_of() {
+  if constexpr (Tile::kInHalves) {
+    return Tile::kTogether;
+  }
+  return 0;
+}
+
 /// `shared_bytes` of a launch, `stage_bytes` that a stage loads.
 template <class Tile>
 void print(const Sm100Kernel& kernel, std::size_t shared_bytes, std::size_t stage_bytes,
@@ -25,11 +34,11 @@ void print(const Sm100Kernel& kernel, std::size_t shared_bytes, std::size_t stag
       "{\"name\":\"%s\",\"columns\":%u,\"ctas\":%u,\"swapped\":%s,\"grouped\":%s,"
       "\"shared_bytes\":%zu,\"stages\":%u,\"stage_bytes\":%zu,\"stage_k\":%u,\"step_k\":%u,"
       "\"rows\":%u,\"store_columns\":%u,\"overlap\":%u,\"rows_shared\":%u,"
-      "\"columns_shared\":%u,\"max_splits\":%u}",
+      "\"columns_shared\":%u,\"max_splits\":%u,\"together\":%u}",
       kernel.name, Tile::kColumns, Tile::kCtas, Tile::kSwapped ? "true" : "false",
       Tile::kGrouped ? "true" : "false", shared_bytes, Tile::kStages, stage_bytes, kStageBytes * 2,
       kStepBytes * 2, Tile::kRows * Tile::kCtas, store_columns, Tile::kOverlap, Tile::kRowsShared,
-      Tile::kColumnsShared, kernel.max_splits);
+      Tile::kColumnsShared, kernel.max_splits, together_of<Tile>());
   // The plan's rows are of these tiles: gemm_cases.cpp of the emulator asserts the same.
   if (kernel.columns != Tile::kColumns || kernel.ctas != Tile::kCtas ||
       kernel.swapped != Tile::kSwapped || kernel.rows_shared != Tile::kRowsShared ||
@@ -48,7 +57,7 @@ void print(std::size_t index) {
   std::printf("%s", index == 0 ? "" : ",");
   print<Tile>(kSm100Kernels[index], sizeof(typename Tile::Shared), sizeof(Stage), Tile::kChunk);
   if (model.stages != Tile::kStages || model.scale_bytes != scale_bytes ||
-      model.overlap != (Tile::kOverlap != 0)) {
+      model.overlap != (Tile::kOverlap != 0) || model.together != together_of<Tile>()) {
     std::fprintf(stderr, "%s is not modelled as its tile is: %u stages, %u expected\n",
                  kSm100Kernels[index].name, model.stages, Tile::kStages);
     std::exit(1);

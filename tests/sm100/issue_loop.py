@@ -105,7 +105,8 @@ def functions(text: str) -> dict[str, Function]:
 
 
 def issue_loop(name: str, function: Function) -> IssueLoop:
-    """The innermost loop with an MMA and the commit of its stage."""
+    """The innermost loop with an MMA and the commit of its stage; of several, the one with the most MMAs: others are for the first and
+    last stages of a tile."""
     with_mma = [
         body
         for body in function.loops()
@@ -113,7 +114,11 @@ def issue_loop(name: str, function: Function) -> IssueLoop:
     ]
     if not with_mma:
         raise NoIssueLoop(f"{name} has no loop with UTCOMMA and UTCBAR among {len(function.instructions)} instructions")
-    body = min(with_mma, key=len)
+    innermost: list[list[Instruction]] = []
+    for body in sorted(with_mma, key=len):
+        if not any(body[0].at <= other[-1].at and other[0].at <= body[-1].at for other in innermost):
+            innermost.append(body)
+    body = max(innermost, key=lambda loop: sum(i.name.startswith("UTCOMMA") for i in loop))
     kinds = Counter(i.name for i in body)
     with_sums = [loop for loop in function.loops() if any(i.name.startswith("LDTM") for i in loop)]
     return IssueLoop(

@@ -189,7 +189,7 @@ def predictions(tiles: dict[str, Tile], h100: Machine) -> list[tuple[str, float,
         m, n, k = map(int, match.groups()[:3])
         splits, clocks = int(match["splits"] or 1), float(match["clocks"])
         cold = match["where"] == "memory" or (m + n) * k * 9 / 16 > TWIN_L2_BYTES
-        tile = replace(tiles[name], issue_clocks=TWIN_ISSUE_CLOCKS, scales_shared=1)  # that day's
+        tile = replace(tiles[name], issue_clocks=TWIN_ISSUE_CLOCKS, scales_shared=1, together=0)  # that day's
         ctas = tile.cluster * splits
         slots = int(match["ctas"]) // tile.ctas if match["ctas"] else clusters[ctas] * tile.tiles if ctas > 1 else None
         work = work_of(tile, twin, m, n, k, cold, splits, slots=slots)

@@ -175,7 +175,7 @@ class Kept(unittest.TestCase):
                     self.assertGreater(self.model.residuals(replace(machine, **other))["mean"], fitted["mean"])
 
     def test_a_loop_that_issues_more_slowly_is_noticed(self):
-        commit = "tcgen05_commit<kCtas>(shared_address(&shared.empty[smem_pipe.index]), (1u << Tile::kClusterCtas) - 1);"
+        commit = "tcgen05_commit<Tile::kCtas>(shared_address(&shared.empty[smem_pipe.index]), (1u << Tile::kClusterCtas) - 1);"
         worse = self.changed((commit, "__threadfence(); " + commit))
         self.assertIn("in the issuing loop, at most", "\n".join(differences(kept(worse), self.golden)))
 
@@ -266,6 +266,23 @@ class Model(unittest.TestCase):
         late = replace(overlap, reads_first=False)
         self.assertAlmostEqual(cta_clocks(late, machine, work(4, 8)), 4 * 2048 + 3 * 500 + 1000, delta=1)
         self.assertAlmostEqual(cta_clocks(TILE, machine, work(4, 1)), 256 + 4 * 1000, delta=1)
+
+    def test_in_halves_no_mma_waits_for_shared_columns_and_the_last_epilogue_begins_sooner(self):
+        machine = replace(MACHINE, chunk=500, read=200, shared=1e9)
+        halves = replace(TILE, overlap=True, together=1)
+        # The first of two chunks is complete 128 clocks before the second, and is read while the next tile's first half is multiplied.
+        self.assertAlmostEqual(cta_clocks(halves, machine, work(4, 8)), 4 * 2048 - 128 + 1000, delta=1)
+        together = replace(halves, together=4)
+        self.assertAlmostEqual(cta_clocks(together, machine, work(4, 8)), 4 * 2048 + 500, delta=1)
+        self.assertAlmostEqual(cta_clocks(together, machine, work(40, 8)), 40 * 2048 + 500, delta=1)
+        slow = replace(machine, read=600)  # 128 are hidden by the end of a tile, and 128 by the beginning of the next one
+        self.assertAlmostEqual(cta_clocks(together, slow, work(4, 8)), 4 * 2048 + 3 * (600 - 256) + 500, delta=1)
+        # Where loads come late, the second halves of four stages are behind the last load.
+        self.assertAlmostEqual(cta_clocks(together, machine, work(1, 8, rate=64)), 8 * 576 + 128 + 4 * 128 + 500, delta=1)
+        # Of a stage alone, the half that is complete first is the one that is read first.
+        self.assertAlmostEqual(cta_clocks(together, machine, work(4, 1)), 128 + 4 * 1000, delta=1)
+        # Each half's MMAs read all rows.
+        self.assertEqual(halves.mma_clocks(B200), 2 * replace(TILE, columns=64).mma_clocks(B200))
 
     def test_swapped_operands_have_a_set_up_an_epilogue_and_an_end_of_their_own(self):
         machine = replace(MACHINE, setup=1, chunk=2, drain=3, swapped_setup=700, swapped_epilogue=100, swapped_column=2, swapped_drain=900)
@@ -383,6 +400,15 @@ class MachineCode(unittest.TestCase):
         self.assertEqual(loop.stalls, 1 + 1 + 1 + 5)
         self.assertEqual(loop.waits, 1)  # UTCBAR, for the registers of UTCOMMA
         self.assertEqual(loop.clocks(10), 18)
+
+    def test_the_loop_with_the_most_mmas_counts(self):
+        first = SASS.partition(".L_x_1:")[2]
+        for more in (1, 2):
+            second = first.replace("UTCBAR", "UTCOMMA.4X gdesc[UR8]; /* 0x80100c0a080075ea */\n /* 0x0007e2000b80000e */\n /*0028*/ UTCBAR", more - 1)
+            for at in ("0010", "0020", "0028", "0030", "0040"):
+                second = second.replace(f"/*{at}*/", f"/*1{at[1:]}*/")
+            loop = issue_loop("kernel", functions(SASS + ".L_x_2:" + second.replace("L_x_1", "L_x_2"))["kernel"])
+            self.assertEqual(loop.mmas, more)
 
 
 if __name__ == "__main__":

@@ -81,10 +81,18 @@ class Tile:
     columns_shared: int = 1  # tiles one above the other, likewise
     scales_shared: int = 1  # CTAs of a pair that load a part of the scales of its columns each
     reads_first: bool = True  # the epilogue reads all columns of a chunk before it does more
+    # Where half of the columns is multiplied after the other (run_mma_in_halves): of so many stages at the end of the last tile all
+    # first halves come before the second ones.
+    together: int = 0
 
     @property
     def scale_bytes(self) -> int:
         return self.stage_bytes - (self.rows + self.columns) // self.ctas * self.stage_k // 2
+
+    @property
+    def parts(self) -> int:
+        """Of the columns, which have MMAs of their own."""
+        return 2 if self.together else 1
 
     @property
     def tiles(self) -> int:
@@ -98,8 +106,9 @@ class Tile:
 
     def mma_clocks(self, machine: Machine) -> float:
         """Of a whole stage. Rows that a tile has not are multiplied, too. An MMA of few columns waits for shared memory."""
-        read = (MMA_ROWS + self.columns / self.ctas) * self.stage_k / 2
-        return max(MMA_ROWS * self.columns * self.stage_k / machine.mma_rate, read / machine.shared)
+        columns = self.columns / self.parts
+        read = (MMA_ROWS + columns / self.ctas) * self.stage_k / 2
+        return self.parts * max(MMA_ROWS * columns * self.stage_k / machine.mma_rate, read / machine.shared)
 
     def meet(self, machine: Machine) -> float:
         return machine.meet if self.ctas > 1 else 0.0
@@ -219,26 +228,48 @@ def cta_clocks(tile: Tile, machine: Machine, work: Work, mma_clocks: float | Non
     read = machine.read if tile.reads_first and not tile.swapped else chunk
     empty = deque([0.0] * tile.stages)  # when the stage that is next may be loaded
     tmem_empty = deque([0.0] * (1 if tile.overlap else 2))
+    tmem_read = deque([0.0] * 2)  # of a tile in halves
     producer = port = issuer = tensor = epilogue = machine.dependency if chained else tile.set_up(machine)
     ends = []
     tiles = max(1, round(work.waves))
-    for _ in range(min(tiles, SIMULATED_TILES)):
-        issuer = max(issuer, tmem_empty.popleft() + machine.wake)
-        for mma in mmas:
-            producer = max(producer, empty.popleft() + machine.wake) + machine.producer
-            port = max(port, producer) + (of_activations if loaded_before > 0 else load)
-            loaded_before -= 1
-            full = max(port, producer + work.latency)
-            begin = max(issuer, full + machine.wake)
-            issuer = begin + tile.issue_clocks
-            tensor = max(max(tensor, begin + tile.issue_clocks / 2) + mma, issuer)
-            empty.append(tensor + machine.mma_latency)
-        begin = max(epilogue, tensor + machine.mma_latency + machine.wake) + work.reduction
-        epilogue = begin + chunks * chunk
+    simulated = min(tiles, SIMULATED_TILES)
+    for number in range(1, simulated + 1):
+        shared = tmem_empty.popleft() + machine.wake  # the columns that both accumulators have; where they have none: all
+        issuer = max(issuer, (tmem_read.popleft() + machine.wake) if tile.parts > 1 else shared)
+        complete = [0.0] * tile.parts
+        last = min(tile.together, len(mmas)) if number == simulated and tile.parts > 1 else 1
+        s = 0
+        while s < len(mmas):
+            count = last if s == len(mmas) - last else 1
+            full = []
+            for _ in range(count):
+                producer = max(producer, empty.popleft() + machine.wake) + machine.producer
+                port = max(port, producer) + (of_activations if loaded_before > 0 else load)
+                loaded_before -= 1
+                full.append(max(port, producer + work.latency))
+            apart = tile.parts > 1 and (s == 0 or s + count == len(mmas))
+            for part in range(tile.parts):
+                # The loop for one half, with copies of scales, takes as long as that for both, and half of that without them.
+                issue = tile.issue_clocks / (1 if apart and (part == 0 or count > 1) else tile.parts)
+                # The half with the shared columns comes last in the first stage, and first in the last ones.
+                if tile.parts > 1 and s == 0 and part == (0 if count == len(mmas) else 1):
+                    issuer = max(issuer, shared)
+                for i in range(count):
+                    begin = max(issuer, full[i] + machine.wake)
+                    issuer = begin + issue
+                    tensor = max(max(tensor, begin + issue / 2) + mmas[s + i] / tile.parts, issuer)
+                    if part == tile.parts - 1:
+                        empty.append(tensor + machine.mma_latency)
+                complete[part] = tensor
+            s += count
+        begin = epilogue = max(epilogue, complete[0] + machine.mma_latency + machine.wake) + work.reduction
+        for of_part in complete:
+            epilogue = max(epilogue, of_part + machine.mma_latency + machine.wake) + chunks / tile.parts * chunk
         tmem_empty.append(begin + (0 if tile.overlap else chunks - 1) * chunk + read)
+        tmem_read.append(epilogue - chunk + read)
         ends.append(epilogue)
     more = tiles - len(ends)
-    period = ends[-1] - ends[-2] if more else 0.0
+    period = ends[-2] - ends[-3] if more else 0.0  # the last tile's is another
     return ends[-1] + more * period + tile.drain(machine)
 
 

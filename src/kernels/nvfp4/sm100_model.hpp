@@ -65,6 +65,7 @@ struct Sm100TileModel {
   std::uint32_t stages;          // that a CTA has room for
   std::uint32_t scale_bytes;     // of a stage, in a CTA
   bool overlap;                  // its two accumulators share columns of tensor memory
+  std::uint32_t together;        // of a tile in halves: Sm100Tile's kTogether; of others 0
 
   constexpr std::uint32_t tiles() const noexcept { return rows_shared * columns_shared; }
   constexpr std::uint32_t cluster() const noexcept { return ctas * tiles(); }
@@ -82,6 +83,7 @@ inline constexpr std::int64_t kSm100StageK = 256;       ///< of K, in a stage
 inline constexpr std::uint32_t kSm100AtomBytes = 2048;  ///< of block scales, of 128 rows in a stage
 inline constexpr std::int64_t kSm100StoreColumns = 64;
 inline constexpr std::int64_t kSm100RasterRows = 16;
+inline constexpr std::uint32_t kSm100Together = 4;  ///< stages
 
 /// How many clusters the device runs at the same time: the CTAs of each share a GPC, and take an SM
 /// each. That a GPC has 18 SMs is assumed; those of a B200 are said to have 18 or 20.
@@ -149,9 +151,11 @@ constexpr double sm100_clocks(const Sm100TileModel& tile, std::int64_t splits,
 
   // A stage waits for its bytes and for the MMAs before it; beyond those that there is room for,
   // also until the stage that was there is loaded, multiplied and free again.
+  const double halves = tile.together != 0 ? 2 : 1;  // of the columns, each with MMAs of its own
+  const double mma_columns = real(tile.columns) / halves;
   const double mma =
-      std::max(128.0 * tile.columns * kSm100StageK / machine.mma_rate,
-               (128 + real(tile.columns) / ctas) * real(kSm100StageK) / 2 / machine.shared);
+      halves * std::max(128.0 * mma_columns * kSm100StageK / machine.mma_rate,
+                        (128 + mma_columns / ctas) * real(kSm100StageK) / 2 / machine.shared);
   const double loaded = std::max(latency, load);  // the first stage
   const double issued = machine.producer + machine.wake + machine.issue;
   const double ring = machine.wake + issued + loaded + mma + machine.mma_latency;
@@ -176,13 +180,22 @@ constexpr double sm100_clocks(const Sm100TileModel& tile, std::int64_t splits,
   const double epilogue = splits > 1 ? machine.split + sums / machine.dsmem : chunks * chunk;
   // Behind the first tile the epilogue of one is hidden behind the MMAs of the next, but for the
   // columns that both accumulators share, which are read first or, swapped, stored as well.
+  // In halves, one half of a stage's MMAs is before and one behind these columns.
   const double shared = tile.swapped ? chunk : machine.read;
-  const double next = std::max(
-      {period, real(parts) * mma + committed + (tile.overlap ? shared : 0), chunks * chunk});
+  const double waited = tile.overlap ? committed + shared : committed;
+  const double next =
+      std::max({period, real(parts) * mma + (halves > 1 ? std::max(waited - mma, 0.0) : waited),
+                chunks * chunk});
+  // In halves, the last tile's first half is read while the second is multiplied: that of several
+  // stages, unless loads come too late for so many.
+  const double begins = first + real(waves - 1) * next;  // the last stage
+  const double together = real(std::min<std::int64_t>(tile.together, parts)) * mma / 2;
+  const double late = std::max(real(waves * parts) * load - (begins + mma / 2 - together), 0.0);
+  const double hidden = halves > 1 ? std::min(together - late, epilogue / 2) : 0;
   const double meet = tile.ctas > 1 ? 2 * machine.meet : 0;
   return (tile.swapped ? machine.swapped_setup + machine.swapped_drain
                        : machine.setup + machine.drain + meet) +
-         issued + first + mma + committed + real(waves - 1) * next + epilogue;
+         issued + first + mma + committed + real(waves - 1) * next + epilogue - hidden;
 }
 
 /// From the launch to the end.

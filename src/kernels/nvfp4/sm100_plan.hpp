@@ -96,7 +96,8 @@ constexpr Sm100TileModel model_of(const Sm100Kernel& kernel) noexcept {
           kernel.columns_shared,
           (kernel.shared_bytes - store_bytes) / stage_bytes,
           scale_bytes,
-          overlap};
+          overlap,
+          kernel.columns_shared > 1 && overlap ? kSm100Together : 0};
 }
 
 inline constexpr auto kSm100Models = [] {
