@@ -137,10 +137,12 @@ int main() {
   instruction<128, 128>();
   instruction<128, 256>();
   instruction<256, 128>();
+  instruction<256, 192>();
   instruction<256, 256>();
   operand<16>();
   operand<32>();
   operand<64>();
+  operand<96>();
   operand<128>();
   operand<256>();
   scale_atom();
@@ -149,6 +151,9 @@ int main() {
   scales_in_tensor_memory<128, UMMA::tmem_sf_frg<Ue4m3, 16, 1, true>>("row scales");
   scales_in_tensor_memory<128, UMMA::tmem_sf_frg<Ue4m3, 16, 1, false>>("column scales");
   scales_in_tensor_memory<256, UMMA::tmem_sf_frg<Ue4m3, 16, 1, false>>("column scales");
+  scales_in_tensor_memory<
+      128, UMMA::tmem_sf_frg<Ue4m3, 16, 2, true, TmemAllocMode::ScaleFactorDuplicated4by1>>(
+      "row scales of two CTAs");
   scales_in_tensor_memory<
       128, UMMA::tmem_sf_frg<Ue4m3, 16, 2, false, TmemAllocMode::ScaleFactorDuplicated4by1>>(
       "column scales of two CTAs");

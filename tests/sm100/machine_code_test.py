@@ -196,6 +196,7 @@ class MachineCode(unittest.TestCase):
                 self.assertEqual(function["shared_bytes"], 0)
                 stores = [i for i in code if i.startswith("STG") and ".128" in i]
                 self.assertNotEqual(stores, [])
+                self.check_maps(code)
         self.check_fences(self.code["nvfp4_moe_grouped_up", "moe_grouped_up"])
 
     def test_a_row_of_the_first_grouped_gemm_is_counted_with_release_and_acquire(self):
@@ -218,7 +219,13 @@ class MachineCode(unittest.TestCase):
         self.assertEqual(function["spill_bytes"], 0)
         # All of it is dynamic: the launcher asks for what the kernel's layout takes.
         self.assertEqual(function["shared_bytes"], 0)
+        self.check_maps(code)
         self.check_fences(code)
+
+    def check_maps(self, code):
+        """Each tensor map is prefetched: data and scales of both operands, and, where TMA stores it, the output."""
+        maps = 5 if any(i.startswith("UTMASTG") for i in code) else 4
+        self.assertGreaterEqual(sum(count for i, count in code.items() if i.startswith("UTMACCTL.PF")), maps)
 
     def check_fences(self, code):
         """A fence of the device takes hundreds of clocks: only a cluster's barrier has one, and no mbarrier."""
