@@ -180,7 +180,10 @@ TEST_CASE_FIXTURE(Fixture, "every tactic computes the GEMM") {
                             {32, 520, 8224},
                             {31, 7176, 544},
                             {40, 264, 2592},
-                            {300, 520, 544}}) {
+                            {300, 520, 544},
+                            // On 148 SMs, three tiles of each kernel for some thread blocks.
+                            {16, 38408, 288},
+                            {1300, 7176, 544}}) {
     const HostOperand a = random_operand(shape.m, shape.k, 0.37f, random);
     const HostOperand b = random_operand(shape.n, shape.k, 1.3e-3f, random);
     const DeviceOperand device_a(a);
