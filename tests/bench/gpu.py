@@ -439,7 +439,8 @@ def largest_activation(tokens: torch.Tensor, ids: torch.Tensor, up: torch.Tensor
 
 
 def moe(kernels: Kernels, quick: bool) -> Iterator[Entry]:
-    """A mixture of experts with random routing, W4A16 and W4A4; baseline: PyTorch's grouped GEMM in bf16, compiled."""
+    """A mixture of experts with random routing, W4A16 and W4A4, the latter with a given scale between its GEMMs and with a
+    dynamic one; baseline: PyTorch's grouped GEMM in bf16, compiled."""
     shapes = [(8, 2, 4096, 14336)] if quick else [(8, 2, 4096, 14336), (256, 8, 7168, 2048)]
     rival = torch.compile(grouped_moe, dynamic=False)
     for experts, topk, hidden, width in shapes:
@@ -459,8 +460,12 @@ def moe(kernels: Kernels, quick: bool) -> Iterator[Entry]:
                 return rival(tokens.bf16, ids, weights, up.bf16, down.bf16)
 
             expected = theirs(0)
-            for name, scales in (("nvfp4_moe_w4a16", (None, None)), ("nvfp4_moe_gemm", (tokens.gsa, gsa))):
-                space = kernels.workspace("moe", *sizes, int(scales[0] is None))
+            for name, scales in (
+                ("nvfp4_moe_w4a16", (None, None)), ("nvfp4_moe_gemm", (tokens.gsa, gsa)),
+                ("nvfp4_moe_gemm, dynamic scale", (tokens.gsa, None)),
+            ):  # fmt: skip
+                is_w4a16 = scales[0] is None
+                space = kernels.workspace("moe", *sizes, int(is_w4a16), int(not is_w4a16 and scales[1] is None))
 
                 def ours(
                     i: int, sizes=sizes, tokens=tokens, ids=ids, weights=weights, up=up, down=down, scales=scales,

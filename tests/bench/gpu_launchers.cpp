@@ -3,9 +3,15 @@
 // so that they are measured in one process, and one run, with PyTorch. Each returns null, or an
 // error's message. Launchers are created once, for device 0.
 
+#include <iterator>
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
+
+#include "kernels/device_kernels.hpp"
+#include "kernels/nvfp4/sm100_launch.hpp"
+#include "kernels/nvfp4/sm100_plan.hpp"
 
 #include <cukiln/loader.hpp>
 #include <cukiln/nvfp4.hpp>
@@ -34,7 +40,16 @@ struct Launchers {
 constexpr int kDevice = 0;
 constexpr nvfp4::SwiGlu kGptOss = {7.0f, 1.702f, 1.0f};
 
+using GroupedGemm = nvfp4::detail::Sm100GroupedGemm;  // a kernel's parameters
+
+/// The kernels of which a grouped GEMM's launch takes one.
+struct GroupedKernels {
+  std::vector<Kernel> all;
+  std::uint32_t num_sms = 0;
+};
+
 std::optional<Launchers> launchers;
+GroupedKernels grouped;
 std::string problem;
 
 const char* message_of(const Result<void>& result) {
@@ -52,6 +67,24 @@ Result<void> make(Launcher& launcher, KernelLoader& loader) {
     return std::move(made).error();
   }
   launcher = *made;
+  return {};
+}
+
+/// None on devices without grouped GEMMs.
+Result<void> open_grouped(KernelLoader& loader) {
+  auto kernels = kernels::DeviceKernels::open(loader, kDevice);
+  if (!kernels) return std::move(kernels).error();
+  GroupedKernels made;
+  made.num_sms = kernels->device().num_sms;
+  const bool here = nvfp4::GroupedGemm::runs_on(kernels->info().capability);
+  for (std::size_t i = nvfp4::kSm100Grouped; here && i < std::size(nvfp4::kSm100Kernels); ++i) {
+    const nvfp4::Sm100Kernel& wanted = nvfp4::kSm100Kernels[i];
+    auto kernel = kernels->get<GroupedGemm>(wanted.module, wanted.name);
+    if (!kernel) return std::move(kernel).error();
+    if (auto reserved = kernel->reserve_shared(wanted.shared_bytes); !reserved) return reserved;
+    made.all.push_back(*kernel);
+  }
+  grouped = std::move(made);
   return {};
 }
 
@@ -73,7 +106,7 @@ Result<void> open() {
     if (!result) return result;
   }
   launchers = std::move(made);
-  return {};
+  return open_grouped(launchers->loader);
 }
 
 /// Either GEMM.
@@ -188,12 +221,38 @@ const char* bench_top_log_probabilities(Stream stream, std::int32_t* top_tokens,
       {DataType::f32, of_tokens, rows}));
 }
 
-std::size_t bench_moe_workspace(std::int64_t tokens, std::int64_t topk, std::int64_t experts,
-                                std::int64_t hidden, std::int64_t width, std::int64_t w4a16) {
-  return launchers->moe.workspace_bytes({tokens, topk, experts, hidden, width, 0, w4a16 != 0});
+/// The name of a kernel of bench_grouped; null: there are no more.
+const char* bench_grouped_kernel(std::int64_t index) {
+  const auto at = static_cast<std::size_t>(index);
+  return at < grouped.all.size() ? nvfp4::kSm100Kernels[nvfp4::kSm100Grouped + at].name : nullptr;
 }
 
-// W4A16: scales are null.
+/// A grouped GEMM by one of its kernels; `experts` of each 128 rows of A.
+const char* bench_grouped(Stream stream, std::int64_t index, std::uint16_t* output,
+                          const std::uint8_t* a_data, const std::uint8_t* a_scales,
+                          const nvfp4::GlobalScale* a_scale, const std::uint8_t* b_data,
+                          const std::uint8_t* b_scales, const nvfp4::GlobalScale* b_of_experts,
+                          const std::int32_t* row_experts, std::int64_t m, std::int64_t n,
+                          std::int64_t k, std::int64_t experts) {
+  const auto at = static_cast<std::size_t>(index);
+  const nvfp4::Sm100Plan plan = nvfp4::plan_sm100(
+      nvfp4::kSm100Kernels[nvfp4::kSm100Grouped + at], {a_data, a_scales, a_scale, m, k},
+      {b_data, b_scales, b_of_experts, experts * n, k}, output, n, grouped.num_sms);
+  const std::uint32_t* const all_row_tiles = nullptr;
+  return message_of(nvfp4::detail::launch_sm100<GroupedGemm>(
+      grouped.all[at], stream, plan, a_scale, b_of_experts, nullptr, static_cast<std::uint32_t>(m),
+      static_cast<std::uint32_t>(n), static_cast<std::uint32_t>(k), row_experts, 0u,
+      all_row_tiles));
+}
+
+std::size_t bench_moe_workspace(std::int64_t tokens, std::int64_t topk, std::int64_t experts,
+                                std::int64_t hidden, std::int64_t width, std::int64_t w4a16,
+                                std::int64_t dynamic) {
+  return launchers->moe.workspace_bytes(
+      {tokens, topk, experts, hidden, width, 0, w4a16 != 0, dynamic != 0});
+}
+
+// W4A16: scales are null. A dynamic scale between the GEMMs: the second one is.
 const char* bench_moe(Stream stream, std::uint16_t* output, std::int64_t tokens, std::int64_t topk,
                       std::int64_t experts, std::int64_t hidden, std::int64_t width,
                       const std::uint16_t* input, const nvfp4::GlobalScale* input_scale,
@@ -206,6 +265,7 @@ const char* bench_moe(Stream stream, std::uint16_t* output, std::int64_t tokens,
   layer.up = {up_data, up_scales, up_decode, experts, 2 * width, hidden};
   layer.down = {down_data, down_scales, down_decode, experts, hidden, width};
   layer.activation_scale = activation_scale;
+  layer.dynamic_activation_scale = input_scale != nullptr && activation_scale == nullptr;
   return message_of(launchers->moe.launch(
       stream, {DataType::bf16, output, tokens, hidden},
       {{DataType::bf16, input, tokens, hidden},

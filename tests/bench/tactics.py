@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Times every tactic of W4A4 and W4A16 GEMMs on this machine's GPU beside cuBLAS in bf16, and keeps nothing in a store.
+"""Times every tactic of W4A4 and W4A16 GEMMs on this machine's GPU beside cuBLAS in bf16, and, where there are grouped GEMMs,
+each of their kernels. Keeps nothing in a store.
 
 usage: tactics.py --build FOLDER -o FOLDER [--quick]
 """
@@ -7,6 +8,7 @@ usage: tactics.py --build FOLDER -o FOLDER [--quick]
 from __future__ import annotations
 
 import argparse
+import ctypes
 import os
 import statistics
 import sys
@@ -16,6 +18,12 @@ import results
 
 QUICK = ((4096, 4096), (7168, 7168))
 SAMPLES = 5
+# Of grouped GEMMs: rows of each expert, experts, n, k; those of DeepSeek-V3 and of Mixtral 8x7B.
+GROUPED = tuple(
+    (rows, experts, n, k)
+    for experts, shapes in ((256, ((4096, 7168), (7168, 2048))), (8, ((28672, 4096), (4096, 14336))))
+    for n, k in shapes for rows in (128, 384, 1152)
+)  # fmt: skip
 
 
 class CuBlas:
@@ -57,9 +65,39 @@ def measure(torch, cukiln, tune, weights) -> list[dict]:
     return rows
 
 
+def measure_grouped(torch, kernels, tune, quick: bool) -> list[dict]:
+    """Random data and ones as scales, whose values no kernel's time depends on; every row tile has an expert."""
+    name_of = kernels.library.bench_grouped_kernel
+    name_of.restype = ctypes.c_char_p
+    names = []
+    while name := name_of(ctypes.c_int64(len(names))):
+        names.append(name.decode())
+
+    def operand(rows: int, k: int):
+        scales = torch.full((-(-rows // 128) * -(-k // 64) * 512,), 0x38, device="cuda", dtype=torch.uint8)
+        return torch.randint(256, (rows * k // 2,), device="cuda", dtype=torch.uint8), scales
+
+    rows = []
+    for of_expert, experts, n, k in (GROUPED[:: len(GROUPED) // 2] if quick else GROUPED) if names else ():
+        m = of_expert * experts
+        (a, a_scales), (b, b_scales) = operand(m, k), operand(experts * n, k)
+        ones = torch.ones(experts, 2, device="cuda")
+        row_experts = torch.arange(experts, device="cuda", dtype=torch.int32).repeat_interleave(of_expert // 128)
+        output = torch.empty(m, n, device="cuda", dtype=torch.bfloat16)
+        for i, name in enumerate(names):
+            timer = tune.Timer(lambda _: kernels("bench_grouped", kernels.stream(), i, output, a, a_scales, ones, b, b_scales, ones,
+                                                 row_experts, m, n, k, experts))  # fmt: skip
+            samples = [timer.sample() for _ in range(SAMPLES)]
+            rows.append(results.row(name, "us", statistics.median(samples), samples, case=f"m {m}, n {n}, k {k}, {experts} experts"))
+        print(f"  m {m}, n {n}, k {k}, {experts} experts", file=sys.stderr)
+        del a, a_scales, b, b_scales, output
+        torch.cuda.empty_cache()
+    return rows
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--build", type=Path, required=True, help="a build folder with libcukiln.so in bin/")
+    parser.add_argument("--build", type=Path, required=True, help="a build folder with libcukiln.so and cukiln_bench_gpu.so in bin/")
     parser.add_argument("-o", "--output", type=Path, required=True)
     parser.add_argument("--quick", action="store_true", help="fewer shapes")
     arguments = parser.parse_args()
@@ -70,7 +108,10 @@ def main() -> int:
     import torch
     from cukiln.torch import tune
 
+    import gpu
+
     rows = measure(torch, cukiln, tune, QUICK if arguments.quick else tune.WEIGHTS)
+    rows += measure_grouped(torch, gpu.Kernels(programs / "cukiln_bench_gpu.so"), tune, arguments.quick)
     device = results.devices() or {"name": torch.cuda.get_device_name(), "count": torch.cuda.device_count()}
     arguments.output.mkdir(parents=True, exist_ok=True)
     run = results.record("times", device=device, commit=results.commit_of(programs),
