@@ -44,6 +44,7 @@ struct ThreadBarrier {
 struct Mbarrier {
   std::atomic<u64> word{0};
   std::atomic<u32> phase_arrivals{0};  // 0: no barrier. Relaxed: it orders nothing
+  std::atomic<bool> fenced{false};     // by mbarrier_init_fence. Likewise
   u32 arrivals() const { return phase_arrivals.load(std::memory_order_relaxed); }
   const void* upper() const { return reinterpret_cast<const char*>(&word) + 4; }
 };
@@ -66,7 +67,8 @@ struct Thread {
   bool waited = false;          // for the preceding kernel
   bool arrived = false;         // at the cluster's barrier, and not waited since
   u32 generation = 0;           // of the cluster's barrier, then
-  std::atomic<u32> arrivals_left{0};  // at mbarriers of other CTAs, issued and not performed
+  std::atomic<u32> arrivals_left{0};   // at mbarriers of other CTAs, issued and not performed
+  std::vector<Mbarrier*> initialised;  // and not yet followed by mbarrier_init_fence
   std::vector<Store> group;
   std::vector<std::vector<Store>> groups;
 };
@@ -85,7 +87,8 @@ struct Cta {
   u8* shared = nullptr;
   std::unique_ptr<u32[]> tmem;  // [lane][column]
   std::unique_ptr<Mbarrier[]> barriers;
-  bool allocated = false;
+  bool allocated = false;                  // tensor memory; its threads must be ordered
+  std::atomic<bool> has_allocated{false};  // for its pair, which must not
   std::atomic<bool> freed{false};          // of a pair: by either
   std::unique_ptr<AsyncUnit> tensor_core;  // of a pair: that of the first, which issues
   std::atomic<bool> launched_dependents{false};
@@ -173,6 +176,8 @@ u8* shared_bytes(Cta& cta, u32 offset, u32 bytes, const char* what);
 /// Returns the CTA of an address that shared_address or address_in_rank returned.
 Cta& cta_of(u32 address);
 Mbarrier& mbarrier_at(u32 address, bool of_any_rank);
+/// The same, of an operation of TMA or the tensor core: mbarrier_init_fence has shown it to them.
+Mbarrier& async_mbarrier_at(u32 address, bool of_any_rank);
 /// True if every thread that has not ended, of which there is one, waits for something that has not
 /// happened.
 bool all_wait(const Cluster& cluster);
@@ -180,6 +185,8 @@ bool all_wait(const Cluster& cluster);
 /// it. Null: there is none.
 void begin_preceding(Cluster& cluster, const Grid* grid);
 void end_preceding(Cluster& cluster);
+/// An arrival of this thread at a barrier: a fault if loads of tensor memory are not fenced.
+void expect_fenced_loads();
 /// Counts an emulated instruction of this thread.
 void step();
 /// Waits until `over` has happened to `what`, which is looked at again whenever `word` changes.

@@ -37,6 +37,12 @@ constinit thread_local Thread* self = nullptr;
   _exit(2);
 }
 
+void expect_fenced_loads() {
+  if (self->unfenced_loads) {
+    fault("an arrival after loads of tensor memory, without tcgen05_fence_before_sync");
+  }
+}
+
 void step() { self->cta->cluster->steps.fetch_add(1, std::memory_order_relaxed); }
 
 void futex_wait(const void* word, u32 value) {
@@ -162,6 +168,14 @@ Mbarrier& mbarrier_at(u32 address, bool of_any_rank) {
     fault("no mbarrier at %08x", address);
   }
   return cta.barriers[offset / 8];
+}
+
+Mbarrier& async_mbarrier_at(u32 address, bool of_any_rank) {
+  Mbarrier& barrier = mbarrier_at(address, of_any_rank);
+  if (!barrier.fenced.load(std::memory_order_relaxed)) {
+    fault("the mbarrier at %08x is used by TMA or an MMA, without mbarrier_init_fence", address);
+  }
+  return barrier;
 }
 
 void update(Mbarrier& barrier, u32 arrivals, std::int32_t bytes) {
@@ -353,6 +367,7 @@ u32 cluster_size() { return static_cast<u32>(self->cta->cluster->ctas.size()); }
 u32 address_in_rank(u32 shared, u32 rank) { return (shared & kOffsetMask) | rank << kRankShift; }
 static void arrive_at_cluster(bool releases) {
   step();
+  expect_fenced_loads();
   if (releases) {  // what this thread did in other CTAs comes before
     const auto none_left = [](const void* what, u64, std::memory_order order) {
       return static_cast<const std::atomic<u32>*>(what)->load(order) == 0;
@@ -423,9 +438,16 @@ void mbarrier_init(u32 barrier, u32 arrivals) {
   Mbarrier& made = self->cta->barriers[(barrier & kOffsetMask) / 8];
   made.phase_arrivals.store(arrivals, std::memory_order_relaxed);
   made.word.store(u64{arrivals} << 32, std::memory_order_relaxed);
+  made.fenced.store(false, std::memory_order_relaxed);
+  self->initialised.push_back(&made);
 }
 
-void mbarrier_init_fence() {}
+void mbarrier_init_fence() {
+  for (Mbarrier* const barrier : self->initialised) {
+    barrier->fenced.store(true, std::memory_order_relaxed);
+  }
+  self->initialised.clear();
+}
 
 void mbarrier_arrive_expect(u32 barrier, u32 bytes) {
   step();
@@ -434,9 +456,7 @@ void mbarrier_arrive_expect(u32 barrier, u32 bytes) {
 
 void mbarrier_arrive(u32 barrier) {
   step();
-  if (self->unfenced_loads) {
-    fault("an arrival after loads of tensor memory, without tcgen05_fence_before_sync");
-  }
+  expect_fenced_loads();
   Mbarrier& at = mbarrier_at(barrier, true);
   // At another CTA's barrier it comes late; one of each warp is enough, so that few runs wait for
   // the last operations of all.
@@ -459,7 +479,10 @@ void mbarrier_wait(u32 barrier, u32 parity) {
 
 }  // namespace cukiln
 
-void __syncthreads() { cukiln::emulator::arrive_and_wait(cukiln::emulator::self->cta->all); }
+void __syncthreads() {
+  cukiln::emulator::expect_fenced_loads();
+  cukiln::emulator::arrive_and_wait(cukiln::emulator::self->cta->all);
+}
 void __syncwarp() {
   using cukiln::emulator::self;
   const bool fenced = self->after_fence;  // tensor memory is not ordered by it

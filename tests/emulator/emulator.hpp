@@ -9,6 +9,9 @@
 // of scales from the bits of their descriptors. Shared and tensor memory begin as NaN. A kernel
 // that breaks a rule, or whose threads deadlock, ends the process with an error message and code 2.
 //
+// Barriers and tensor memory must have the fences that show what was done to them to others, and an
+// access of a kernel behind an argument in global memory breaks a rule.
+//
 // The preceding kernel of a programmatic launch ends as late as possible: once no thread can go on
 // without griddepcontrol_wait. Until then its memory is protected, so that every access breaks a
 // rule.
@@ -45,7 +48,8 @@ static_assert(sizeof(Map) <= sizeof(TensorMap));
 
 TensorMap encode(const Map& map);
 
-/// A copy of something, in pages of its own.
+/// A copy of something at the end of pages of its own, of whole 16 bytes: an access behind it
+/// breaks a rule.
 class Pages {
  public:
   Pages(const void* from, std::size_t bytes);
@@ -57,7 +61,7 @@ class Pages {
 
   template <class T>
   T* as() const {
-    return static_cast<T*>(memory_);
+    return static_cast<T*>(data_);
   }
   bool contains(const void* address) const;
   /// Allows accesses, or has each of them end in SIGSEGV.
@@ -65,6 +69,7 @@ class Pages {
 
  private:
   void* memory_;
+  void* data_;         // in it
   std::size_t bytes_;  // of whole pages
 };
 

@@ -47,6 +47,7 @@ struct Case {
   u32 splits = 1;                 // of K
   u32 row_tiles = 0;              // that there are; 0: all
   bool scale_of_rows = false;     // A's, else of experts; grouped only
+  bool cancels = false;           // sums of K are 0 if they are added up in order, see below
 };
 constexpr int kExperts = 3;
 
@@ -120,6 +121,14 @@ Case scale_of_rows(Case of) {
   return of;
 }
 
+// Of three stages of K, one for each part, the first has sums of 2^-4, the second of some 2^25 and
+// the third their negatives: floats that are added up in this order are 0, and in another 2^-4.
+Case cancels(Case of) {
+  of.cancels = true;
+  of.splits = 3;
+  return of;
+}
+
 const Case kCases[] = {
     {128, 128, 256, 1, false, k128x128, nvfp4_gemm_128x128},
     {130, 136, 96, 1, true, k128x128, nvfp4_gemm_128x128},
@@ -179,22 +188,43 @@ const Case kCases[] = {
         {500, 256, 96, 2, false, kGrouped128, nullptr, nvfp4_gemm_grouped_128x128, {1, 0, 2, 0}}),
     scale_of_rows(
         {300, 256, 96, 1, true, kGrouped256, nullptr, nvfp4_gemm_grouped_128x256, {0, 2, 1}}),
+    {2250, 136, 32, 2, true, k128x128, nvfp4_gemm_128x128},  // two groups of the raster
+    cancels({15, 136, 768, 1, false, kSwapped16, nvfp4_gemm_swapped_16}),
 };
+
+HostMatrix cancelling_matrix(std::int64_t rows, std::int64_t k, bool is_a, std::mt19937& random) {
+  HostMatrix made = random_matrix(rows, k, random);
+  for (std::int64_t row = 0; row < rows; ++row) {
+    for (std::int64_t i = 0; i < k; i += 2) {
+      const std::int64_t stage = i / nvfp4::kSm100StageK;
+      made.data[static_cast<std::size_t>(row * k + i) / 2] = is_a && stage == 2 ? 0xAA : 0x22;
+      const auto block = static_cast<std::size_t>(i / 16);
+      made.scales[nvfp4::scale_offset(static_cast<std::size_t>(row), block,
+                                      static_cast<std::size_t>(k))] = stage == 0 ? 0x08 : 0x7E;
+    }
+  }
+  return made;
+}
 
 std::string name_of(const Case& c) {
   return std::string(c.kernel->name) + " m " + std::to_string(c.m) + ", n " + std::to_string(c.n) +
          ", k " + std::to_string(c.k) + (c.bias ? ", bias" : "") +
          (c.splits == 1 ? "" : ", splits " + std::to_string(c.splits)) +
-         (c.constant_b ? "" : ", b not constant") + (c.scale_of_rows ? ", scale of rows" : "");
+         (c.constant_b ? "" : ", b not constant") + (c.scale_of_rows ? ", scale of rows" : "") +
+         (c.cancels ? ", cancels" : "");
 }
 
 bool agrees(const Case& c, u32 seed) {
   std::mt19937 random(static_cast<unsigned>(c.m * 7 + c.n * 3 + c.k));
-  const HostMatrix a = random_matrix(c.m, c.k, random);
+  const auto matrix = [&](std::int64_t rows, bool is_a) {
+    return c.cancels ? cancelling_matrix(rows, c.k, is_a, random)
+                     : random_matrix(rows, c.k, random);
+  };
+  const HostMatrix a = matrix(c.m, true);
   const bool grouped = c.run_grouped != nullptr;
   const bool early = c.constant_b && !grouped;  // B may be loaded before the wait
   const std::int64_t experts = grouped ? kExperts : 1;
-  const HostMatrix b = random_matrix(c.n * experts, c.k, random);
+  const HostMatrix b = matrix(c.n * experts, false);
   std::vector<nvfp4::GlobalScale> a_scales = {{2, 0.5f}, {1, 0.75f}, {9, 2}};
   for (std::int64_t row = kExperts; c.scale_of_rows && row < c.m; ++row) {
     a_scales.push_back({5, 0.25f + static_cast<float>(row) / 256});
@@ -270,6 +300,10 @@ bool agrees(const Case& c, u32 seed) {
     for (std::int64_t column = 0; column < c.n; ++column) {
       if (expert < 0) {  // padding rows, which stay untouched
         wrong += static_cast<std::int64_t>(d[at(row, c.n, column)] != kUntouched);
+        continue;
+      }
+      if (c.cancels) {
+        wrong += static_cast<std::int64_t>(d[at(row, c.n, column)] != 0);
         continue;
       }
       const std::int64_t of_b = expert * c.n + column;

@@ -38,6 +38,7 @@ FOUR_TILES, THREE_TILES = "256x256_x4 m 260", "256x256_x4 m 270"
 B_NOT_CONSTANT = "128x128 m 96"
 SWAPPED_OVERLAP, SWAPPED_TWICE, SWAPPED_NOT_CONSTANT = "swapped_256 m 300", "swapped_128 m 150, n 264", "swapped_64 m 5"
 FIVE, SEVEN, TWO_STAGES = "swapped_16 m 6", "swapped_16 m 7", "swapped_16 m 4"
+RASTER, ORDERED = "128x128 m 2250", "swapped_16 m 15"
 SPLIT, SIX, EIGHT, FEW_STAGES, UNEVEN = "swapped_16 m 5", "swapped_16 m 16", "swapped_32 m 29, n 136", "swapped_64 m 70", "swapped_128 m 150, n 128"
 WRONG, RULE, RACE, CRASH = 1, 2, 66, -11  # the last: a store to no memory
 SEEDS = range(1, 21)
@@ -254,6 +255,14 @@ MUTANTS = {
     "dependents before tensor memory": ("if (warp == 1) tmem_alloc<kCtas>", "griddepcontrol_wait(); griddepcontrol_launch_dependents(); if (warp == 1) tmem_alloc<kCtas>", SMALL, RULE),
     "dependents are not launched": (PRECEDING_WAIT, "griddepcontrol_wait(); if (warp == 1) { if (rank", SMALL, RULE),
     "number of row tiles": ("if (of.row_tile_count != nullptr) row_tiles = min(row_tiles, *of.row_tile_count);", "", COUNTED, WRONG),
+    # what is in no tile or in no argument
+    "group of a raster": ("first = tile / (kRasterRows * column_tiles) * kRasterRows", "first = 0", RASTER, WRONG),
+    "tiles of the groups before": ("within = tile - first * column_tiles", "within = tile", RASTER, WRONG),
+    "rows of a last group": ("min(kRasterRows, row_tiles - first)", "kRasterRows", RASTER, WRONG),
+    "bias beyond n": ("bias != nullptr && column + c < n", "bias != nullptr", RAGGED, RULE),
+    "bias of rows beyond n": ("bias != nullptr && row + lane < problem.n", "bias != nullptr", SWAPPED, RULE),
+    "scales of rows beyond m": ("2 * min(row + lane, problem.m - 1)", "2 * (row + lane)", ROW_SCALES, RULE),
+    "barriers not shown to TMA": ("kCtas * kTileRows); } mbarrier_init_fence();", "kCtas * kTileRows); }", SMALL, RULE),
     # waits
     "loads do not wait": (EMPTY_WAIT, "load(tiles, s, true, true)", LONG, RACE),
     "MMAs do not wait for loads": (FULL_WAIT, "", LONG, RACE),
@@ -354,6 +363,10 @@ MUTANTS = {
     "bytes of a share": ("parts * share.count * Tile::kRows", "share.count * Tile::kRows", SPLIT, RULE),
     "arrivals at received": ("mbarrier_init(shared_address(&shared.received), 1);", "mbarrier_init(shared_address(&shared.received), 2);", SPLIT, RULE),
     "parts left out": ("p < parts; ++p", "p + 1 < parts; ++p", SPLIT, WRONG),
+    "order of the parts": (
+        ("low = from[0]; float4 high = from[next];", "more_low = from[p * share.size * Tile::kRows];", "more_high = from[p * share.size * Tile::kRows + next];"),
+        ("low = from[(parts - 1) * share.size * Tile::kRows]; float4 high = from[(parts - 1) * share.size * Tile::kRows + next];",
+         "more_low = from[(parts - 1 - p) * share.size * Tile::kRows];", "more_high = from[(parts - 1 - p) * share.size * Tile::kRows + next];"), ORDERED, WRONG),
     "CTA of a part": ("more_low = from[p * share.size * Tile::kRows];", "more_low = from[share.size * Tile::kRows];", SIX, WRONG),
     "CTA of a part's second columns": ("more_high = from[p * share.size * Tile::kRows + next];", "more_high = from[share.size * Tile::kRows + next];", UNEVEN, WRONG),
     "second columns of a share": ("of_share + 1 < share.count ? Tile::kRows : 0", "0", SPLIT, WRONG),

@@ -13,12 +13,17 @@ namespace {
 
 std::atomic<const Grid*> protecting{nullptr};
 
+std::size_t page_bytes() { return static_cast<std::size_t>(sysconf(_SC_PAGESIZE)); }
+
 void on_access(int signal, siginfo_t* info, void*) {
   const Grid* const grid = protecting;
   for (std::size_t i = 0; grid != nullptr && i < grid->preceding.size(); ++i) {
     if (grid->preceding[i]->contains(info->si_addr)) {
       fault("global memory at %p is accessed before the preceding kernel has ended", info->si_addr);
     }
+  }
+  if (self != nullptr) {
+    fault("global memory at %p is accessed, behind an argument or of none", info->si_addr);
   }
   std::signal(signal, SIG_DFL);  // returns to the access, which then ends the process
 }
@@ -30,18 +35,23 @@ bool has_ended(const void* word, u64, std::memory_order order) {
 }  // namespace
 
 Pages::Pages(const void* from, std::size_t bytes) {
-  const auto page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
-  bytes_ = (bytes / page + 1) * page;
-  memory_ = mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  constexpr std::size_t kAlignment = 16;  // of what TMA and 16-byte loads read
+  const std::size_t page = page_bytes();
+  const std::size_t aligned = (bytes + kAlignment - 1) / kAlignment * kAlignment;
+  bytes_ = (aligned + page - 1) / page * page;
+  // And a page that no access is allowed to.
+  memory_ = mmap(nullptr, bytes_ + page, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (memory_ == MAP_FAILED) {
-    fault("mmap of %zu bytes failed", bytes_);
+    fault("mmap of %zu bytes failed", bytes_ + page);
   }
+  allow(true);
+  data_ = static_cast<u8*>(memory_) + (bytes_ - aligned);
   if (bytes != 0) {
-    std::memcpy(memory_, from, bytes);
+    std::memcpy(data_, from, bytes);
   }
 }
 
-Pages::~Pages() { munmap(memory_, bytes_); }
+Pages::~Pages() { munmap(memory_, bytes_ + page_bytes()); }
 
 bool Pages::contains(const void* address) const {
   return address >= memory_ && address < static_cast<const u8*>(memory_) + bytes_;

@@ -12,7 +12,9 @@ namespace cukiln::emulator {
 namespace {
 
 u32& tmem_at(Cta& cta, u32 lane, u32 column) {
-  if (!cta.allocated || cta.freed.load(std::memory_order_relaxed)) {
+  const bool allocated =
+      &cta == self->cta ? cta.allocated : cta.has_allocated.load(std::memory_order_relaxed);
+  if (!allocated || cta.freed.load(std::memory_order_relaxed)) {
     fault("tensor memory is used without being allocated");
   }
   if (lane >= kLanes || column >= kTmemColumns) {
@@ -114,6 +116,7 @@ void tmem_alloc(u32 ctas, u32 slot) {
     fault("tcgen05.alloc for two CTAs, before a cluster barrier has shown that the other CTA runs");
   }
   self->cta->allocated = true;
+  self->cta->has_allocated.store(true, std::memory_order_relaxed);
   std::memset(shared_bytes(*self->cta, slot & kOffsetMask, 4, "tcgen05.alloc"), 0, 4);
 }
 
@@ -230,7 +233,7 @@ void tcgen05_commit(u32 ctas, u32 barrier, u32 mask) {
       if (ctas == 1 ? cta.get() != self->cta : (mask >> cta->rank & 1) == 0) {
         continue;
       }
-      Mbarrier& at = mbarrier_at((barrier & kOffsetMask) | cta->rank << kRankShift, true);
+      Mbarrier& at = async_mbarrier_at((barrier & kOffsetMask) | cta->rank << kRankShift, true);
       tensor_core.arrive_later([&at] { update(at, 1, 0); });
     }
   });

@@ -86,7 +86,8 @@ void expect_of_this_pair(u32 ctas, u32 address) {
 void load(u32 ctas, u32 destination, const TensorMap* tensor, u32 rank, const u32 (&at)[3],
           u32 barrier) {
   expect_of_this_pair(ctas, barrier);
-  load_to(cta_of(destination), destination, tensor, rank, at, mbarrier_at(barrier, ctas == 2));
+  load_to(cta_of(destination), destination, tensor, rank, at,
+          async_mbarrier_at(barrier, ctas == 2));
 }
 
 void load_multicast(u32 destination, const TensorMap* tensor, u32 rank, const u32 (&at)[3],
@@ -100,7 +101,7 @@ void load_multicast(u32 destination, const TensorMap* tensor, u32 rank, const u3
   for (const auto& cta : ctas) {
     if ((mask >> cta->rank & 1) != 0) {
       const u32 at_rank = (cta->rank & ~1u) | parity;
-      Mbarrier& done = mbarrier_at((barrier & kOffsetMask) | at_rank << kRankShift, true);
+      Mbarrier& done = async_mbarrier_at((barrier & kOffsetMask) | at_rank << kRankShift, true);
       load_to(*cta, destination, tensor, rank, at, done);
     }
   }
