@@ -133,6 +133,21 @@ TEST_CASE("a small last wave of tiles is split in a launch of its own") {
   CHECK(last_rows(kTiles, 0, 1, shape(32, 18432, 7168)).tile == 0);       // no halves
 }
 
+TEST_CASE("tiles whose kind takes a second kernel have one, and last rows are not helped") {
+  for (const Tiles& tiles : {kTiles, w4a16::kTiles}) {
+    for (std::uint32_t i = 0; i < tiles.prefill_count; ++i) {
+      const PrefillTile& tile = tiles.prefill[i];
+      CAPTURE(tile.name);
+      CHECK((tile.second_kernel != nullptr) ==
+            (tile.kind == PrefillKind::paired || tile.is_helped()));
+      for (const std::uint64_t m : {64, 128, 256}) {
+        const LastRows last = last_rows(tiles, i, 1, shape(m, 17416, 4128));
+        CHECK((last.tile == i || !tiles.prefill[last.tile].is_helped()));
+      }
+    }
+  }
+}
+
 TEST_CASE("skinny tiles take as many tokens as they have, and more than half") {
   std::uint32_t skinny = 0;
   for (const PrefillTile& tile : w4a16::kPrefillTiles) {
