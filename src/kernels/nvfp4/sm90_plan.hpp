@@ -231,7 +231,7 @@ inline LastRows last_rows(const Tiles& tiles, std::uint32_t tile_index, std::uin
     for (const std::uint32_t tokens : {tile.tokens / 2, tile.tokens}) {
       for (std::uint32_t i = 0; i < tiles.prefill_count; ++i) {
         const PrefillTile& other = tiles.prefill[i];
-        if (other.tokens == tokens && other.rows == tile.rows &&
+        if (other.tokens == tokens && other.rows == tile.rows && !other.is_helped() &&
             (!other.is_skinny() || shape.m <= tokens) &&
             tile_count(other, rest) * kMaxSplits <=
                 places_for_clusters(shape.num_sms, kMaxSplits)) {
