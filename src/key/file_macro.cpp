@@ -2,23 +2,27 @@
 #include "key/file_macro.hpp"
 
 #include <algorithm>
-#include <iterator>
+#include <initializer_list>
 
 namespace cukiln {
 
-bool names_its_file(ByteView text) {
-  static constexpr std::string_view kSpellings[] = {"__FILE__", "__BASE_FILE__", "__builtin_FILE",
-                                                    "source_location"};
-  return std::any_of(std::begin(kSpellings), std::end(kSpellings), [&](std::string_view spelling) {
-    return text.find(spelling) != ByteView::npos;
+namespace {
+
+bool has_one_of(std::string_view text, std::initializer_list<std::string_view> words) {
+  return std::any_of(words.begin(), words.end(), [&](std::string_view word) {
+    return text.find(word) != std::string_view::npos;
   });
 }
 
-bool is_header_of_cuda(std::string_view path) {
-  static constexpr std::string_view kFolders[] = {"/cuda/std/", "/cub/", "/thrust/"};
-  return std::any_of(std::begin(kFolders), std::end(kFolders), [&](std::string_view folder) {
-    return path.find(folder) != std::string_view::npos;
-  });
+}  // namespace
+
+bool names_its_file(ByteView text) {
+  return has_one_of(text, {"__FILE__", "__BASE_FILE__", "__builtin_FILE", "source_location"});
+}
+
+bool is_header_of_cuda(std::string_view path, ByteView text) {
+  return has_one_of(path, {"/cuda/std/", "/cub/", "/thrust/"}) &&
+         has_one_of(text, {"NVIDIA", "LLVM Project"});
 }
 
 }  // namespace cukiln

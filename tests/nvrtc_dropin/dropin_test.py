@@ -146,12 +146,16 @@ class SameResults(Dropin):
 
     def test_what_is_computed_from_the_name_of_a_header(self) -> None:
         """fault 214: the result does not show the folder, and depends on it."""
-        text = self.source('#include "n.h"\nextern "C" __global__ void k(int* x) { *x = N; }\n')
-        for value in ("sizeof(__FILE__)", "__FILE__[sizeof(__FILE__) - 6]", "sizeof(__BASE_FILE__)"):
+        for header, value in (
+            ("n.h", "sizeof(__FILE__)"),
+            ("n.h", "sizeof(__BASE_FILE__)"),
+            ("cub/n.h", "__FILE__[sizeof(__FILE__) - 10]"),  # a folder that CUDA's own headers have, too
+        ):
+            text = self.source(f'#include "{header}"\nextern "C" __global__ void k(int* x) {{ *x = N; }}\n')
             for place in ("one", "another"):
                 inc = self.folder / place / "inc"
-                inc.mkdir(parents=True, exist_ok=True)
-                (inc / "n.h").write_text(f"#define N {value}\n")
+                (inc / header).parent.mkdir(parents=True, exist_ok=True)
+                (inc / header).write_text(f"#define N {value}\n")
                 for outcome in ("compiled", "hit"):
                     words = (text, f"{self.folder}/{place}/p.cu", f"-I{inc}", "-arch=compute_90")
                     self.assertEqual(self.run_host(*words, dropin=True), self.run_host(*words, dropin=False))

@@ -78,7 +78,7 @@ void ServedFiles::note_read(std::string_view path, const ServedFile& file) {
   if (!uses_time_ && !find_time_macro(file.bytes).empty()) {
     uses_time_ = true;
   }
-  if (!names_files_ && !is_header_of_cuda(path) && names_its_file(file.bytes)) {
+  if (!names_files_ && names_its_file(file.bytes) && !is_header_of_cuda(path, file.bytes)) {
     names_files_ = true;
   }
 }
