@@ -213,7 +213,7 @@ MUTANTS = {
     "half of the other pair": ("kPair << rank", "kPair", FOUR, RULE),
     "last arrivals at tmem_empty and tmem_read": ("wait_for_shared(); for (u32 i = 0; i < 2; ++i, tmem_pipe.advance()) wait_for_read();", "", FOUR, RULE),
     "last arrivals at tmem_read": ("for (u32 i = 0; i < 2; ++i, tmem_pipe.advance()) wait_for_read();", "", FOUR, RULE),
-    "stages of the second halves": ("pipe = smem_pipe; #pragma unroll 1 for (u32 i", "#pragma unroll 1 for (u32 i", FOUR, RULE),
+    "stages of the second halves": ("tcgen05_fence_after_sync(); pipe = smem_pipe;", "tcgen05_fence_after_sync();", FOUR, RULE),
     "stage behind the halves": ("smem_pipe = pipe; s += count;", "s += count;", FOUR_LONG, RULE),
     "scales of the second halves": ("if (second == 0 || count != 1) copy_scales", "if (second == 0) copy_scales", FOUR, WRONG),
     "stage is empty after its first half": ("if (second != 0) commit_stage", "if (second == 0) commit_stage", THREE_TILES, RACE),
