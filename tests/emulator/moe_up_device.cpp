@@ -12,6 +12,5 @@
 using std::max;
 
 inline uint2 make_uint2(unsigned x, unsigned y) { return {x, y}; }
-inline unsigned __float_as_uint(float value) { return __builtin_bit_cast(unsigned, value); }
 
 #include "nvfp4_moe_grouped_up.cu"
