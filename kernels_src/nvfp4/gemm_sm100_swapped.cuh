@@ -78,33 +78,53 @@ struct SwappedProducer {
   }
 };
 
-// Writes one lane (row) to a thread, of up to 32 accumulator columns, to [column][lane].
+constexpr u32 kPairWords = 32;  // staged for a pair of columns: one for each lane
+
+// Writes one lane (row) to a thread, of up to 32 accumulator columns, to [pair of columns][lane]. In every
+// second pair the lanes are in another order, so that the loads of store_lanes are of different banks.
 template <u32 kColumns>
 __device__ __forceinline__ void stage_lanes(u8* staged, u32 lane, u32 half, const u32 (&sum)[32],
                                             float alpha, float bias) {
-  u16* const to = reinterpret_cast<u16*>(staged) + half * 32 * 32 + lane;
+  u32* const to = reinterpret_cast<u32*>(staged) + half * kLoadColumns / 2 * kPairWords;
 #pragma unroll
   for (u32 c = 0; c < kColumns; c += 2) {
-    const u32 pair = scaled_bf16x2(sum[c], sum[c + 1], alpha, bias, bias);
-    to[c * 32] = static_cast<u16>(pair);
-    to[c * 32 + 32] = static_cast<u16>(pair >> 16);
+    to[c / 2 * kPairWords + (lane ^ c / 2 % 2 * 4)] = scaled_bf16x2(sum[c], sum[c + 1], alpha, bias, bias);
   }
 }
 
-// Stores the first `columns` of kColumns staged columns of 32 lanes to D, from `row` and `column` on, 16 bytes
-// a thread.
+// Stores the first `columns` of kColumns staged columns of 32 lanes to D, from `row` and `column` on: a thread
+// 16 bytes of both columns of each pair that it has. It loads all of them first: a load behind a store would
+// wait for it.
 template <u32 kColumns>
 __device__ __forceinline__ void store_lanes(const u8* staged, u32 lane, const Sm100Problem& problem,
                                             u32 row, u32 column, u32 columns) {
-  constexpr u32 kThreads = 4;  // for a column
+  constexpr u32 kThreads = 4;             // for a pair of columns
+  constexpr u32 kAtOnce = 32 / kThreads;  // pairs
+  constexpr u32 kTimes = kColumns / 2 / kAtOnce;
+  constexpr u32 kEven = 0x5410, kOdd = 0x7632;  // halves of two words
+  const u32 pair = lane / kThreads;
+  const u32* const from =
+      reinterpret_cast<const u32*>(staged) + pair * kPairWords + lane % kThreads * 8;
+  const u32 first = pair % 2 * 4;  // where the first four of eight lanes are
+  uint4 even[kTimes], odd[kTimes];
+#pragma unroll
+  for (u32 i = 0; i < kTimes; ++i) {
+    const u32* const of_pair = from + i * kAtOnce * kPairWords;
+    const uint4 low = *reinterpret_cast<const uint4*>(of_pair + first);
+    const uint4 high = *reinterpret_cast<const uint4*>(of_pair + (first ^ 4));
+    even[i] = {__byte_perm(low.x, low.y, kEven), __byte_perm(low.z, low.w, kEven),
+               __byte_perm(high.x, high.y, kEven), __byte_perm(high.z, high.w, kEven)};
+    odd[i] = {__byte_perm(low.x, low.y, kOdd), __byte_perm(low.z, low.w, kOdd),
+              __byte_perm(high.x, high.y, kOdd), __byte_perm(high.z, high.w, kOdd)};
+  }
   const u32 to_row = row + lane % kThreads * 8;
   if (to_row >= problem.n) return;
 #pragma unroll
-  for (u32 c = 0; c < kColumns; c += 32 / kThreads) {
-    const u32 at = c + lane / kThreads;
-    if (at >= columns) break;
-    *reinterpret_cast<uint4*>(problem.d + u64{column + at} * problem.n + to_row) =
-        *reinterpret_cast<const uint4*>(staged + c * 32 * sizeof(u16) + lane * sizeof(uint4));
+  for (u32 i = 0; i < kTimes; ++i) {
+    const u32 at = (i * kAtOnce + pair) * 2;
+    u16* const to = problem.d + u64{column + at} * problem.n + to_row;
+    if (at < columns) *reinterpret_cast<uint4*>(to) = even[i];
+    if (at + 1 < columns) *reinterpret_cast<uint4*>(to + problem.n) = odd[i];
   }
 }
 
@@ -181,18 +201,19 @@ struct Share {
   }
 };
 
-// Sends this CTA's sums, from tensor memory, to those that add them up.
+// Sends this CTA's sums, from tensor memory, to those that add them up. Its own share it stores.
 template <class Tile>
 __device__ __forceinline__ void send_sums(typename Tile::Shared& shared, u32 tmem, u32 tile_columns,
                                           u32 share, u32 row_in_mma) {
   constexpr u32 kLoaded = Tile::kColumns < kLoadColumns ? Tile::kColumns : kLoadColumns;
   const u32 lanes = threadIdx.x / 32 % 4 * 32;  // the first that this warp may read
   const u32 row = lanes + threadIdx.x % 32 - row_in_mma;
-  const u32 here = shared_address(received_sums<Tile>(shared) +
-                                  block_rank_in_cluster() * share * Tile::kRows + row);
+  const u32 rank = block_rank_in_cluster();
+  float4* const own = received_sums<Tile>(shared) + rank * share * Tile::kRows + row;
+  const u32 here = shared_address(own);
   const u32 received = shared_address(&shared.received);
   // Each CTA begins with other columns, so that not all send to the same one.
-  u32 first = block_rank_in_cluster() * kLoaded;
+  u32 first = rank * kLoaded;
 #pragma unroll 1
   for (u32 i = 0; i < Tile::kColumns / kLoaded; ++i, first += kLoaded) {
     first %= Tile::kColumns;
@@ -206,8 +227,12 @@ __device__ __forceinline__ void send_sums(typename Tile::Shared& shared, u32 tme
       if (first + c >= tile_columns) break;
       const float4 four{__uint_as_float(sum[c]), __uint_as_float(sum[c + 1]),
                         __uint_as_float(sum[c + 2]), __uint_as_float(sum[c + 3])};
-      store_dsmem_async(address_in_rank(here + of_share * Tile::kRows * sizeof(four), to),
-                        address_in_rank(received, to), four);
+      if (to == rank) {
+        own[of_share * Tile::kRows] = four;
+      } else {
+        store_dsmem_async(address_in_rank(here + of_share * Tile::kRows * sizeof(four), to),
+                          address_in_rank(received, to), four);
+      }
       if (++of_share == share) {
         of_share = 0;
         ++to;
@@ -222,7 +247,7 @@ __device__ __forceinline__ void run_split_epilogue(typename Tile::Shared& shared
                                                    const Sm100Problem& problem, float alpha,
                                                    u32 tmem) {
   constexpr u32 kRowWarps = Tile::kRows / 32;
-  constexpr u32 kAtOnce = 2 * kSentColumns;  // columns of a warp
+  constexpr u32 kUnitsOfWarp = 2;  // at the same time
   TileScheduler<Tile> tiles(problem, 0);
   tiles.locate();
   const u32 rank = block_rank_in_cluster();
@@ -233,12 +258,18 @@ __device__ __forceinline__ void run_split_epilogue(typename Tile::Shared& shared
   const u32 quarter = threadIdx.x / 32 % 4;
   const u32 received = shared_address(&shared.received);
   if (threadIdx.x == 64) {
-    mbarrier_arrive_expect(received, parts * share.count * Tile::kRows * sizeof(float4));
+    const u32 others = parts - (rank < parts ? 1 : 0);
+    mbarrier_arrive_expect(received, others * share.count * Tile::kRows * sizeof(float4));
   }
-  const u32 row = quarter % kRowWarps * 32;  // of those that this warp adds up
-  float bias = 0.0f;
-  if (problem.bias != nullptr && tiles.row + row + lane < problem.n) {
-    bias = low_bf16(problem.bias[tiles.row + row + lane]);
+  // A thread adds up two rows, of one unit of columns after the other. Each second four threads take the second
+  // row first, so that the loads are of different banks.
+  const u32 swap = lane / 4 % 2;
+  const u32 row = quarter % kRowWarps * 32 + lane % 16 * 2;
+  const bool is_in_d = tiles.row + row < problem.n;
+  float bias[2] = {};
+  if (problem.bias != nullptr && is_in_d) {
+    bias[0] = low_bf16(problem.bias[tiles.row + row + swap]);
+    bias[1] = low_bf16(problem.bias[tiles.row + row + (swap ^ 1)]);
   }
   if (rank < parts) {
     mbarrier_wait(shared_address(&shared.control.tmem_full[0]), 0);
@@ -252,36 +283,34 @@ __device__ __forceinline__ void run_split_epilogue(typename Tile::Shared& shared
   tcgen05_fence_before_sync();
   named_barrier_arrive<kReadThreads>(kRead);
 
-  u8* const staged = shared.store[quarter][0];
+  mbarrier_arrive(received);
   mbarrier_wait(received, 0);
-  for (u32 of_share = quarter / kRowWarps * 2; of_share < share.count; of_share += 4 / kRowWarps * 2) {
-    const float4* const from =
-        received_sums<Tile>(shared) + of_share * Tile::kRows + row + lane;
-    const u32 next = of_share + 1 < share.count ? Tile::kRows : 0;  // else the same once more
-    u32 sum[kLoadColumns];
-    float4 low = from[0];
-    float4 high = from[next];
+  if (!is_in_d) return;
+  for (u32 unit = quarter / kRowWarps * kUnitsOfWarp + lane / 16; unit < share.count;
+       unit += 4 / kRowWarps * kUnitsOfWarp) {
+    const float4* const from = received_sums<Tile>(shared) + unit * Tile::kRows + row;
+    float4 sum = from[swap];
+    float4 other = from[swap ^ 1];
 #pragma unroll 4
     for (u32 p = 1; p < parts; ++p) {
-      const float4 more_low = from[p * share.size * Tile::kRows];
-      const float4 more_high = from[p * share.size * Tile::kRows + next];
-      low = {low.x + more_low.x, low.y + more_low.y, low.z + more_low.z, low.w + more_low.w};
-      high = {high.x + more_high.x, high.y + more_high.y, high.z + more_high.z, high.w + more_high.w};
+      const float4 more = from[p * share.size * Tile::kRows + swap];
+      const float4 other_more = from[p * share.size * Tile::kRows + (swap ^ 1)];
+      sum = {sum.x + more.x, sum.y + more.y, sum.z + more.z, sum.w + more.w};
+      other = {other.x + other_more.x, other.y + other_more.y, other.z + other_more.z,
+               other.w + other_more.w};
     }
-    sum[0] = __float_as_uint(low.x);
-    sum[1] = __float_as_uint(low.y);
-    sum[2] = __float_as_uint(low.z);
-    sum[3] = __float_as_uint(low.w);
-    sum[4] = __float_as_uint(high.x);
-    sum[5] = __float_as_uint(high.y);
-    sum[6] = __float_as_uint(high.z);
-    sum[7] = __float_as_uint(high.w);
-    const u32 first = (share.first + of_share) * kSentColumns;
-    __syncwarp();  // the columns before have been read
-    stage_lanes<kAtOnce>(staged, lane, 0, sum, alpha, bias);
-    __syncwarp();
-    store_lanes<kAtOnce>(staged, lane, problem, tiles.row + row, tiles.column + first,
-                         min(tile_columns, (share.first + share.count) * kSentColumns) - first);
+    const u32 column = (share.first + unit) * kSentColumns;
+    u16* const to = problem.d + u64{tiles.column + column} * problem.n + tiles.row + row;
+    const auto store = [&](u32 c, float value, float other_value) {
+      const u32 pair = bf16x2_rn(fma_rn(value, alpha, bias[0]), fma_rn(other_value, alpha, bias[1]));
+      if (column + c < tile_columns) {
+        *reinterpret_cast<u32*>(to + c * problem.n) = swap ? pair << 16 | pair >> 16 : pair;
+      }
+    };
+    store(0, sum.x, other.x);
+    store(1, sum.y, other.y);
+    store(2, sum.z, other.z);
+    store(3, sum.w, other.w);
   }
 }
 
@@ -305,7 +334,7 @@ __device__ __forceinline__ void gemm_sm100_swapped(const Sm100Problem& problem) 
         mbarrier_init(shared_address(&shared.control.tmem_full[i]), 1);
         mbarrier_init(shared_address(&shared.control.tmem_empty[i]), kTileRows);
       }
-      mbarrier_init(shared_address(&shared.received), 1);
+      mbarrier_init(shared_address(&shared.received), 1 + kTileRows);
       mbarrier_init_fence();
     }
     __syncwarp();

@@ -114,8 +114,6 @@ struct Sm100Tile {
   static_assert(kColumnsShared == 1 || kColumnParts % 8 == 0);
   static_assert(!kInHalves || (kTogether <= kStages && kColumnParts * kCtas == kMmaColumns));
   static_assert(kCtas == 1 || (kScaleAtomParts == kColumnAtoms && kSteps % kScaleStepParts == 0));
-  // A CTA of a split tile stages its columns in the store buffers.
-  static_assert(!kSwapped || kStoreBytes >= kColumns / 2 * kRows * sizeof(u16));
   static_assert(kSecondAccumulator + kAccumulator <= kRowScales && sizeof(Shared) <= kSharedLimit);
   static_assert(!kInHalves || (kOverlap != 0 && kOverlap <= kMmaColumns));
 };

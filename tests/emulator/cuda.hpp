@@ -36,6 +36,14 @@ constexpr T min(T a, T b) {
   return b < a ? b : a;
 }
 
+inline unsigned __byte_perm(unsigned low, unsigned high, unsigned selector) {
+  const unsigned long long bytes = static_cast<unsigned long long>(high) << 32 | low;
+  unsigned result = 0;
+  for (unsigned i = 0; i < 4; ++i) {
+    result |= static_cast<unsigned>(bytes >> (selector >> 4 * i & 7) * 8 & 0xFF) << 8 * i;
+  }
+  return result;
+}
 inline unsigned __float_as_uint(float value) { return __builtin_bit_cast(unsigned, value); }
 inline float __uint_as_float(unsigned bits) { return __builtin_bit_cast(float, bits); }
 

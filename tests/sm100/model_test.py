@@ -289,7 +289,7 @@ class Model(unittest.TestCase):
         swapped = replace(TILE, swapped=True)
         self.assertAlmostEqual(cta_clocks(swapped, machine, work(1, 8)), 700 + 2048 + 100 + 2 * 128 + 900, delta=1)
         half = replace(swapped, rows=64)
-        self.assertAlmostEqual(cta_clocks(half, machine, work(1, 8)), 700 + 2048 + 100 + 2 * 64 + 900, delta=1)
+        self.assertAlmostEqual(cta_clocks(half, machine, work(1, 8)), 700 + 2048 + 100 + 2 * 128 + 900, delta=1)
         # What adds up K's parts is the epilogue, too.
         self.assertAlmostEqual(cta_clocks(swapped, machine, replace(work(1, 8), reduction=300)), 700 + 2048 + 300 + 900, delta=1)
 
@@ -319,7 +319,7 @@ class Model(unittest.TestCase):
         swapped = replace(TILE, columns=64, swapped=True, stage_bytes=28672, splits=(1, 4))
         whole, split = (work_of(swapped, B200, 16, 2112, 7168, splits=splits) for splits in (1, 4))
         self.assertEqual((whole.steps, split.steps), (112, 28))
-        self.assertEqual((whole.reduction, split.reduction), (0, 1000 + 128 * 16 * 4 / 16))
+        self.assertEqual((whole.reduction, split.reduction), (0, 1000 + 128 * 16 * 4 * 3 / 4 / 16))
         self.assertEqual(split.rates["L2"], whole.rates["L2"] / 4)
         # Of 11 stages, three CTAs have three, and one has two.
         self.assertEqual(work_of(swapped, B200, 16, 2112, 2816, splits=4).steps, 12)

@@ -45,7 +45,7 @@ class Machine:
     meet: float  # more of each of both, of pairs, whose CTAs wait for each other
     swapped_setup: float  # with swapped operands, which have a set-up, an epilogue and an end of their own
     swapped_epilogue: float  # of a tile,
-    swapped_column: float  # and for each of its columns, of 128 rows
+    swapped_column: float  # and for each of its columns, of however many rows: each warp stores its own
     swapped_drain: float  # from a CTA's last instruction to the end
     split: float  # of a cluster whose CTAs add up their parts of K, instead of an epilogue
     dsmem: float  # bytes of sums that a CTA sends to those of its cluster
@@ -123,7 +123,7 @@ class Tile:
         """Of the epilogue, for as many columns as it stores at once."""
         if not self.swapped:
             return machine.chunk * self.chunk
-        whole = machine.swapped_epilogue + machine.swapped_column * self.columns * self.rows / MMA_ROWS
+        whole = machine.swapped_epilogue + machine.swapped_column * self.columns
         return whole / ceil_div(self.columns, self.store_columns)
 
 
@@ -206,7 +206,7 @@ def work_of(tile: Tile, machine: Machine, m: int, n: int, k: int, cold: bool = T
         rates["memory"] = machine.memory / active * max(total / unique, 1)
     rates["TMA"] = machine.in_flight / latency
     store = tile.rows / tile.ctas * min(tile.store_columns, columns) * tile.stored * active / machine.memory
-    sums = tile.rows * min(columns, tile.columns) * 4
+    sums = tile.rows * min(columns, tile.columns) * 4 * (splits - 1) / splits  # its own share a CTA does not send
     reduction = machine.split + sums / machine.dsmem if splits > 1 else 0
     return Work(tiles, slots, waves, steps, asked, latency, rates, store, reduction, 1 - of_rows if tile.swapped else of_rows)
 

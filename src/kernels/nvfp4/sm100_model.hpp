@@ -33,8 +33,8 @@ struct Sm100Machine {
   double meet = 200;         // more of both, of pairs: they wait for each other
   // Swapped operands have a set-up, an epilogue and an end of their own.
   double swapped_setup = 660;
-  double swapped_epilogue = 160;  // of a tile, and for each of its columns, of 128 rows
-  double swapped_column = 14;
+  double swapped_epilogue = 230;  // of a tile, and for each of its columns
+  double swapped_column = 7;
   double swapped_drain = 1090;  // from the last instruction to the end
   double split = 870;           // of a cluster that adds up its parts of K, instead of an epilogue
   double dsmem = 14;            // bytes of sums, from a CTA to those of its cluster
@@ -172,11 +172,11 @@ constexpr double sm100_clocks(const Sm100TileModel& tile, std::int64_t splits,
   const double store = real(tile.rows) / ctas * real(std::min(kSm100StoreColumns, columns)) * 2 *
                        active / machine.memory;
   const double chunks = real(ceil_div(std::int64_t{tile.columns}, kSm100StoreColumns));
-  const double swapped =
-      machine.swapped_epilogue + machine.swapped_column * tile.columns * tile.rows / 128;
+  const double swapped = machine.swapped_epilogue + machine.swapped_column * tile.columns;
   const double chunk = std::max(tile.swapped ? swapped / chunks : machine.chunk, store);
   const double committed = machine.mma_latency + machine.wake;
-  const double sums = real(tile.rows) * real(std::min<std::int64_t>(columns, tile.columns)) * 4;
+  const double sums = real(tile.rows) * real(std::min<std::int64_t>(columns, tile.columns)) * 4 *
+                      (1 - 1 / real(splits));  // its own share a CTA does not send
   const double epilogue = splits > 1 ? machine.split + sums / machine.dsmem : chunks * chunk;
   // Behind the first tile the epilogue of one is hidden behind the MMAs of the next, but for the
   // columns that both accumulators share, which are read first or, swapped, stored as well.
