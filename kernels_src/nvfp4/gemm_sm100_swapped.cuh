@@ -241,13 +241,68 @@ __device__ __forceinline__ void send_sums(typename Tile::Shared& shared, u32 tme
   }
 }
 
-// Adds up this CTA's share of a split tile's columns, and stores it.
+// Two rows that a thread adds up, of one unit of columns after the other. Each second four threads take the
+// second row first, so that the loads are of different banks.
+template <class Tile>
+struct RowPair {
+  u32 swap;  // 1: the second row first
+  u32 row;   // of the tile, the first of the two
+  bool is_in_d;
+  float bias[2] = {};
+
+  __device__ __forceinline__ RowPair(const Sm100Problem& problem, u32 tile_row, u32 quarter, u32 lane)
+      : swap(lane / 4 % 2), row(quarter % (Tile::kRows / 32) * 32 + lane % 16 * 2),
+        is_in_d(tile_row + row < problem.n) {
+    if (problem.bias != nullptr && is_in_d) {
+      bias[0] = low_bf16(problem.bias[tile_row + row + swap]);
+      bias[1] = low_bf16(problem.bias[tile_row + row + (swap ^ 1)]);
+    }
+  }
+};
+
+// Adds up the received sums of this CTA's share, and stores them.
+template <class Tile>
+__device__ __forceinline__ void add_sums(typename Tile::Shared& shared, const Sm100Problem& problem,
+                                         const TileScheduler<Tile>& tiles, const Share<Tile>& share,
+                                         u32 parts, u32 tile_columns, const RowPair<Tile>& rows,
+                                         float alpha, u32 quarter, u32 lane) {
+  constexpr u32 kRowWarps = Tile::kRows / 32;
+  constexpr u32 kUnitsOfWarp = 2;  // at the same time
+  const u32 swap = rows.swap;
+  for (u32 unit = quarter / kRowWarps * kUnitsOfWarp + lane / 16; unit < share.count;
+       unit += 4 / kRowWarps * kUnitsOfWarp) {
+    const float4* const from = received_sums<Tile>(shared) + unit * Tile::kRows + rows.row;
+    float4 sum = from[swap];
+    float4 other = from[swap ^ 1];
+#pragma unroll 4
+    for (u32 p = 1; p < parts; ++p) {
+      const float4 more = from[p * share.size * Tile::kRows + swap];
+      const float4 other_more = from[p * share.size * Tile::kRows + (swap ^ 1)];
+      sum = {sum.x + more.x, sum.y + more.y, sum.z + more.z, sum.w + more.w};
+      other = {other.x + other_more.x, other.y + other_more.y, other.z + other_more.z,
+               other.w + other_more.w};
+    }
+    const u32 column = (share.first + unit) * kSentColumns;
+    u16* const to = problem.d + u64{tiles.column + column} * problem.n + tiles.row + rows.row;
+    const auto store = [&](u32 c, float value, float other_value) {
+      const u32 pair = bf16x2_rn(fma_rn(value, alpha, rows.bias[0]),
+                                 fma_rn(other_value, alpha, rows.bias[1]));
+      if (column + c < tile_columns) {
+        *reinterpret_cast<u32*>(to + c * problem.n) = swap ? pair << 16 | pair >> 16 : pair;
+      }
+    };
+    store(0, sum.x, other.x);
+    store(1, sum.y, other.y);
+    store(2, sum.z, other.z);
+    store(3, sum.w, other.w);
+  }
+}
+
+// Sends this CTA's sums of a split tile, and adds up and stores its share of the columns.
 template <class Tile>
 __device__ __forceinline__ void run_split_epilogue(typename Tile::Shared& shared,
                                                    const Sm100Problem& problem, float alpha,
                                                    u32 tmem) {
-  constexpr u32 kRowWarps = Tile::kRows / 32;
-  constexpr u32 kUnitsOfWarp = 2;  // at the same time
   TileScheduler<Tile> tiles(problem, 0);
   tiles.locate();
   const u32 rank = block_rank_in_cluster();
@@ -261,16 +316,7 @@ __device__ __forceinline__ void run_split_epilogue(typename Tile::Shared& shared
     const u32 others = parts - (rank < parts ? 1 : 0);
     mbarrier_arrive_expect(received, others * share.count * Tile::kRows * sizeof(float4));
   }
-  // A thread adds up two rows, of one unit of columns after the other. Each second four threads take the second
-  // row first, so that the loads are of different banks.
-  const u32 swap = lane / 4 % 2;
-  const u32 row = quarter % kRowWarps * 32 + lane % 16 * 2;
-  const bool is_in_d = tiles.row + row < problem.n;
-  float bias[2] = {};
-  if (problem.bias != nullptr && is_in_d) {
-    bias[0] = low_bf16(problem.bias[tiles.row + row + swap]);
-    bias[1] = low_bf16(problem.bias[tiles.row + row + (swap ^ 1)]);
-  }
+  const RowPair<Tile> rows(problem, tiles.row, quarter, lane);  // reads the bias, which the wait hides
   if (rank < parts) {
     mbarrier_wait(shared_address(&shared.control.tmem_full[0]), 0);
     __syncwarp();
@@ -285,33 +331,8 @@ __device__ __forceinline__ void run_split_epilogue(typename Tile::Shared& shared
 
   mbarrier_arrive(received);
   mbarrier_wait(received, 0);
-  if (!is_in_d) return;
-  for (u32 unit = quarter / kRowWarps * kUnitsOfWarp + lane / 16; unit < share.count;
-       unit += 4 / kRowWarps * kUnitsOfWarp) {
-    const float4* const from = received_sums<Tile>(shared) + unit * Tile::kRows + row;
-    float4 sum = from[swap];
-    float4 other = from[swap ^ 1];
-#pragma unroll 4
-    for (u32 p = 1; p < parts; ++p) {
-      const float4 more = from[p * share.size * Tile::kRows + swap];
-      const float4 other_more = from[p * share.size * Tile::kRows + (swap ^ 1)];
-      sum = {sum.x + more.x, sum.y + more.y, sum.z + more.z, sum.w + more.w};
-      other = {other.x + other_more.x, other.y + other_more.y, other.z + other_more.z,
-               other.w + other_more.w};
-    }
-    const u32 column = (share.first + unit) * kSentColumns;
-    u16* const to = problem.d + u64{tiles.column + column} * problem.n + tiles.row + row;
-    const auto store = [&](u32 c, float value, float other_value) {
-      const u32 pair = bf16x2_rn(fma_rn(value, alpha, bias[0]), fma_rn(other_value, alpha, bias[1]));
-      if (column + c < tile_columns) {
-        *reinterpret_cast<u32*>(to + c * problem.n) = swap ? pair << 16 | pair >> 16 : pair;
-      }
-    };
-    store(0, sum.x, other.x);
-    store(1, sum.y, other.y);
-    store(2, sum.z, other.z);
-    store(3, sum.w, other.w);
-  }
+  if (!rows.is_in_d) return;
+  add_sums<Tile>(shared, problem, tiles, share, parts, tile_columns, rows, alpha, quarter, lane);
 }
 
 template <class Tile>
