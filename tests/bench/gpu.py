@@ -84,6 +84,15 @@ class Kernels:
         count = function(*(ctypes.c_int64(size) for size in sizes))
         return torch.zeros(max(count, 16), dtype=torch.uint8, device="cuda")
 
+    def grouped(self) -> list[str]:
+        """The kernels of bench_grouped; none on devices without grouped GEMMs."""
+        function = self.library.bench_grouped_kernel
+        function.restype = ctypes.c_char_p
+        names = []
+        while name := function(ctypes.c_int64(len(names))):
+            names.append(name.decode())
+        return names
+
 
 def flashinfer_version(kernels: Kernels) -> dict[str, str]:
     return {"flashinfer": flashinfer_sampling.VERSION} if (kernels.folder / "flashinfer").exists() else {}

@@ -8,7 +8,6 @@ usage: tactics.py --build FOLDER -o FOLDER [--quick]
 from __future__ import annotations
 
 import argparse
-import ctypes
 import os
 import statistics
 import sys
@@ -67,11 +66,7 @@ def measure(torch, cukiln, tune, weights) -> list[dict]:
 
 def measure_grouped(torch, kernels, tune, quick: bool) -> list[dict]:
     """Random data and ones as scales, whose values no kernel's time depends on; every row tile has an expert."""
-    name_of = kernels.library.bench_grouped_kernel
-    name_of.restype = ctypes.c_char_p
-    names = []
-    while name := name_of(ctypes.c_int64(len(names))):
-        names.append(name.decode())
+    names = kernels.grouped()
 
     def operand(rows: int, k: int):
         scales = torch.full((-(-rows // 128) * -(-k // 64) * 512,), 0x38, device="cuda", dtype=torch.uint8)

@@ -230,10 +230,7 @@ bool agrees(const Case& c, u32 seed) {
     a_scales.push_back({5, 0.25f + static_cast<float>(row) / 256});
   }
   const nvfp4::GlobalScale b_scales[kExperts] = {{0.8f, 1.25f}, {7, 3}, {5, 0.375f}};
-  std::vector<std::uint16_t> bias(static_cast<std::size_t>(c.n * experts));
-  for (auto& value : bias) {
-    value = static_cast<std::uint16_t>(0x4100 + random() % 512);
-  }
+  const std::vector<std::uint16_t> bias = random_bias(c.n * experts, random);
   // A frame around D shows a store that misses it.
   constexpr std::size_t kFrame = 64;
   constexpr std::uint16_t kUntouched = 0x7FC1;

@@ -31,7 +31,6 @@ struct Arguments {
   std::uint32_t constant_b;  // not of grouped kernels, which have others here
 };
 constexpr std::size_t kCommonBytes = offsetof(Arguments, constant_b);
-constexpr std::size_t kArgumentBytes = kCommonBytes + 4;
 
 // Likewise, of a kernel with swapped operands.
 struct SwappedArguments {
@@ -43,7 +42,6 @@ struct SwappedArguments {
   std::uint32_t m, n, k;
   std::uint32_t constant_b;
 };
-constexpr std::size_t kSwappedArgumentBytes = offsetof(SwappedArguments, constant_b) + 4;
 
 const void* data_of(const TensorMap& map) {
   return reinterpret_cast<const void*>(static_cast<std::uintptr_t>(map.opaque[0]));
@@ -56,19 +54,13 @@ Box box_of(const TensorMap& map) { return {map.opaque[5], map.opaque[6], map.opa
 struct Sm100Fixture : GemmFixture {
   Sm100Fixture() : GemmFixture(100) {}
 
-  Arguments arguments() const {
+  template <class Passed = Arguments>
+  Passed arguments() const {
+    constexpr std::size_t kBytes = offsetof(Passed, constant_b) + sizeof(Passed::constant_b);
     const FakeLaunch last = fake.last_launch();
-    REQUIRE(last.argument_bytes == kArgumentBytes);
-    Arguments out;
-    std::memcpy(&out, last.arguments, kArgumentBytes);
-    return out;
-  }
-
-  SwappedArguments swapped_arguments() const {
-    const FakeLaunch last = fake.last_launch();
-    REQUIRE(last.argument_bytes == kSwappedArgumentBytes);
-    SwappedArguments out;
-    std::memcpy(&out, last.arguments, kSwappedArgumentBytes);
+    REQUIRE(last.argument_bytes == kBytes);
+    Passed out;
+    std::memcpy(&out, last.arguments, kBytes);
     return out;
   }
 };
@@ -269,7 +261,7 @@ TEST_CASE_FIXTURE(Sm100Fixture, "a GEMM on sm_100a is one launch, planned for it
   CHECK(std::string(last.kernel) == "nvfp4_gemm_swapped_16");
   CHECK(last.grid[0] == 3);
   CHECK(last.cluster[0] == 0);
-  const SwappedArguments swapped = swapped_arguments();
+  const SwappedArguments swapped = arguments<SwappedArguments>();
   CHECK(data_of(swapped.rows) == b.data);
   CHECK(data_of(swapped.columns) == a.data);
   CHECK(data_of(swapped.row_scales) == b.scales);
@@ -293,8 +285,8 @@ TEST_CASE_FIXTURE(Sm100Fixture, "a GEMM of few tokens is a launch of clusters th
   CHECK(std::string(fake.last_launch().kernel) == "nvfp4_gemm_swapped_64_half");
   CHECK(fake.last_launch().grid[0] == 9 * 8);
   CHECK(fake.last_launch().shared_bytes == 222208);
-  CHECK(box_of(swapped_arguments().rows) == Box{128, 64, 0});
-  CHECK(box_of(swapped_arguments().row_scales) == Box{256, 4, 1});
+  CHECK(box_of(arguments<SwappedArguments>().rows) == Box{128, 64, 0});
+  CHECK(box_of(arguments<SwappedArguments>().row_scales) == Box{256, 4, 1});
   REQUIRE(launch(3, 2112, 7168));
   CHECK(fake.last_launch().grid[0] == 17 * 6);
   CHECK(fake.last_launch().cluster[0] == 6);

@@ -55,6 +55,15 @@ inline HostMatrix random_matrix(std::int64_t rows, std::int64_t k, std::mt19937&
   return made;
 }
 
+/// In bf16, from 8 to 128.
+inline std::vector<std::uint16_t> random_bias(std::int64_t count, std::mt19937& random) {
+  std::vector<std::uint16_t> made(static_cast<std::size_t>(count));
+  for (std::uint16_t& value : made) {
+    value = static_cast<std::uint16_t>(0x4100 + random() % 512);
+  }
+  return made;
+}
+
 inline float float_of(std::uint16_t bf16) {
   return __builtin_bit_cast(float, static_cast<std::uint32_t>(bf16) << 16);
 }

@@ -46,10 +46,7 @@ void check_gemm(const Case& c) {
   const HostMatrix b = random_matrix(grouped ? c.n * kExperts : c.n, c.k, random);
   const std::vector<nvfp4::GlobalScale> a_scales = {{2, 0.5f}, {1, 0.75f}, {9, 2}};
   const std::vector<nvfp4::GlobalScale> b_scales = {{0.8f, 1.25f}, {7, 3}, {5, 0.375f}};
-  std::vector<std::uint16_t> bias(static_cast<std::size_t>(b.rows));
-  for (std::uint16_t& value : bias) {
-    value = static_cast<std::uint16_t>(0x4100 + random() % 512);
-  }
+  const std::vector<std::uint16_t> bias = random_bias(b.rows, random);
   const DeviceBuffer<std::uint8_t> a_data(a.data), a_block_scales(a.scales), b_data(b.data),
       b_block_scales(b.scales);
   const DeviceBuffer<nvfp4::GlobalScale> device_a_scales(a_scales), device_b_scales(b_scales);

@@ -41,10 +41,7 @@ void check(const nvfp4::Sm100Kernel& of, const Case& c) {
     a_scales.push_back({5, 0.25f + static_cast<float>(row) / 256});
   }
   const std::vector<nvfp4::GlobalScale> b_scales = {{0.8f, 1.25f}, {7, 3}, {5, 0.375f}};
-  std::vector<std::uint16_t> bias(static_cast<std::size_t>(b.rows));
-  for (std::uint16_t& value : bias) {
-    value = static_cast<std::uint16_t>(0x4100 + random() % 512);
-  }
+  const std::vector<std::uint16_t> bias = random_bias(b.rows, random);
   const DeviceBuffer<std::uint8_t> a_data(a.data), a_blocks(a.scales), b_data(b.data),
       b_blocks(b.scales);
   const DeviceBuffer<nvfp4::GlobalScale> a_global(a_scales), b_global(b_scales);
