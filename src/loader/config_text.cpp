@@ -2,48 +2,78 @@
 #include "loader/config_text.hpp"
 
 #include <sstream>
+#include <string>
 
 // toml++'s assertions fail on some files that it would then refuse with an error.
 #define TOML_ASSERT(expr) static_assert(true)
 #include <toml++/toml.h>
 
+#include "base/printable.hpp"
 #include "base/result.hpp"
 
 namespace cukiln {
 
 namespace {
 
-/// Returns the first line, from 1, with a character outside ASCII that is in no string or comment;
-/// 0 if there is none. TOML forbids those, and toml++ 3.3 has undefined behaviour for some. A
-/// string over several lines is treated as if it ended with its line.
-std::size_t line_beyond_ascii(ByteView text) {
-  constexpr ByteView kMark = "\xEF\xBB\xBF";  // what editors put before UTF-8
-  if (text.substr(0, kMark.size()) == kMark) {
-    text.remove_prefix(kMark.size());
+// toml++ 3.3 has undefined behaviour for some characters outside ASCII wherever they are. It is
+// given each of their bytes as U+F0000 plus the byte, a character of private use that it passes on.
+constexpr ByteView kStandIn = "\xF3\xB0";  // how these characters begin; two bytes follow
+
+std::string with_stand_ins(ByteView text) {
+  std::string result;
+  for (const char c : text) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (byte > 0x7f) {
+      result += kStandIn;
+      result += static_cast<char>(0x80 | byte >> 6);
+      result += static_cast<char>(0x80 | (byte & 0x3f));
+    } else {
+      result += c;
+    }
   }
+  return result;
+}
+
+std::string without_stand_ins(ByteView text) {
+  std::string original;
+  while (!text.empty()) {
+    const bool is_stand_in =
+        text.size() >= 4 && text.substr(0, 2) == kStandIn && (text[2] & 0xfe) == 0x82;
+    original += is_stand_in ? static_cast<char>(text[2] << 6 | (text[3] & 0x3f)) : text[0];
+    text.remove_prefix(is_stand_in ? 4 : 1);
+  }
+  return original;
+}
+
+/// Returns the first line, from 1, that is not UTF-8; 0 if there is none.
+std::size_t line_beyond_utf8(ByteView text) {
   std::size_t line = 1;
-  char inside = 0;  // the quote of a string, or #
-  for (std::size_t i = 0; i < text.size(); ++i) {
-    const char c = text[i];
-    if (c == '\n') {
-      ++line;
-      inside = 0;
-    } else if (inside == '"' && c == '\\' && i + 1 < text.size() && text[i + 1] != '\n') {
-      ++i;
-    } else if (inside == 0 && (c == '"' || c == '\'' || c == '#')) {
-      inside = c;
-    } else if (inside == c && c != '#') {
-      inside = 0;
-    } else if (inside == 0 && static_cast<unsigned char>(c) > 0x7f) {
+  while (!text.empty()) {
+    const Character character = decode_character(text);
+    if (!character.valid) {
       return line;
     }
+    line += character.code == '\n';
+    text.remove_prefix(character.bytes);
   }
   return 0;
 }
 
+/// What toml++ says of a text, with `\xc3` where it names the stand-in of that byte.
+std::string reason(const toml::parse_error& error) {
+  std::ostringstream what;
+  what << error;
+  std::string text = without_stand_ins(what.str());
+  constexpr ByteView kEscaped = "\\U000F00";
+  for (std::size_t at = 0; (at = text.find(kEscaped, at)) != std::string::npos;) {
+    text.replace(at, kEscaped.size(), "\\x");
+  }
+  return text;
+}
+
 void add_values(const toml::node& node, std::vector<std::string>& values) {
   if (const auto text = node.value<std::string>()) {
-    values.push_back(*text);
+    values.push_back(without_stand_ins(*text));
   } else if (const toml::array* list = node.as_array()) {
     for (const toml::node& item : *list) {
       add_values(item, values);
@@ -51,29 +81,28 @@ void add_values(const toml::node& node, std::vector<std::string>& values) {
   } else {
     std::ostringstream out;
     node.visit([&](const auto& value) { out << value; });
-    values.push_back(out.str());
+    values.push_back(without_stand_ins(out.str()));
   }
 }
 
 }  // namespace
 
 Result<std::vector<ConfigValue>> parse_config(ByteView text, const std::string& path) {
-  if (const std::size_t line = line_beyond_ascii(text)) {
-    return make_error(ErrorCode::invalid_argument,
-                      "line {} has a character outside ASCII, which only strings on one line and "
-                      "comments may have",
-                      line);
+  if (const std::size_t line = line_beyond_utf8(text)) {
+    return make_error(ErrorCode::invalid_argument, "line {} is not UTF-8", line);
   }
-  const toml::parse_result parsed = toml::parse(text, path);
+  constexpr ByteView kMark = "\xEF\xBB\xBF";  // what editors put before UTF-8
+  if (text.substr(0, kMark.size()) == kMark) {
+    text.remove_prefix(kMark.size());
+  }
+  const toml::parse_result parsed = toml::parse(with_stand_ins(text), path);
   if (!parsed) {
-    std::ostringstream what;
-    what << parsed.error();
-    return Error(ErrorCode::invalid_argument, what.str());
+    return Error(ErrorCode::invalid_argument, reason(parsed.error()));
   }
   std::vector<ConfigValue> config;
   for (const auto& [key, node] : parsed.table()) {
     ConfigValue& value = config.emplace_back();
-    value.name = key.str();
+    value.name = without_stand_ins(key.str());
     add_values(node, value.values);
   }
   return config;

@@ -206,6 +206,9 @@ TEST_CASE_FIXTURE(Fixture, "a file that is no TOML is ignored with a warning tha
            "\xCB\x8A\n",
            "store = \"/a\" \xCB\x8A\n",
            "store = [\"/a\", \xC5\x9F]\n",
+           "store = '''\n\"'''\xC3\xA9\n",
+           "store = 0\"/a\xCE\x8C\"\n",
+           "store = \"/\xFF\"\n",
        }) {
     CAPTURE(text);
     scratch.write("etc/config.toml", text);
@@ -216,6 +219,8 @@ TEST_CASE_FIXTURE(Fixture, "a file that is no TOML is ignored with a warning tha
   }
   scratch.write("etc/config.toml", "\xEF\xBB\xBFstore = \"/\xC3\xBC\\\"\"  # \xC3\xBC\n");
   CHECK(resolve().store.directory == "/\xC3\xBC\"");
+  scratch.write("etc/config.toml", "store = \"\"\"/a\\\n\xC2\xA7\\u00e9\"\"\"\n");
+  CHECK(resolve().store.directory == "/a\xC2\xA7\xC3\xA9");
 }
 
 TEST_CASE_FIXTURE(Fixture, "a value that makes no sense is ignored with a warning that names it") {
