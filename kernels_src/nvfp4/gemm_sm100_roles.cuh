@@ -483,6 +483,23 @@ __device__ __forceinline__ void run_mma_in_halves(typename Tile::Shared& shared,
     const u32 accumulator = tmem + tmem_pipe.index * Tile::kSecondAccumulator;
     const u32 half_shared = tmem_pipe.index ^ 1;
     const u32 end = stages - (tiles.tile < tiles.end ? 1 : min(Tile::kTogether, stages));
+    // Issues the MMAs of one half of stage s. `second`: its other half came before; `copies_again`: with other
+    // stages between, whose scales took the place of its own.
+    const auto issue_half = [&](const PipelineState<Tile::kStages>& pipe, u32 s, u32 half, bool second,
+                                bool copies_again) {
+      if (!second) {
+        mbarrier_wait(shared_address(&shared.full[pipe.index]), pipe.phase);
+        tcgen05_fence_after_sync();
+      }
+      if (!second || copies_again) copy_scales<Tile>(descriptors, pipe.index, tmem);
+      if (s + 1 != stages || last_steps == kSteps) {
+        multiply_stage<Tile, true, 1>(descriptors, pipe.index, kSteps, tmem, accumulator, 0, 0, s == 0, half);
+      } else {
+        multiply_stage<Tile, false, 1>(descriptors, pipe.index, last_steps, tmem, accumulator, 0, 0, s == 0,
+                                       half);
+      }
+      if (second) commit_stage<Tile>(shared, pipe);
+    };
     for (u32 s = 0; s < stages;) {
       // Either the first stage, or those from `end` on.
       const bool is_last = s == end;
@@ -496,19 +513,7 @@ __device__ __forceinline__ void run_mma_in_halves(typename Tile::Shared& shared,
         pipe = smem_pipe;
 #pragma unroll 1
         for (u32 i = 0; i < count; ++i, pipe.advance()) {
-          if (second == 0) {
-            mbarrier_wait(shared_address(&shared.full[pipe.index]), pipe.phase);
-            tcgen05_fence_after_sync();
-          }
-          if (second == 0 || count != 1) copy_scales<Tile>(descriptors, pipe.index, tmem);
-          if (s + i + 1 != stages || last_steps == kSteps) {
-            multiply_stage<Tile, true, 1>(descriptors, pipe.index, kSteps, tmem, accumulator, 0, 0,
-                                          s + i == 0, half);
-          } else {
-            multiply_stage<Tile, false, 1>(descriptors, pipe.index, last_steps, tmem, accumulator, 0,
-                                           0, s + i == 0, half);
-          }
-          if (second != 0) commit_stage<Tile>(shared, pipe);
+          issue_half(pipe, s + i, half, second != 0, count != 1);
         }
         if (is_last) {
           u64* const complete = second == 0 ? shared.control.tmem_full : shared.tmem_rest;
