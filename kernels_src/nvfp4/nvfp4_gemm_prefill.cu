@@ -13,10 +13,17 @@
 //   Launch: block (384, 1, 1). Any grid, persistent; or tiles * S blocks in clusters of S = 2 to 4 that
 //     split K. Dynamic shared memory: the last number of each line below.
 //
-// With other targets the module has nvfp4_gemm_expand alone.
+// CUKILN_GEMM_TOKENS: 128, the kernels with up to so many rows of A in a tile, and nvfp4_gemm_expand; or 256,
+//   the others. With targets other than sm_90a there is nvfp4_gemm_expand alone.
 // Alignment, determinism: as nvfp4_gemm.cu. Source: NVIDIA PTX ISA, wgmma and cp.async.bulk.
 #include "gemm_sm90_prefill.cuh"
 #include "gemm_signatures.cuh"
+
+#ifndef CUKILN_GEMM_TOKENS
+#define CUKILN_GEMM_TOKENS 128
+#endif
+
+#if CUKILN_GEMM_TOKENS == 128
 
 extern "C" __global__ void __launch_bounds__(256)
     nvfp4_gemm_expand(cukiln::u32* output, const cukiln::u8* a_data, const cukiln::u8* a_scales,
@@ -24,6 +31,8 @@ extern "C" __global__ void __launch_bounds__(256)
   cukiln::nvfp4::expand_tokens(output, a_data, a_scales, m, k);
 }
 static_assert(cukiln::kIsSame<decltype(nvfp4_gemm_expand), cukiln::signatures::Nvfp4GemmExpand>);
+
+#endif
 
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 
@@ -42,10 +51,15 @@ static_assert(cukiln::kIsSame<decltype(nvfp4_gemm_expand), cukiln::signatures::N
   static_assert(cukiln::kIsSame<decltype(nvfp4_gemm_prefill_##kTokens##x##kRows),                 \
                                 cukiln::signatures::Nvfp4GemmPrefill>);
 
+#if CUKILN_GEMM_TOKENS == 128
 CUKILN_GEMM_PREFILL(32, 128, 5, 2, 97392)
 CUKILN_GEMM_PREFILL(64, 128, 4, 2, 112736)
 CUKILN_GEMM_PREFILL(128, 128, 4, 1, 178272)
 CUKILN_GEMM_PREFILL(128, 256, 4, 1, 223328)
+#elif CUKILN_GEMM_TOKENS == 256
 CUKILN_GEMM_PREFILL(256, 128, 3, 1, 229968)
+#else
+#error "CUKILN_GEMM_TOKENS: 128 or 256 is expected"
+#endif
 
 #endif

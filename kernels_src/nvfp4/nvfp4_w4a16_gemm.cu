@@ -9,7 +9,7 @@
 // Limits: k a multiple of 32, n of 8.
 // NaN: a NaN scale makes its column of D NaN. Padding of scales may hold anything.
 // CUKILN_GEMM_TOKENS: 8 or 16, the rows of A that a block takes. For larger m sm_90a has
-//   nvfp4_w4a16_gemm_prefill.cu.
+//   nvfp4_w4a16_gemm_skinny.cu and nvfp4_w4a16_gemm_prefill.cu.
 // Launch: which kernel for which shape, grid and shared memory: the launcher
 //   src/kernels/nvfp4/w4a16_gemm.cpp.
 // Source: NVIDIA PTX ISA, mma and cp.async.bulk.

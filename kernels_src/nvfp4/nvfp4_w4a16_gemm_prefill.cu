@@ -13,14 +13,14 @@
 //   Launch: the helper with any even grid, in clusters of two; the helped, which may start early, with
 //     tiles * 2. Both on as many SMs as they have blocks.
 //
-// w4a16_gemm_skinny_TOKENSx64_WARPGROUPS
-//   The same for up to TOKENS rows of A, in clusters of 1, 2 or 4. Block: 128 for the producers and 128 for
-//     each consumer warpgroup; the tokens' box has min(m, TOKENS) rows. constant_b: as w4a16_gemm_decode.
-//
+// CUKILN_GEMM_TOKENS: 128, the kernels with up to so many rows of A in a tile; or 256, the others.
 // Alignment, determinism: as nvfp4_w4a16_gemm.cu. Source: NVIDIA PTX ISA, wgmma and cp.async.bulk.
 #include "gemm_sm90_prefill.cuh"
-#include "gemm_sm90_skinny.cuh"
 #include "gemm_signatures.cuh"
+
+#ifndef CUKILN_GEMM_TOKENS
+#define CUKILN_GEMM_TOKENS 128
+#endif
 
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 
@@ -41,11 +41,16 @@
   }                                                                                               \
   static_assert(cukiln::kIsSame<decltype(kName), cukiln::signatures::W4a16GemmPrefill>);
 
+#if CUKILN_GEMM_TOKENS == 128
+
 CUKILN_W4A16_PREFILL(w4a16_gemm_prefill_32x128, kAny, 32, 128, 5, 2, 97392)
 CUKILN_W4A16_PREFILL(w4a16_gemm_prefill_64x128, kAny, 64, 128, 4, 2, 112736)
 CUKILN_W4A16_PREFILL(w4a16_gemm_prefill_64x256, kAny, 64, 256, 6, 1, 227456)
 CUKILN_W4A16_PREFILL(w4a16_gemm_prefill_128x128, kAny, 128, 128, 4, 1, 178272)
 CUKILN_W4A16_PREFILL(w4a16_gemm_prefill_128x128_pair, kPair, 128, 128, 4, 1, 178272)
+
+#elif CUKILN_GEMM_TOKENS == 256
+
 CUKILN_W4A16_PREFILL(w4a16_gemm_prefill_256x128, kAny, 256, 128, 3, 1, 229968)
 
 #define CUKILN_W4A16_HELP(kName, kRole, kTokens, kRows, kStages, kShared)                         \
@@ -62,23 +67,8 @@ CUKILN_W4A16_PREFILL(w4a16_gemm_prefill_256x128, kAny, 256, 128, 3, 1, 229968)
 CUKILN_W4A16_HELP(w4a16_gemm_prefill_256x128_helped, kHelped, 256, 128, 3, 229968)
 CUKILN_W4A16_HELP(w4a16_gemm_prefill_256x128_helper, kHelper, 256, 128, 3, 229968)
 
-#define CUKILN_W4A16_SKINNY(kTokens, kWarpgroups, kStages, kBlocksPerSm, kShared)                 \
-  extern "C" __global__ void __launch_bounds__(                                                   \
-      cukiln::nvfp4::SkinnyGemm<kTokens, kWarpgroups, kStages, kBlocksPerSm>::kThreads,           \
-      kBlocksPerSm)                                                                               \
-      w4a16_gemm_skinny_##kTokens##x64_##kWarpgroups(CUKILN_W4A16_PARAMETERS,                     \
-                                                     cukiln::u32 constant_b) {                    \
-    using Gemm = cukiln::nvfp4::SkinnyGemm<kTokens, kWarpgroups, kStages, kBlocksPerSm>;          \
-    static_assert(Gemm::kSharedBytes == kShared, "the launcher's table has another number");      \
-    Gemm::run({output, &tokens, &b_data, b_scales, b_global_scale, bias, m, n, k, output_stride,  \
-               constant_b != 0});                                                                 \
-  }                                                                                               \
-  static_assert(cukiln::kIsSame<decltype(w4a16_gemm_skinny_##kTokens##x64_##kWarpgroups),         \
-                                cukiln::signatures::W4a16GemmSkinny>);
-
-CUKILN_W4A16_SKINNY(32, 2, 8, 2, 107664)
-CUKILN_W4A16_SKINNY(32, 3, 15, 1, 200960)
-CUKILN_W4A16_SKINNY(64, 3, 9, 1, 194720)
-CUKILN_W4A16_SKINNY(128, 2, 6, 1, 228464)
+#else
+#error "CUKILN_GEMM_TOKENS: 128 or 256 is expected"
+#endif
 
 #endif

@@ -12,7 +12,8 @@ struct W4a4 {
   static constexpr const sm90::Tiles& kTiles = sm90::kTiles;
   static constexpr const GemmTable& kTable = sm90::kTuned;
   static constexpr const char* kDecodeModules[] = {"nvfp4_gemm", "nvfp4_gemm_16", "nvfp4_gemm_32"};
-  static constexpr const char* kPrefillModule = "nvfp4_gemm_prefill";
+  static constexpr const char* kPrefillModules[] = {"nvfp4_gemm_prefill", "nvfp4_gemm_prefill_256"};
+  static constexpr const char* kSkinnyModule = nullptr;
   static constexpr const char* kPrepareKernel = "nvfp4_gemm_expand";
   static constexpr std::uint64_t kPrepareColumns = 8;
   static constexpr TensorBox::Element kElement = TensorBox::Element::f16;

@@ -19,7 +19,8 @@
 ///
 ///     kTiles, kTable                    of sm90_plan.hpp; the table that is built in
 ///     kDecodeModules[]                  with the tiles of 8, 16 and, if there are such, 32 tokens
-///     kPrefillModule
+///     kPrefillModules[]                 with the tiles of up to 128 tokens, and those of 256
+///     kSkinnyModule                     with the skinny tiles, or null
 ///     kElement                          of the tokens that prefill multiplies
 ///     Decode, Prefill                   KernelSignature
 ///     decode, prefill                   launch them, see launch_decode and launch_prefill
@@ -151,6 +152,11 @@ constexpr detail::GemmKernel decode_kernel(const DecodeTile& tile,
   return {Family::kDecodeModules[module], tile.name, shared_bytes, Family::Decode::check};
 }
 
+template <class Family>
+constexpr const char* module_of(const PrefillTile& tile) noexcept {
+  return tile.is_skinny() ? Family::kSkinnyModule : Family::kPrefillModules[tile.tokens > 128];
+}
+
 constexpr std::uint32_t second_kernel_index(const Tiles& tiles, std::uint32_t tile) noexcept {
   return tiles.count() + tiles.second_kernels(tile);
 }
@@ -170,16 +176,16 @@ constexpr auto sm90_kernels() noexcept {
   }
   for (std::uint32_t i = 0; i < tiles.prefill_count; ++i) {
     const PrefillTile& tile = tiles.prefill[i];
-    all[tiles.decode_count + i] = {Family::kPrefillModule, tile.name,
+    all[tiles.decode_count + i] = {module_of<Family>(tile), tile.name,
                                    std::max(tile.shared_bytes, kOccupancy1Bytes),
                                    Family::check_of(tile)};
     if (tile.second_kernel != nullptr) {
-      all[second_kernel_index(tiles, i)] = {Family::kPrefillModule, tile.second_kernel,
+      all[second_kernel_index(tiles, i)] = {module_of<Family>(tile), tile.second_kernel,
                                             tile.shared_bytes, Family::check_of(tile)};
     }
   }
   if constexpr (Family::kTiles.prepares) {
-    all[tiles.count()] = {Family::kPrefillModule, Family::kPrepareKernel, 0,
+    all[tiles.count()] = {Family::kPrefillModules[0], Family::kPrepareKernel, 0,
                           Family::Prepare::check};
   }
   return all;
