@@ -221,6 +221,8 @@ TEST_CASE_FIXTURE(Fixture, "a file that is no TOML is ignored with a warning tha
   CHECK(resolve().store.directory == "/\xC3\xBC\"");
   scratch.write("etc/config.toml", "store = \"\"\"/a\\\n\xC2\xA7\\u00e9\"\"\"\n");
   CHECK(resolve().store.directory == "/a\xC2\xA7\xC3\xA9");
+  scratch.write("etc/config.toml", "store = '/\xF3\xB0\x83\x83'\n");  // looks like a stand-in
+  CHECK(resolve().store.directory == "/\xF3\xB0\x83\x83");
 }
 
 TEST_CASE_FIXTURE(Fixture, "a value that makes no sense is ignored with a warning that names it") {
