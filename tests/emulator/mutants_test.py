@@ -223,7 +223,7 @@ MUTANTS = {
     "sums of halves begin anew in each stage": ("kSteps, tmem, accumulator, 0, 0, s == 0, half", "kSteps, tmem, accumulator, 0, 0, true, half", THREE_TILES, WRONG),
     "sums of halves begin anew in the last stage": ("last_steps, tmem, accumulator, 0, 0, s == 0, half", "last_steps, tmem, accumulator, 0, 0, true, half", FOUR, WRONG),
     "sums of halves begin anew behind them": ("kSteps, tmem, accumulator, 0, 0, false)", "kSteps, tmem, accumulator, 0, 0, true)", FOUR_LONG, WRONG),
-    "steps of stages that are not the last": ("s + i + 1 != stages || last_steps == kSteps", "last_steps == kSteps", FOUR, WRONG),
+    "steps of stages that are not the last": ("s + 1 != stages || last_steps == kSteps", "last_steps == kSteps", FOUR, WRONG),
     # column scales, of which each CTA of a pair loads a part: some atoms, of 256 columns, or some steps of K, of 128; of four pairs both
     "atoms of a CTA's column scales": ("first / kTileRows + atom, barrier", "first / kTileRows, barrier", PAIR, WRONG),
     "place of these atoms": ("stage.column_scales + (atom * kSteps + step) *", "stage.column_scales + step *", PAIR, WRONG),
