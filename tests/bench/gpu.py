@@ -50,12 +50,12 @@ class Kernels:
     """The C functions of cukiln_bench_gpu.so, whose errors are raised."""
 
     def __init__(self, library: Path):
-        self.library = ctypes.CDLL(str(library))
+        self.functions = ctypes.CDLL(str(library))
         self.folder = library.parents[1]
         self("bench_open")
 
     def __call__(self, name: str, *arguments: torch.Tensor | int | None) -> None:
-        function = getattr(self.library, name)
+        function = getattr(self.functions, name)
         function.restype = ctypes.c_char_p
         problem = function(*(self.value(argument) for argument in arguments))
         if problem:
@@ -79,14 +79,14 @@ class Kernels:
         return flashinfer_sampling.load(folder) if folder.exists() else None
 
     def workspace(self, kernel: str, *sizes: int) -> torch.Tensor:
-        function = getattr(self.library, f"bench_{kernel}_workspace")
+        function = getattr(self.functions, f"bench_{kernel}_workspace")
         function.restype = ctypes.c_size_t
         count = function(*(ctypes.c_int64(size) for size in sizes))
         return torch.zeros(max(count, 16), dtype=torch.uint8, device="cuda")
 
     def grouped(self) -> list[str]:
         """The kernels of bench_grouped; none on devices without grouped GEMMs."""
-        function = self.library.bench_grouped_kernel
+        function = self.functions.bench_grouped_kernel
         function.restype = ctypes.c_char_p
         names = []
         while name := function(ctypes.c_int64(len(names))):
