@@ -155,9 +155,9 @@ TABLES = {
 }  # fmt: skip
 
 
-def number(value: float) -> str:
-    """Three significant digits, all digits before the point."""
-    if value >= 100 or value == int(value):
+def number(value: float, unit: str) -> str:
+    """Three significant digits, all digits before the point; a count without a point."""
+    if value >= 100 or (not unit and value == int(value)):
         return f"{value:,.0f}"
     return f"{value:.1f}" if value >= 10 else f"{value:.2f}"
 
@@ -166,7 +166,7 @@ def quantity(values: list[float], unit: str) -> str:
     """`9.48, 160 µs`; milliseconds from 10,000 µs on."""
     if unit == "us" and min(values) >= 10_000:
         values, unit = [value / 1000 for value in values], "ms"
-    return f"{', '.join(map(number, values))} {unit.replace('us', 'µs')}".strip()
+    return f"{', '.join(number(value, unit) for value in values)} {unit.replace('us', 'µs')}".strip()
 
 
 class Tables:
@@ -193,7 +193,7 @@ class Tables:
         unit, name = rows[0]["unit"], rows[0]["baseline"]["name"]
         beside = [row["baseline"]["value"] for row in rows]
         baseline = name if name.startswith("goal: ") else f"{quantity(beside, unit)}, {name}"
-        ratios = ", ".join(number(row["ratio"]) for row in rows)
+        ratios = ", ".join(number(row["ratio"], "×") for row in rows)
         return f"| {line.label} | {quantity([row['value'] for row in rows], unit)} | {baseline} | {ratios} × |"
 
     def grid(self, grid: Grid) -> list[str]:
@@ -203,7 +203,7 @@ class Tables:
             if case and row["what"].startswith(grid.what) and row["baseline"]["name"].startswith(grid.beside):
                 self.shown.add(id(row))
                 line = cells.setdefault((row["what"], case["row"].rstrip("]").replace("], ", ", ")), {})
-                line[int(case["column"])] = f"{quantity([row['value']], row['unit'])}, {number(row['ratio'])} ×"
+                line[int(case["column"])] = f"{quantity([row['value']], row['unit'])}, {number(row['ratio'], '×')} ×"
         if not cells:
             raise LookupError(f"{KERNELS}.json has no result of {', '.join(grid.what)} beside '{grid.beside}'")
         columns = sorted({column for line in cells.values() for column in line})
