@@ -23,17 +23,17 @@ inline constexpr sm90::DecodeTile kDecodeTiles[] = {
 };
 
 inline constexpr sm90::PrefillTile kPrefillTiles[] = {
-    {"w4a16_gemm_prefill_32x128", 32, 128, 97392, 2, 1.3},
-    {"w4a16_gemm_prefill_64x128", 64, 128, 112736, 2, 1.05},
-    {"w4a16_gemm_prefill_64x256", 64, 256, 227456, 1, 1.05},
-    {"w4a16_gemm_prefill_128x128", 128, 128, 178272, 1, 0.76, 2, sm90::PrefillKind::paired,
+    {"w4a16_gemm_prefill_32x128", 32, 128, 97392, 2, 0.91},
+    {"w4a16_gemm_prefill_64x128", 64, 128, 112736, 2, 1.02},
+    {"w4a16_gemm_prefill_64x256", 64, 256, 227456, 1, 0.94},
+    {"w4a16_gemm_prefill_128x128", 128, 128, 178272, 1, 0.75, 2, sm90::PrefillKind::paired,
      "w4a16_gemm_prefill_128x128_pair"},
-    {"w4a16_gemm_prefill_256x128", 256, 128, 229968, 1, 1.3},
-    {"w4a16_gemm_skinny_32x64_2", 32, 64, 107664, 2, 0.44, 2, sm90::PrefillKind::skinny},
-    {"w4a16_gemm_skinny_32x64_3", 32, 64, 200960, 1, 0.25, 3, sm90::PrefillKind::skinny},
-    {"w4a16_gemm_skinny_64x64_3", 64, 64, 194720, 1, 0.29, 3, sm90::PrefillKind::skinny},
-    {"w4a16_gemm_skinny_128x64_2", 128, 64, 228464, 1, 0.42, 2, sm90::PrefillKind::skinny},
-    {"w4a16_gemm_prefill_256x128_helped", 256, 128, 229968, 1, 1.3, 2, sm90::PrefillKind::helped,
+    {"w4a16_gemm_prefill_256x128", 256, 128, 229968, 1, 1.28},
+    {"w4a16_gemm_skinny_32x64_2", 32, 64, 107664, 2, 0.51, 2, sm90::PrefillKind::skinny},
+    {"w4a16_gemm_skinny_32x64_3", 32, 64, 200960, 1, 0.23, 3, sm90::PrefillKind::skinny},
+    {"w4a16_gemm_skinny_64x64_3", 64, 64, 194720, 1, 0.25, 3, sm90::PrefillKind::skinny},
+    {"w4a16_gemm_skinny_128x64_2", 128, 64, 228464, 1, 0.38, 2, sm90::PrefillKind::skinny},
+    {"w4a16_gemm_prefill_256x128_helped", 256, 128, 229968, 1, 1.03, 2, sm90::PrefillKind::helped,
      "w4a16_gemm_prefill_256x128_helper"},
 };
 

@@ -171,18 +171,24 @@ class Operands:
         return codes, scales
 
 
+def all_times(
+    gemm: Gemm, m: int, n: int, k: int, time: Callable[[int, int, float], float]
+) -> dict[Tactic, float]:
+    """Of every tactic, in the order of the launcher. `time(m, tactic, best)` is in microseconds."""
+    found: dict[Tactic, float] = {}
+    for i, tactic in enumerate(gemm.tactics(m, n, k)):
+        found[tactic] = time(m, i, min(found.values(), default=float("inf")))
+    return found
+
+
 def fastest(
     gemm: Gemm, n: int, k: int, time: Callable[[int, int, float], float]
 ) -> Iterator[Measured]:
     """The fastest tactic for each number of tokens. `time(m, tactic, best)` is in microseconds."""
     for m in TOKENS:
-        tactics = gemm.tactics(m, n, k)
-        times: list[float] = []
-        for i in range(len(tactics)):
-            times.append(time(m, i, min(times, default=float("inf"))))
-        best = times.index(min(times))
-        before = times[tactics.index(gemm.chosen(m, n, k))]
-        yield Measured(n, k, m, tactics[best], times[best], before)
+        times = all_times(gemm, m, n, k, time)
+        best = min(times, key=times.__getitem__)
+        yield Measured(n, k, m, best, times[best], times[gemm.chosen(m, n, k)])
 
 
 def tune(
