@@ -90,8 +90,7 @@ TEST_CASE("many tokens take the tile and the split of K that should be fastest")
   CHECK(prefill(4096, 7168, 7168) == Chosen{128, 256, 1});
 }
 
-TEST_CASE(
-    "what it selects of what was measured is hardly slower than the fastest, and nowhere by half") {
+TEST_CASE("for weights that no table has it selects what is hardly slower than the fastest") {
   std::ifstream file(testing::sources() + "/tests/golden/sm90_times.txt");
   std::map<std::string, std::vector<double>> losses;  // by activations
   for (std::string line; std::getline(file, line);) {
@@ -107,17 +106,18 @@ TEST_CASE(
     const Tiles& tiles = activations == "bf16" ? w4a16::kTiles : kTiles;
     const std::string selected = name_of(tiles, estimated(tiles, of));
     CAPTURE(selected);
-    REQUIRE(times.count(selected) == 1);  // those left out take half as long again as the fastest
+    REQUIRE(times.count(selected) == 1);  // slow ones are left out
     const auto fastest =
         std::min_element(times.begin(), times.end(),
                          [](const auto& a, const auto& b) { return a.second < b.second; });
     losses[activations].push_back(times[selected] / fastest->second - 1);
+    CHECK(losses[activations].back() < 0.25);
   }
   REQUIRE(losses.size() == 2);
   for (const auto& [activations, of] : losses) {
     CAPTURE(activations);
     CHECK(of.size() > 200);
-    CHECK(std::accumulate(of.begin(), of.end(), 0.0) / static_cast<double>(of.size()) < 0.02);
+    CHECK(std::accumulate(of.begin(), of.end(), 0.0) / static_cast<double>(of.size()) < 0.015);
   }
 }
 
