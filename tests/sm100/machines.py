@@ -23,6 +23,7 @@ TWIN = "H100 twin"
 SOURCES: dict[str, str | tuple[str, str]] = {
     "stage": ("clocks beyond a stage's bytes: main loops", f"likewise: {TWIN}"),
     "ingress": ("bytes a clock into an SM: main loops", f"likewise: {TWIN}"),
+    "multicast": ("clocks a byte that others asked for: assumed", f"likewise: {TWIN}"),
     "l2": ("bytes a clock: least for NVIDIA's 94.3 %", f"likewise, for as many SMs: {TWIN}"),
     "in_flight": ("bytes: SemiAnalysis, TMA gains up to 128 KiB", f"bytes an SM's TMA has asked for: {TWIN}"),
     "l2_latency": f"clocks of a 16 KiB load: {TWIN}, main loops",
@@ -35,7 +36,7 @@ SOURCES: dict[str, str | tuple[str, str]] = {
     "meet": f"clocks, more of both, of pairs: in {TWIN}",
     "launch_us": f"an empty launch in a graph: {TWIN}",
     "swapped_setup": f"likewise, swapped operands: in {TWIN}",
-    "swapped_epilogue": "clocks of a tile's epilogue: counted, gemm.md",
+    "swapped_epilogue": f"clocks of a tile's epilogue: in {TWIN}",
     "swapped_column": "likewise, for each column",
     "swapped_drain": f"clocks behind a CTA's end: in {TWIN}",
     "split": f"clocks to add up K's parts: in {TWIN}",
@@ -81,11 +82,8 @@ OF_KERNELS = {"producer": 60, "chunk": 1400, "setup": 1750, "drain": 1750, "swap
 
 
 def twin_of(h100: Machine) -> Machine:
-    """The H100 of the timing twin, whose MMAs are given in clocks. Of `h100`, clock, latencies and launch were measured directly; stage,
-    ingress, in_flight, producer and chunk, and what is given here, were fitted together to the twin's runs, of that day's text."""
-    return replace(h100, sms=132, ghz=1.98, l2=6376, memory=1533, mma_rate=1, mma_latency=50, scoreboard=0, setup=3240, drain=540,
-                   meet=0, swapped_setup=3240, swapped_epilogue=680, swapped_column=3, swapped_drain=540, split=3040, dsmem=11,
-                   launch_us=0.89, read=h100.chunk)  # fmt: skip
+    """The H100 of the timing twin, whose MMAs are given in clocks."""
+    return replace(h100, sms=132, ghz=1.98, l2=6376, memory=1533, mma_rate=1, mma_latency=50, scoreboard=0)
 
 
 TWIN_ISSUE_CLOCKS = 85  # of a stage
@@ -189,7 +187,7 @@ def predictions(tiles: dict[str, Tile], h100: Machine) -> list[tuple[str, float,
         m, n, k = map(int, match.groups()[:3])
         splits, clocks = int(match["splits"] or 1), float(match["clocks"])
         cold = match["where"] == "memory" or (m + n) * k * 9 / 16 > TWIN_L2_BYTES
-        tile = replace(tiles[name], issue_clocks=TWIN_ISSUE_CLOCKS, scales_shared=1, together=0)  # that day's
+        tile = replace(tiles[name], issue_clocks=TWIN_ISSUE_CLOCKS)
         ctas = tile.cluster * splits
         slots = int(match["ctas"]) // tile.ctas if match["ctas"] else clusters[ctas] * tile.tiles if ctas > 1 else None
         work = work_of(tile, twin, m, n, k, cold, splits, slots=slots)

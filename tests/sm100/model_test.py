@@ -174,6 +174,10 @@ class Kept(unittest.TestCase):
                 with self.subTest(other):
                     self.assertGreater(self.model.residuals(replace(machine, **other))["mean"], fitted["mean"])
 
+    def test_bytes_that_another_cta_asked_for_take_clocks_beyond_their_own(self):
+        multicast = replace(work(1, 8, rate=64), multicast_bytes=1000)
+        self.assertAlmostEqual(cta_clocks(TILE, replace(MACHINE, multicast=0.1), multicast), 8 * (36864 / 64 + 100) + 256, delta=1)
+
     def test_a_loop_that_issues_more_slowly_is_noticed(self):
         commit = "tcgen05_commit<Tile::kCtas>(shared_address(&shared.empty[smem_pipe.index]), (1u << Tile::kClusterCtas) - 1);"
         worse = self.changed((commit, "__threadfence(); " + commit))
@@ -201,9 +205,9 @@ class Kept(unittest.TestCase):
     def test_the_model_is_near_what_an_h100_measured(self):
         twin = self.model.twin()
         self.assertGreater(twin["runs"], 200)
-        self.assertLess(twin["median_error"], 0.1)
+        self.assertLess(twin["median_error"], 0.08)
         errors = sorted(abs(row["model_us"] / row["measured_us"] - 1) for row in twin["values"])
-        self.assertLess(errors[len(errors) * 9 // 10], 0.3)
+        self.assertLess(errors[len(errors) * 9 // 10], 0.25)
         self.assertLess(errors[-1], 0.9)  # few tiles of a last wave, whose loads the model does not speed up
 
     def test_the_page_fits_a_terminal(self):
@@ -230,7 +234,7 @@ class Kept(unittest.TestCase):
 
 
 TILE = Tile("t", 128, 128, 1, False, 4, 36864, 256, 64, 64, False)
-B200 = Machine(sms=148, ghz=1.85, mma_rate=16384, shared=128, memory=3946, l2=8970, ingress=1e9, in_flight=75000, l2_latency=470,
+B200 = Machine(sms=148, ghz=1.85, mma_rate=16384, shared=128, memory=3946, l2=8970, ingress=1e9, multicast=0, in_flight=75000, l2_latency=470,
                memory_latency=1300, producer=0, stage=0, wake=0, mma_latency=0, scoreboard=10, chunk=0, read=0, setup=0, drain=0, meet=0,
                swapped_setup=0, swapped_epilogue=0, swapped_column=0, swapped_drain=0, split=1000, dsmem=16, launch_us=0)  # fmt: skip
 MACHINE = B200
@@ -253,6 +257,10 @@ class Model(unittest.TestCase):
 
     def test_loads_that_take_longer_than_mmas_set_the_pace(self):
         self.assertAlmostEqual(cta_clocks(TILE, MACHINE, work(1, 8, rate=64)), 8 * 36864 / 64 + 256, delta=1)
+
+    def test_bytes_that_another_cta_asked_for_take_clocks_beyond_their_own(self):
+        multicast = replace(work(1, 8, rate=64), multicast_bytes=1000)
+        self.assertAlmostEqual(cta_clocks(TILE, replace(MACHINE, multicast=0.1), multicast), 8 * (36864 / 64 + 100) + 256, delta=1)
 
     def test_a_loop_that_issues_more_slowly_than_mmas_sets_the_pace(self):
         slow = replace(TILE, issue_clocks=300)

@@ -30,6 +30,7 @@ class Machine:
     memory: float  # out of memory, and into it
     l2: float  # out of L2, into all SMs together; what is multicast counts once
     ingress: float  # into one SM, multicast by others too
+    multicast: float  # clocks beyond its own of each byte that another SM asked for
     in_flight: float  # bytes that one SM's TMA has asked for and not got
     l2_latency: float  # of a load that is alone, from its issue to its barrier
     memory_latency: float
@@ -139,6 +140,7 @@ class Work:
     latency: float  # of a load, from L2 or memory
     rates: dict[str, float]  # at which bytes that were asked for arrive, by what limits them
     store_clocks: float  # that memory takes for a chunk of all CTAs
+    multicast_bytes: float = 0  # of a stage, that other CTAs ask for
     reduction: float = 0  # clocks in which a cluster adds up its parts of K and stores them
     activations: float = 0  # share of the bytes that are not weights
 
@@ -208,7 +210,8 @@ def work_of(tile: Tile, machine: Machine, m: int, n: int, k: int, cold: bool = T
     store = tile.rows / tile.ctas * min(tile.store_columns, columns) * tile.stored * active / machine.memory
     sums = tile.rows * min(columns, tile.columns) * 4 * (splits - 1) / splits  # its own share a CTA does not send
     reduction = machine.split + sums / machine.dsmem if splits > 1 else 0
-    return Work(tiles, slots, waves, steps, asked, latency, rates, store, reduction, 1 - of_rows if tile.swapped else of_rows)
+    return Work(tiles, slots, waves, steps, asked, latency, rates, store, received - asked, reduction,
+                1 - of_rows if tile.swapped else of_rows)  # fmt: skip
 
 
 def cta_clocks(tile: Tile, machine: Machine, work: Work, mma_clocks: float | None = None, chained: bool = False) -> float:
@@ -219,7 +222,7 @@ def cta_clocks(tile: Tile, machine: Machine, work: Work, mma_clocks: float | Non
     mmas = [whole] * (work.steps // steps_of_stage)
     if work.steps % steps_of_stage:
         mmas.append(whole * (work.steps % steps_of_stage) / steps_of_stage)
-    load = machine.stage + work.stage_bytes / work.rate
+    load = machine.stage + work.stage_bytes / work.rate + work.multicast_bytes * machine.multicast
     loaded_before = tile.stages if chained else 0
     of_activations = machine.stage + work.activations * work.stage_bytes / work.rate
     chunks, chunk = ceil_div(tile.columns, tile.store_columns), max(tile.chunk_clocks(machine), work.store_clocks)

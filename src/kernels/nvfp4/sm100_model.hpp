@@ -18,6 +18,7 @@ struct Sm100Machine {
   double memory = 3920;          // out of memory, and into it
   double l2 = 6840;              // out of L2, into all SMs together; what is multicast counts once
   double ingress = 120;          // into one SM, multicast by others too
+  double multicast = 0;          // clocks beyond its own, for each byte that another SM asked for
   double in_flight = 131072;     // bytes that one SM's TMA has asked for and not got
   double l2_latency = 470;       // of a load, from its issue to its barrier
   double memory_latency = 1300;  // likewise
@@ -33,8 +34,8 @@ struct Sm100Machine {
   double meet = 200;         // more of both, of pairs: they wait for each other
   // Swapped operands have a set-up, an epilogue and an end of their own.
   double swapped_setup = 660;
-  double swapped_epilogue = 230;  // of a tile, and for each of its columns
-  double swapped_column = 7;
+  double swapped_epilogue = 100;  // of a tile, and for each of its columns
+  double swapped_column = 12;
   double swapped_drain = 1090;  // from the last instruction to the end
   double split = 870;           // of a cluster that adds up its parts of K, instead of an epilogue
   double dsmem = 14;            // bytes of sums, from a CTA to those of its cluster
@@ -49,6 +50,7 @@ inline constexpr Sm100Machine kSm100AsH100 = [] {
   Sm100Machine machine;
   machine.l2 = 7150;
   machine.ingress = 140;
+  machine.multicast = 0.01;
   machine.in_flight = 119000;
   machine.stage = 200;
   return machine;
@@ -147,7 +149,9 @@ constexpr double sm100_clocks(const Sm100TileModel& tile, std::int64_t splits,
   const double clocks_of_asked =
       std::max({active / machine.l2, latency / machine.in_flight,
                 active / machine.memory * std::min(unique / total, 1.0)});
-  const double load = machine.stage + std::max(asked * clocks_of_asked, received / machine.ingress);
+  const double load = machine.stage +
+                      std::max(asked * clocks_of_asked, received / machine.ingress) +
+                      (received - asked) * machine.multicast;
 
   // A stage waits for its bytes and for the MMAs before it; beyond those that there is room for,
   // also until the stage that was there is loaded, multiplied and free again.
