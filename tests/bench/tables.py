@@ -193,8 +193,8 @@ class Tables:
         unit, name = rows[0]["unit"], rows[0]["baseline"]["name"]
         beside = [row["baseline"]["value"] for row in rows]
         baseline = name if name.startswith("goal: ") else f"{quantity(beside, unit)}, {name}"
-        ratios = ", ".join(number(row["ratio"], "×") for row in rows)
-        return f"| {line.label} | {quantity([row['value'] for row in rows], unit)} | {baseline} | {ratios} × |"
+        ratios = quantity([row["ratio"] for row in rows], "×")
+        return f"| {line.label} | {quantity([row['value'] for row in rows], unit)} | {baseline} | {ratios} |"
 
     def grid(self, grid: Grid) -> list[str]:
         cells: dict[tuple[str, str], dict[int, str]] = {}
@@ -203,7 +203,7 @@ class Tables:
             if case and row["what"].startswith(grid.what) and row["baseline"]["name"].startswith(grid.beside):
                 self.shown.add(id(row))
                 line = cells.setdefault((row["what"], case["row"].rstrip("]").replace("], ", ", ")), {})
-                line[int(case["column"])] = f"{quantity([row['value']], row['unit'])}, {number(row['ratio'], '×')} ×"
+                line[int(case["column"])] = f"{quantity([row['value']], row['unit'])}, {quantity([row['ratio']], '×')}"
         if not cells:
             raise LookupError(f"{KERNELS}.json has no result of {', '.join(grid.what)} beside '{grid.beside}'")
         columns = sorted({column for line in cells.values() for column in line})

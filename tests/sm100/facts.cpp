@@ -75,9 +75,8 @@ void print_grouped_up() {
 void print(const char* name, const Sm100Machine& machine) {
   std::printf(
       "\"%s\":{\"ghz\":%.17g,\"mma_rate\":%.17g,\"shared\":%.17g,\"memory\":%.17g,\"l2\":%.17g,"
-      "\"ingress\":%.17g,\"multicast\":%.17g,\"in_flight\":%.17g,\"l2_latency\":%.17g,\"memory_"
-      "latency\":%.17g,"
-      "\"producer\":%.17g,"
+      "\"ingress\":%.17g,\"multicast\":%.17g,\"in_flight\":%.17g,\"l2_latency\":%.17g,"
+      "\"memory_latency\":%.17g,\"producer\":%.17g,"
       "\"stage\":%.17g,\"issue\":%.17g,\"wake\":%.17g,\"mma_latency\":%.17g,\"chunk\":%.17g,"
       "\"read\":%.17g,"
       "\"setup\":%.17g,"

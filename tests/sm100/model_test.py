@@ -174,10 +174,6 @@ class Kept(unittest.TestCase):
                 with self.subTest(other):
                     self.assertGreater(self.model.residuals(replace(machine, **other))["mean"], fitted["mean"])
 
-    def test_bytes_that_another_cta_asked_for_take_clocks_beyond_their_own(self):
-        multicast = replace(work(1, 8, rate=64), multicast_bytes=1000)
-        self.assertAlmostEqual(cta_clocks(TILE, replace(MACHINE, multicast=0.1), multicast), 8 * (36864 / 64 + 100) + 256, delta=1)
-
     def test_a_loop_that_issues_more_slowly_is_noticed(self):
         commit = "tcgen05_commit<Tile::kCtas>(shared_address(&shared.empty[smem_pipe.index]), (1u << Tile::kClusterCtas) - 1);"
         worse = self.changed((commit, "__threadfence(); " + commit))
