@@ -161,7 +161,6 @@ TEST_CASE_FIXTURE(Fixture, "fault 4: when the daemon is killed its waiters compi
   REQUIRE(becomes_true([&] { return counter("coalesced") == 3 && compiles() == 1; }, seconds(20)));
   daemon->signal(SIGKILL);
   daemon->wait();
-  const auto start_of_wait = SteadyClock::now();
   std::map<std::string, int> outcomes;
   for (const auto& waiter : waiters) {
     CHECK(waiter->wait() == 0);
@@ -170,7 +169,6 @@ TEST_CASE_FIXTURE(Fixture, "fault 4: when the daemon is killed its waiters compi
   CHECK(outcomes["compiled"] == 1);
   CHECK(outcomes["hit"] == 3);
   CHECK(compiles() == 2);
-  CHECK(SteadyClock::now() - start_of_wait < seconds(30));
 }
 
 TEST_CASE_FIXTURE(
@@ -220,14 +218,10 @@ TEST_CASE_FIXTURE(
   const std::string path = source("// fake: sleep 1500");
   auto waiting = compiling_client(path, {"log"});
   daemon->signal(SIGSTOP);
-  const auto stopped = SteadyClock::now();
   CHECK(waiting->wait() == 0);
-  CHECK(SteadyClock::now() - stopped < seconds(30));
   CAPTURE(waiting->log());
   CHECK(waiting->log().find("sent nothing for 2000 ms") != std::string::npos);
-  const auto began = SteadyClock::now();
   CHECK(client(scratch.write("other.cu", "// other\n"))->wait() == 0);
-  CHECK(SteadyClock::now() - began < seconds(20));
 }
 
 TEST_CASE_FIXTURE(

@@ -46,19 +46,17 @@ def interrupted(script, tmp_path, expected="interrupted\n"):
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        env={**os.environ, "CUKILN_COMPILE_TIMEOUT_MS": "60000"},
+        env={**os.environ, "CUKILN_COMPILE_TIMEOUT_MS": "600000"},
     )
     try:
         until = time.monotonic() + 60
         while not began.exists() and process.poll() is None and time.monotonic() < until:
             time.sleep(0.005)
         process.send_signal(signal.SIGINT)
-        begin = time.monotonic()
-        out, err = process.communicate(timeout=120)
+        out, err = process.communicate(timeout=120)  # before the compile's own limit
     finally:
         process.kill()
     assert (out, err, process.returncode) == (expected, "", 0)
-    assert time.monotonic() - begin < 30  # the compile's own limit is 60 s
 
 
 @pytest.mark.parametrize(

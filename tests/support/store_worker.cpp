@@ -144,6 +144,7 @@ void put_blobs(TieredStore& store, const Arguments& arguments) {
 /// minute.
 void produce_blob(TieredStore& store, const Arguments& arguments) {
   const auto name = BlobName::make("test", "key");
+  const auto began = std::chrono::steady_clock::now();
   auto got = store.blobs().get_or_produce(
       *name, std::chrono::milliseconds(arguments.number("limit", 60'000)), {});
   if (!got) {
@@ -154,7 +155,10 @@ void produce_blob(TieredStore& store, const Arguments& arguments) {
     print_line("hit " + *got->bytes);
     return;
   }
-  print_line(got->flight.exclusive() ? "produces alone" : "produces");
+  const auto waited = std::chrono::duration_cast<std::chrono::milliseconds>(
+      std::chrono::steady_clock::now() - began);
+  print_line(got->flight.exclusive() ? "produces alone"
+                                     : "produces after " + std::to_string(waited.count()));
   if (arguments.options.count("fork") != 0 && ::fork() == 0) {
     for (const int stream : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
       ::close(stream);  // who reads them must not wait for this child

@@ -103,6 +103,7 @@ struct Fleet {
 };
 
 const std::atomic<bool> kNotCancelled{false};
+constexpr milliseconds kLongerThanATest = std::chrono::minutes(20);
 const auto kNothing = [] { return false; };
 
 std::optional<StoreEntry> found_by(RemoteStore& store, const StoreEntry& entry,
@@ -245,12 +246,11 @@ TEST_CASE("a host that died with its lease is waited for no longer than that las
   const auto start = steady_clock::now();
   for (const bool writer : {false, true}) {
     const auto store = fleet.host(writer);
-    const auto lease = store->await_peer_or_lease(entry.request_canonical, milliseconds(10'000),
+    const auto lease = store->await_peer_or_lease(entry.request_canonical, kLongerThanATest,
                                                   kNotCancelled, kNothing);
     REQUIRE(lease);
     CHECK(lease->held() == writer);
     CHECK(steady_clock::now() - start > milliseconds(150));
-    CHECK(steady_clock::now() - start < milliseconds(8000));
   }
 }
 
@@ -320,9 +320,8 @@ TEST_CASE("a wait has a limit, and can be cancelled") {
   const auto start = steady_clock::now();
   CHECK(none_held(milliseconds(300), kNotCancelled));
   CHECK(steady_clock::now() - start >= milliseconds(300));
-  CHECK(steady_clock::now() - start < milliseconds(10'000));
   const std::atomic<bool> cancelled{true};
-  CHECK(none_held(milliseconds(60'000), cancelled));
+  CHECK(none_held(kLongerThanATest, cancelled));
   CHECK(waiter->stats().waits == 2);
 }
 

@@ -134,11 +134,10 @@ TEST_CASE("a stuck writer is waited for once, then the circuit breaker is open")
                                        std::chrono::milliseconds(100));
   REQUIRE(stuck);
   CHECK(store->put(make_entry(1)).error().code() == ErrorCode::timeout);
-  const auto before = std::chrono::steady_clock::now();
+  CHECK(store->stats().errors == 1);
   CHECK(store->put(make_entry(2)).error().code() == ErrorCode::timeout);
-  CHECK(std::chrono::steady_clock::now() - before < std::chrono::milliseconds(2500));
+  CHECK(store->stats().errors == 1);     // the disk's tier was not tried
   CHECK(count_hits(*store, 0, 3) == 3);  // all served, the last two from memory
-  CHECK(store->stats().errors >= 1);
 }
 
 // fault 5
