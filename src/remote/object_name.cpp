@@ -21,8 +21,8 @@ ObjectName ObjectName::of_entry(ByteView request_canonical, ByteView set_canonic
 
 ObjectName ObjectName::of_blob(const BlobId& id) noexcept { return {id.bytes}; }
 
-ObjectName ObjectName::of_image(ByteView manifest_digest) noexcept {
-  return {hash_of<Digest256<ObjectNameTag>>({"cukiln image", manifest_digest})};
+ObjectName ObjectName::of_image(ByteView layer_digest) noexcept {
+  return {hash_of<Digest256<ObjectNameTag>>({"cukiln image", layer_digest})};
 }
 
 }  // namespace cukiln

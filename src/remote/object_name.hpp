@@ -19,8 +19,8 @@ struct ObjectName : Digest256<struct ObjectNameTag> {
   static ObjectName of_entry(ByteView request_canonical, ByteView set_canonical) noexcept;
   /// Returns the name of a blob, which is its id.
   static ObjectName of_blob(const BlobId& id) noexcept;
-  /// Returns the name of the signature of an OCI image, by the digest of its manifest.
-  static ObjectName of_image(ByteView manifest_digest) noexcept;
+  /// Returns the name of the signature of an OCI image, by the digest of its unpacked layer.
+  static ObjectName of_image(ByteView layer_digest) noexcept;
 };
 
 }  // namespace cukiln

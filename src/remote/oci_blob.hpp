@@ -24,8 +24,8 @@ using OciJson = nlohmann::ordered_json;
 inline constexpr const char* kOciManifestType = "application/vnd.oci.image.manifest.v1+json";
 inline constexpr const char* kOciConfigType = "application/vnd.oci.image.config.v1+json";
 inline constexpr const char* kOciLayerType = "application/vnd.oci.image.layer.v1.tar+zstd";
-inline constexpr const char* kOciEmptyType = "application/vnd.oci.empty.v1+json";
-inline constexpr const char* kOciSignatureType = "application/vnd.cukiln.signature.v1";
+/// Of the manifest: it travels with the image through every copy. A manifest that refers to the image does not.
+inline constexpr const char* kOciSignature = "cukiln.signature";
 inline constexpr std::string_view kOciDigestKind = "sha256:";
 inline constexpr std::size_t kOciCopyBytes = 1 << 20;
 

@@ -32,7 +32,7 @@ struct OciSummary {
 
 /// Writes the layout of the system store in `store` to a folder, which is made if it is missing. A
 /// layout that is there is replaced: readers see the image before or after, never half. If `key` is
-/// not null, a second manifest refers to the image and holds the key's signature of its digest.
+/// not null, an annotation of the manifest is the key's signature of the unpacked layer's digest.
 /// Errors: invalid_argument (another folder than a layout), io.
 Result<OciSummary> write_oci_layout(const std::string& directory, const std::string& store,
                                     const OciLabels& labels, const SecretKey* key);

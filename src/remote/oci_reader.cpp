@@ -21,6 +21,23 @@ namespace cukiln {
 namespace {
 
 constexpr std::uint64_t kMaxDocumentBytes = 4 << 20;
+/// The deepest document of a layout is a configuration's history. To copy or destroy JSON takes a
+/// stack frame a level, and a document of a stranger may have millions.
+constexpr int kMaxDepth = 16;
+constexpr std::size_t kMaxSignatureBytes = 4096;
+
+/// Nothing if `text` is not the base64 of some bytes.
+std::optional<std::string> from_base64(std::string_view text) {
+  std::string bytes(text.size(), '\0');
+  std::size_t size = 0;
+  if (::sodium_base642bin(reinterpret_cast<unsigned char*>(bytes.data()), bytes.size(), text.data(),
+                          text.size(), nullptr, &size, nullptr,
+                          sodium_base64_VARIANT_ORIGINAL) != 0) {
+    return std::nullopt;
+  }
+  bytes.resize(size);
+  return bytes;
+}
 
 template <class... Args>
 Error damaged(Rejection& why, fmt::format_string<Args...> format, Args&&... args) {
@@ -58,17 +75,19 @@ class LayoutReader {
 
   struct Image {
     OciDescriptor manifest, layer;
-    std::string archive;                  ///< digest of the unpacked layer
-    std::vector<std::string> signatures;  ///< envelopes
+    std::string archive;    ///< digest of the unpacked layer
+    std::string signature;  ///< an envelope; empty if the image has none
   };
   Result<Image> read() const {
+    CUKILN_TRY(const OciJson marker, document(layout_ + "/oci-layout"));
+    const auto version = marker.find("imageLayoutVersion");
+    if (version == marker.end() || *version != "1.0.0") {
+      return damaged(why_, "{}/oci-layout has no imageLayoutVersion 1.0.0", layout_);
+    }
     CUKILN_TRY(const OciJson index, document(layout_ + "/index.json"));
     Image image;
     for (const OciJson& one : list(index, "manifests")) {
       CUKILN_TRY(const OciDescriptor listed, descriptor(one));
-      if (listed.type == kOciManifestType && one.contains("artifactType")) {
-        continue;
-      }
       if (listed.type != kOciManifestType || !image.manifest.digest.empty()) {
         return damaged(why_,
                        "{} lists more than one image; expected the one that 'cukiln export "
@@ -96,7 +115,20 @@ class LayoutReader {
                      image.layer.type, kOciLayerType);
     }
     image.archive = archives.front().get<std::string>();
-    CUKILN_TRY(image.signatures, signatures(index, image.manifest.digest));
+    const OciJson annotations = manifest.value("annotations", OciJson::object());
+    if (annotations.is_object() && annotations.contains(kOciSignature)) {
+      const OciJson& text = annotations[kOciSignature];
+      const auto envelope =
+          text.is_string() && text.get_ref<const std::string&>().size() <= kMaxSignatureBytes
+              ? from_base64(text.get_ref<const std::string&>())
+              : std::nullopt;
+      if (!envelope || envelope->empty()) {
+        return damaged(why_,
+                       "the signature of the image in {} is no base64 of at most {} characters",
+                       layout_, kMaxSignatureBytes);
+      }
+      image.signature = *envelope;
+    }
     return image;
   }
 
@@ -124,9 +156,15 @@ class LayoutReader {
     return found;
   }
   Result<OciJson> parse(ByteView text, const std::string& path) const {
-    OciJson json = OciJson::parse(text, nullptr, false);
-    return json.is_object() ? Result<OciJson>(std::move(json))
-                            : damaged(why_, "{} is not a JSON object", path);
+    bool is_shallow = true;
+    const auto keep = [&](int depth, OciJson::parse_event_t, const OciJson&) {
+      is_shallow = is_shallow && depth <= kMaxDepth;
+      return is_shallow;
+    };
+    OciJson json = OciJson::parse(text, keep, false);
+    return is_shallow && json.is_object()
+               ? Result<OciJson>(std::move(json))
+               : damaged(why_, "{} is not a JSON object of at most {} levels", path, kMaxDepth);
   }
   Result<OciJson> document(const std::string& path) const {
     auto file = read_file(path, kMaxDocumentBytes);
@@ -151,26 +189,6 @@ class LayoutReader {
   Result<OciJson> blob_document(const OciDescriptor& wanted) const {
     CUKILN_TRY(const SharedBytes bytes, blob(wanted));
     return parse(bytes.view(), oci_blob_path(layout_, wanted.digest));
-  }
-  Result<std::vector<std::string>> signatures(const OciJson& index,
-                                              const std::string& subject) const {
-    std::vector<std::string> found;
-    for (const OciJson& one : list(index, "manifests")) {
-      if (!one.contains("artifactType") || one["artifactType"] != kOciSignatureType) {
-        continue;
-      }
-      CUKILN_TRY(const OciDescriptor listed, descriptor(one));
-      CUKILN_TRY(const OciJson referrer, blob_document(listed));
-      CUKILN_TRY(const OciDescriptor of, descriptor(referrer.value("subject", OciJson())));
-      for (const OciJson& layer : list(referrer, "layers")) {
-        CUKILN_TRY(const OciDescriptor sealed, descriptor(layer));
-        CUKILN_TRY(const SharedBytes bytes, blob(sealed));
-        if (of.digest == subject) {
-          found.emplace_back(bytes.view());
-        }
-      }
-    }
-    return found;
   }
   Result<void> decompress(const Image& image, const std::string& to) const;
 
@@ -282,31 +300,27 @@ Result<void> LayoutReader::unpack(const Image& image, const std::string& archive
 /// Returns the verified signer, `name:base64`; empty if none was verified and the rules allow that.
 Result<std::string> signer_of(const LayoutReader::Image& image, const OpenRules& rules,
                               Rejection& why) {
-  const ObjectName name = ObjectName::of_image(image.manifest.digest);
+  const bool is_optional = rules.insecure || rules.trusted == nullptr;
+  if (image.signature.empty()) {
+    why = is_optional ? Rejection::none : Rejection::no_signature;
+    return is_optional ? Result<std::string>(std::string())
+                       : make_error(ErrorCode::corrupt, "the image is not signed");
+  }
+  const ObjectName name = ObjectName::of_image(image.archive);
   OpenRules of_image = rules;
   of_image.name = &name;
-  std::string signer;
-  Result<void> first;
-  for (const std::string& signature : image.signatures) {
-    auto opened = open_envelope(signature, of_image, why);
-    if (opened && opened->payload == image.manifest.digest && !opened->signer.empty()) {
-      signer = opened->signer;
-    } else if (!opened && (first || why == Rejection::revoked_signer)) {
-      first = opened.error();
-      if (why == Rejection::revoked_signer) {
-        return std::move(opened).error();
-      }
+  auto opened = open_envelope(image.signature, of_image, why);
+  if (!opened) {
+    if (is_optional && why != Rejection::revoked_signer) {
+      why = Rejection::none;
+      return std::string();
     }
+    return std::move(opened).error();
   }
-  if (!signer.empty() || rules.insecure || rules.trusted == nullptr) {
-    why = Rejection::none;
-    return signer;
+  if (opened->payload != image.archive) {
+    return damaged(why, "the signature of the image is of another one");
   }
-  if (!first) {
-    return std::move(first).error();
-  }
-  why = Rejection::no_signature;
-  return make_error(ErrorCode::corrupt, "the image is not signed");
+  return opened->signer;
 }
 
 }  // namespace

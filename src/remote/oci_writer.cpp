@@ -23,7 +23,6 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr const char* kImageName = "kernels";
-constexpr std::string_view kEmptyObject = "{}";
 constexpr int kLevel = 9;
 #if defined(__aarch64__)
 constexpr const char* kArchitecture = "arm64";
@@ -200,6 +199,15 @@ Result<void> prepare_layout(const std::string& directory) {
   return write_output(directory + "/oci-layout", "{\"imageLayoutVersion\":\"1.0.0\"}");
 }
 
+std::string to_base64(ByteView bytes) {
+  std::string text(sodium_base64_ENCODED_LEN(bytes.size(), sodium_base64_VARIANT_ORIGINAL), '\0');
+  ::sodium_bin2base64(text.data(), text.size(),
+                      reinterpret_cast<const unsigned char*>(bytes.data()), bytes.size(),
+                      sodium_base64_VARIANT_ORIGINAL);
+  text.pop_back();  // the final NUL
+  return text;
+}
+
 /// Names of modules are of files, whose names may be any bytes.
 std::string text_of(const OciJson& json) {
   return json.dump(-1, ' ', false, OciJson::error_handler_t::replace);
@@ -229,44 +237,27 @@ Result<OciSummary> write_oci_layout(const std::string& directory, const std::str
                        {"rootfs", {{"type", "layers"}, {"diff_ids", {archive}}}},
                        {"history", {{{"created_by", "cukiln export --oci"}}}}};
   CUKILN_TRY(const OciDescriptor settings, write_blob(directory, kOciConfigType, text_of(config)));
-  const OciJson manifest{{"schemaVersion", 2},
-                         {"mediaType", kOciManifestType},
-                         {"config", settings.json()},
-                         {"layers", {layer.json()}},
-                         {"annotations", annotations}};
+  OciJson manifest{{"schemaVersion", 2},
+                   {"mediaType", kOciManifestType},
+                   {"config", settings.json()},
+                   {"layers", {layer.json()}},
+                   {"annotations", annotations}};
+  if (key != nullptr) {
+    EnvelopeHead head;
+    head.name = ObjectName::of_image(archive);
+    manifest["annotations"][kOciSignature] =
+        to_base64(seal_envelope(std::move(head), archive, key));
+  }
   CUKILN_TRY(const OciDescriptor image, write_blob(directory, kOciManifestType, text_of(manifest)));
-  std::set<std::string> blobs = {layer.digest, settings.digest, image.digest};
-  std::uint64_t bytes = layer.bytes + settings.bytes + image.bytes;
   OciJson entry = image.json();
   entry["annotations"] = {{"org.opencontainers.image.ref.name", kImageName}};
   entry["platform"] = {{"architecture", kArchitecture}, {"os", "linux"}};
-  OciJson manifests = OciJson::array({std::move(entry)});
-  if (key != nullptr) {
-    EnvelopeHead head;
-    head.name = ObjectName::of_image(image.digest);
-    const std::string signature = seal_envelope(std::move(head), image.digest, key);
-    CUKILN_TRY(const OciDescriptor empty, write_blob(directory, kOciEmptyType, kEmptyObject));
-    CUKILN_TRY(const OciDescriptor sealed, write_blob(directory, kOciSignatureType, signature));
-    const OciJson referrer{{"schemaVersion", 2},
-                           {"mediaType", kOciManifestType},
-                           {"artifactType", kOciSignatureType},
-                           {"config", empty.json()},
-                           {"layers", {sealed.json()}},
-                           {"subject", image.json()}};
-    CUKILN_TRY(const OciDescriptor refers,
-               write_blob(directory, kOciManifestType, text_of(referrer)));
-    OciJson listed = refers.json();
-    listed["artifactType"] = kOciSignatureType;
-    manifests.push_back(std::move(listed));
-    blobs.insert({empty.digest, sealed.digest, refers.digest});
-    bytes += empty.bytes + sealed.bytes + refers.bytes;
-  }
   const OciJson index{{"schemaVersion", 2},
                       {"mediaType", "application/vnd.oci.image.index.v1+json"},
-                      {"manifests", std::move(manifests)}};
+                      {"manifests", {std::move(entry)}}};
   CUKILN_CHECK(write_output(directory + "/index.json", text_of(index)));
-  remove_other_blobs(directory, blobs);
-  return OciSummary{image.digest, bytes};
+  remove_other_blobs(directory, {layer.digest, settings.digest, image.digest});
+  return OciSummary{image.digest, layer.bytes + settings.bytes + image.bytes};
 }
 
 }  // namespace cukiln
