@@ -24,7 +24,8 @@ using OciJson = nlohmann::ordered_json;
 inline constexpr const char* kOciManifestType = "application/vnd.oci.image.manifest.v1+json";
 inline constexpr const char* kOciConfigType = "application/vnd.oci.image.config.v1+json";
 inline constexpr const char* kOciLayerType = "application/vnd.oci.image.layer.v1.tar+zstd";
-/// Of the manifest: it travels with the image through every copy. A manifest that refers to the image does not.
+/// The manifest's annotation with the signature, which every copy of the image keeps. Copies leave
+/// out a second manifest that refers to the image.
 inline constexpr const char* kOciSignature = "cukiln.signature";
 inline constexpr std::string_view kOciDigestKind = "sha256:";
 inline constexpr std::size_t kOciCopyBytes = 1 << 20;

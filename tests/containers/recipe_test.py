@@ -5,6 +5,7 @@ network and a user of its own."""
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import re
@@ -12,6 +13,7 @@ import shlex
 import shutil
 import subprocess
 import tempfile
+import time
 import unittest
 from pathlib import Path
 
@@ -19,13 +21,34 @@ BINARIES = Path(os.environ["CUKILN_TEST_BINARY_DIR"])
 REPO = Path(__file__).resolve().parents[2]
 RECIPE = REPO / "examples/containers"
 CUDA = REPO / ".cukiln-cuda/nvidia/cu13"
+IS_DEBIAN_12 = "VERSION_CODENAME=bookworm" in Path("/etc/os-release").read_text()
 BUILDER = 64_003  # the build's user, where the recipe names none, is tested as another than root
 
 
+@functools.cache
+def owner(library: str) -> str:
+    """The package that a library is of; none for one of cukiln's own."""
+    for path in (library, "/usr" + library, library.removeprefix("/usr")):
+        found = subprocess.run(["dpkg-query", "--search", path], capture_output=True, text=True)
+        if found.returncode == 0:
+            return found.stdout.split(":")[0]
+    return ""
+
+
+@functools.cache
+def with_dependencies(packages: tuple[str, ...]) -> set[str]:
+    """What an image has in which these are installed, without recommended packages."""
+    listed = subprocess.check_output(["apt-cache", "depends", "--recurse", "--no-recommends", "--no-suggests",
+                                      "--no-conflicts", "--no-breaks", "--no-replaces", "--no-enhances",
+                                      *packages, "libc6", "base-files"], text=True)  # fmt: skip
+    return {line for line in listed.splitlines() if line and not line.startswith((" ", "<", "|"))}
+
+
 class Stage:
-    """A stage of the Containerfile: its variables, its user, and the commands of cukiln that it runs."""
+    """A stage of the Containerfile: its packages, its variables, its user, and the commands of cukiln that it runs."""
 
     def __init__(self) -> None:
+        self.packages: list[str] = []
         self.variables: dict[str, str] = {}
         self.user = ""
         self.copies: list[list[str]] = []
@@ -46,6 +69,8 @@ def stages() -> list[Stage]:
             found[-1].user = rest
         elif word == "COPY":
             found[-1].copies.append(rest.split())
+        elif word == "RUN" and rest.startswith("apt-get "):
+            found[-1].packages = re.findall(r"\blib[^ ]*", rest)
         elif word == "RUN" and rest.startswith("cukiln "):
             found[-1].commands.append(shlex.split(rest))
     return found
@@ -58,28 +83,37 @@ class Recipe(unittest.TestCase):
         self.folder = Path(tempfile.mkdtemp(prefix="cukiln-image-"))
         self.addCleanup(shutil.rmtree, self.folder)
         self.build_stage, self.image_stage = stages()
-        self.build = self.root("build")
-        self.image = self.root("image")
+        self.build = self.root("build", self.build_stage)
+        self.image = self.root("image", self.image_stage)
 
-    def root(self, name):
-        """What `COPY prefix/ /` and the packages bring: the programs and the libraries that they link."""
+    def root(self, name, stage):
+        """What `COPY prefix/ /` and the packages bring: the programs, and of the libraries that they link those of the
+        stage's packages."""
         root = self.folder / name
-        for folder in ("usr/bin", "tmp", "proc", "dev", "app", "var/cache", "usr/local/cuda/nvidia/cu13"):
+        for folder in ("usr/bin", "tmp", "proc", "dev", "run/cukiln", "app", "var/cache", "usr/local/cuda/nvidia/cu13"):
             (root / folder).mkdir(parents=True)
         (root / "tmp").chmod(0o1777)
-        programs = [BINARIES / "cukiln", BINARIES / "cukiln-compile-worker"]
+        # Elsewhere the packages of Debian 12 have other names.
+        installed = with_dependencies(tuple(stage.packages)) if IS_DEBIAN_12 else None
+        programs = [BINARIES / name for name in ("cukiln", "cukilnd", "cukiln-compile-worker")]
         for program in programs:
             shutil.copy2(program, root / "usr/bin")
         for linked in [*programs, *CUDA.glob("lib/libnvrtc.so*")]:  # of NVRTC: libc's, which every image has
             for library in re.findall(r"(/\S+) \(0x", subprocess.check_output(["ldd", linked], text=True)):
+                if installed is not None and owner(library) not in installed:
+                    continue
                 target = root / library.lstrip("/")
                 target.parent.mkdir(parents=True, exist_ok=True)
                 shutil.copy2(library, target)
         shutil.copytree(RECIPE / "kernels", root / "app/kernels")
         return root
 
-    def run_in(self, root, command, user, variables=(), with_cuda=False, writable=False):
-        """In a mount, process and network namespace of its own. Only /tmp is writable, unless the root is."""
+    def run_in(self, root, command, user, variables=(), **options):
+        return subprocess.run(self.inside(root, command, user, variables, **options), capture_output=True,
+                              text=True, timeout=200, env={"PATH": os.environ["PATH"]})  # fmt: skip
+
+    def inside(self, root, command, user, variables=(), with_cuda=False, writable=False, folders=()):
+        """In a mount, process and network namespace of its own. Only /tmp and `folders` are writable, unless the root is."""
         mounts = [f"mount --bind {root} {root}", f"mount -t proc proc {root}/proc",
                   f"mount -t tmpfs -o mode=1777 tmpfs {root}/tmp", f"mount -t tmpfs tmpfs {root}/dev",
                   f"mknod -m 666 {root}/dev/null c 1 3", f"mknod -m 666 {root}/dev/urandom c 1 9"]  # fmt: skip
@@ -87,12 +121,13 @@ class Recipe(unittest.TestCase):
             mounts.append(f"mount --bind {CUDA} {root}/usr/local/cuda/nvidia/cu13")
         if not writable:
             mounts.append(f"mount -o remount,bind,ro {root}")
+        for folder in folders:
+            mounts.append(f"mount --bind {self.folder}/volumes{folder} {root}{folder}")
         environment = {"PATH": "/usr/bin", **dict(variables)}
         inside = ["env", "-i", *(f"{name}={value}" for name, value in environment.items()),
                   shutil.which("chroot"), f"--userspec={user}", "--groups=", str(root), *command]  # fmt: skip
         script = " && ".join([*mounts, "exec " + shlex.join(inside)])
-        return subprocess.run(["unshare", "--mount", "--net", "--pid", "--fork", "--", "bash", "-c", script],
-                              capture_output=True, text=True, timeout=200, env={"PATH": os.environ["PATH"]})  # fmt: skip
+        return ["unshare", "--mount", "--net", "--pid", "--fork", "--kill-child", "--", "bash", "-c", script]
 
     def commands(self, stage):
         return [[self.expanded(word, stage) for word in command] for command in stage.commands]
@@ -151,6 +186,34 @@ class Recipe(unittest.TestCase):
         self.assertEqual((self.build / "var/cache/cukiln/v2").stat().st_uid, BUILDER)
         self.copy_from_build()
         self.check_image()
+
+    # fault 382
+    def test_the_daemon_of_the_daemonset_starts_in_the_build_stage(self):
+        manifest = (RECIPE / "kubernetes/daemonset.yaml").read_text()
+        (command,) = re.findall(r"command: \[(cukilnd, .*)\]", manifest)
+        (user,) = re.findall(r"runAsUser: ([1-9]\d*)", manifest)
+        folders = ("/run/cukiln", "/var/cache/cukilnd")
+        (self.build / "var/cache/cukilnd").mkdir()
+        for folder in folders:
+            volume = self.folder / f"volumes{folder}"
+            volume.mkdir(parents=True, mode=0o700)
+            os.chown(volume, int(user), int(user))
+        place = {"user": f"{user}:{user}", "folders": folders}
+        with open(self.folder / "daemon.log", "w+") as log:
+            daemon = subprocess.Popen(self.inside(self.build, command.split(", "), **place),
+                                      stdout=log, stderr=log, env={"PATH": os.environ["PATH"]})  # fmt: skip
+            try:
+                deadline = time.monotonic() + 100
+                while True:
+                    status = self.run_in(self.build, ["cukiln", "daemon", "status"], **place,
+                                         variables={"CUKILN_DAEMON_SOCKET": "/run/cukiln/cukilnd.sock"})  # fmt: skip
+                    if status.returncode == 0 or daemon.poll() is not None or time.monotonic() > deadline:
+                        break
+                log.seek(0)
+                self.assertEqual(status.returncode, 0, status.stdout + status.stderr + log.read())
+            finally:
+                daemon.kill()
+                daemon.wait()
 
     # fault 182
     def test_what_differs_in_the_image_is_a_miss_that_says_so(self):

@@ -3,12 +3,18 @@
 
 import json
 import os
+import re
 import subprocess
 import time
 import unittest
+from pathlib import Path
 
 from fleet import BINARIES, KERNELS, FleetTest
 from servers import Hostile, Nginx, Redis
+
+REPO = Path(__file__).resolve().parents[2]
+OPERATIONS = (REPO / "OPERATIONS.md").read_text()
+JOB = (REPO / "examples/containers/kubernetes/job.yaml").read_text()
 
 
 class Http(FleetTest):
@@ -149,10 +155,12 @@ class InRedis(FleetTest):
                 self.assertRegex(redis.ask("TTL", key), rb"^:[1-9]\d+\r\n")  # expires unless it is renewed
 
     def test_access_is_the_servers_to_decide(self):  # fault 69
-        redis = self.started(Redis("user reader on >r ~cukiln2:* +get",
-                                   "user writer on >w ~cukiln2:* +get +set +del", "user default off"))  # fmt: skip
+        rules = [line.replace("…", line.split()[1][0]) for line in re.findall(r"(?m)^user .*$", OPERATIONS)]
+        self.assertEqual([rule.split()[1] for rule in rules], ["reader", "writer", "default"])
+        redis = self.started(Redis(*rules))
         url = lambda who: redis.url.replace("redis://", f"redis://{who}@")
-        self.assertEqual(self.outcome(self.host("a", url("writer:w"))), "compiled")
+        (job,) = re.findall(r"value: redis://(\S+)@\S+:6379$", JOB, re.MULTILINE)
+        self.assertEqual(self.outcome(self.host("a", url(job.replace("$(REDIS_PASSWORD)", "w")))), "compiled")
         self.assertEqual(self.outcome(self.host("b", url("reader:r"), writer=False)), "hit")
         wrong = self.run_cli("compile", *KERNELS, env=self.host("c", url("writer:x")))
         self.assertIn("denies access", wrong.err)
