@@ -99,6 +99,15 @@ class RunCommand final : public Command {
     if (!library) {
       return context.fail(Exit::environment, library.error());
     }
+    // ld.so ends a name at the first three, and replaces what follows the last.
+    if (library->find_first_of(" \t:$") != std::string::npos) {
+      return context.fail(
+          Exit::environment,
+          make_error(ErrorCode::incompatible,
+                     "{} has a blank, ':' or '$' in its path, which LD_PRELOAD cannot name; "
+                     "install cukiln in a folder without them",
+                     *library));
+    }
     std::error_code ignored;
     const auto report =
         ReportFile::make(paths::temp_directory_path(ignored).string() + "/cukiln-run-");

@@ -447,6 +447,19 @@ class Run(Dropin):
         self.assertEqual(self.run_command("--", "/nonexistent")[0], 2)
         self.assertEqual(self.run_command()[0], 2)
 
+    def test_a_path_that_ld_preload_cannot_name_is_refused(self) -> None:
+        """fault 383"""
+        for name in ("sp ace", "co:lon", "dol$lar"):
+            prefix = self.folder / name
+            prefix.mkdir()
+            shutil.copy(COMMAND, prefix / "cukiln")
+            shutil.copy(LIBRARY, prefix / LIBRARY.name)
+            done = subprocess.run([prefix / "cukiln", "run", "--", "touch", "ran"], cwd=self.folder, check=False,
+                                  env=self.environment(), capture_output=True, text=True, timeout=100)  # fmt: skip
+            self.assertEqual(done.returncode, 3, done.stderr)
+            self.assertIn("LD_PRELOAD cannot name", done.stderr)
+        self.assertFalse((self.folder / "ran").exists())
+
     def test_entries_of_all_kinds_are_whole(self) -> None:
         for options in (("-arch=sm_90",), ("-arch=compute_90",), ("-arch=sm_90", "-dlto"), ("--optix-ir",)):
             self.run_command("--", str(HOST), self.source(PLAIN), "a.cu", *options)

@@ -126,7 +126,6 @@ constexpr int kAllowed[] = {
     SYS_statx,
     SYS_faccessat,
     SYS_readlinkat,
-    SYS_fcntl,
     SYS_ftruncate,
     SYS_flock,
     SYS_unlinkat,
@@ -186,6 +185,22 @@ class Filter {
                 give(SECCOMP_RET_ALLOW), give(kRefuse)});
   }
 
+  /// Of fcntl: flags of a descriptor, copies of it, and status flags but O_ASYNC. That one, with an
+  /// owner and a signal (F_SETOWN, F_SETSIG), has the kernel kill any process of this user.
+  void allow_fcntl() {
+    std::vector<sock_filter> body = {load(argument_at(1))};
+    for (const int command : {F_GETFD, F_SETFD, F_GETFL, F_DUPFD, F_DUPFD_CLOEXEC}) {
+      body.push_back(
+          BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, static_cast<std::uint32_t>(command), 0, 1));
+      body.push_back(give(SECCOMP_RET_ALLOW));
+    }
+    body.insert(body.end(), {BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, F_SETFL, 0, 3),
+                             load(argument_at(2)),
+                             BPF_JUMP(BPF_JMP | BPF_JSET | BPF_K, O_ASYNC, 1, 0),
+                             give(SECCOMP_RET_ALLOW), give(kRefuse)});
+    rule(SYS_fcntl, body);
+  }
+
   /// Everything that no rule named is refused.
   bool install() {
     program_.push_back(give(kRefuse));
@@ -215,6 +230,7 @@ bool filter_calls(bool maps_code) {
       filter.allow_if(call, 2, PROT_EXEC, false);
     }
   }
+  filter.allow_fcntl();
   filter.allow_if(SYS_clone, 0, CLONE_THREAD | CLONE_VM, true);
 #ifdef SYS_clone3
   filter.answer(SYS_clone3, SECCOMP_RET_ERRNO | ENOSYS);  // its flags lie in memory: glibc clones

@@ -2,6 +2,7 @@
 // A compiler that a text has taken over, played by system calls of the fake NVRTC: what it reaches
 // from inside the worker.
 
+#include <fcntl.h>
 #include <sched.h>
 #include <signal.h>
 #include <spawn.h>
@@ -169,6 +170,23 @@ TEST_CASE("a compiler that was taken over touches no other process of its user, 
   CHECK(result_of("signal_by " + owner) == kNotPermitted);
   CHECK(result_of("descriptor_by " + owner) == kNotPermitted);
   CHECK(result_of("keys") == kNotPermitted);
+}
+
+// Landlock of Linux 6.12 refuses signals to other processes, so that only calls on the worker itself
+// show what the filter refuses.
+TEST_CASE("without Landlock too, a compiler that was taken over sends no signal and has none sent") {
+  CHECK(result_of("kill self") == kNotPermitted);
+  const auto fcntl = [](int command, int value) {
+    return result_of("fcntl " + std::to_string(command) + " " + std::to_string(value));
+  };
+  CHECK(fcntl(F_GETFL, 0) == "allowed");
+  CHECK(fcntl(F_GETFD, 0) == "allowed");
+  for (const int command : {F_SETOWN, F_GETOWN, F_SETSIG, F_SETLEASE, F_NOTIFY, F_SETLK}) {
+    CAPTURE(command);
+    CHECK(fcntl(command, 0) == kNotPermitted);
+  }
+  CHECK(fcntl(F_SETFL, O_ASYNC) == kNotPermitted);
+  CHECK(fcntl(F_SETFL, O_ASYNC | O_NONBLOCK) == kNotPermitted);
 }
 
 TEST_CASE("fault 133: a compiler that was taken over has a limited number of threads") {
