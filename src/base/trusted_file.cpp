@@ -61,6 +61,24 @@ std::optional<std::string> mapped_file(const void* address) {
   return std::nullopt;
 }
 
+}  // namespace
+
+bool has_other_account(const std::string& accounts, uid_t owner, gid_t group) {
+  const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::fopen(accounts.c_str(), "re"),
+                                                             std::fclose);
+  std::array<char, kDatabaseLineBytes> text{};
+  struct passwd account {};
+  struct passwd* found = nullptr;
+  while (file && ::fgetpwent_r(file.get(), &account, text.data(), text.size(), &found) == 0) {
+    if (account.pw_gid == group && account.pw_uid != owner) {
+      return true;
+    }
+  }
+  return false;
+}
+
+namespace {
+
 /// Whether a group is a user's private group, as distributions create one for each user.
 bool is_private_group(uid_t owner, gid_t group) {
   std::array<char, kDatabaseLineBytes> user_text{};
@@ -81,7 +99,7 @@ bool is_private_group(uid_t owner, gid_t group) {
       return false;
     }
   }
-  return true;
+  return !has_other_account("/etc/passwd", owner, group);
 }
 
 /// With an access-control list, the mode's group bits are the mask for all users and groups named

@@ -23,6 +23,9 @@ struct TrustedOwners {
 /// changed its working directory. Errors: not_found.
 Result<std::string> path_of_this_library();
 
+/// Whether a file of accounts, as /etc/passwd, has one of another user with this primary group.
+bool has_other_account(const std::string& accounts, uid_t owner, gid_t group);
+
 /// Why another user could have changed a file or folder of this status; empty if none could.
 /// `private_group`: its group has no member but its owner.
 std::string why_not_trusted(const struct stat& status, const TrustedOwners& owners,

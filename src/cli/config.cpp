@@ -9,17 +9,36 @@ namespace cukiln::cli {
 
 namespace {
 
+/// Returns the options of an address with the values replaced by `***` but of those that are known.
+std::string without_secrets(std::string_view options) {
+  std::string shown;
+  while (!options.empty()) {
+    const std::string_view one = options.substr(0, options.find('&'));
+    const std::string_view name = one.substr(0, one.find('='));
+    const bool is_known = name == "ca" || name == "certificate" || name == "region";
+    shown += shown.empty() ? "?" : "&";
+    shown += is_known ? std::string(one) : "***";
+    options.remove_prefix(std::min(one.size() + 1, options.size()));
+  }
+  return shown;
+}
+
 /// Returns comma-separated addresses with their passwords replaced by `***`.
 std::string without_passwords(const std::string& addresses) {
   std::string shown;
   for (std::size_t begin = 0; begin <= addresses.size();) {
     const std::size_t end = std::min(addresses.find(',', begin), addresses.size());
     std::string address = addresses.substr(begin, end - begin);
+    const std::size_t question = std::min(address.find('?'), address.size());
+    const std::string options =
+        without_secrets(address.substr(std::min(question + 1, address.size())));
     const std::size_t scheme = address.find("://");
+    const std::size_t host = scheme == std::string::npos ? 0 : scheme + 3;
     const std::size_t at = address.rfind('@');
-    if (scheme != std::string::npos && at != std::string::npos && at > scheme + 3) {
-      address.replace(scheme + 3, at - scheme - 3, "***");
+    if (at != std::string::npos && at > host) {
+      address.replace(host, at - host, "***");
     }
+    address = address.substr(0, address.find('?')) + options;
     shown += (begin == 0 ? "" : ",") + address;
     begin = end + 1;
   }

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cctype>
 #include <charconv>
 #include <iterator>
 #include <string_view>
@@ -337,12 +338,13 @@ Result<void> add_ptxas_options(std::string_view list, TranslatedFlags& out) {
   return {};
 }
 
-/// Whether a compile for another process may give ptxas this option, or this value of the option
-/// before it.
+/// Whether a compile for another process may give ptxas this option. A value stands behind '=':
+/// what stands alone is the name of a file. ptxas splits at blanks, and takes quotes and '@'.
 bool is_known_ptxas_option(std::string_view option) {
-  const bool is_value = option.substr(0, 1) != "-";
-  return option.find('/') == std::string_view::npos &&
-         (is_value || is_one_of(kPtxasKnown, head_of(option)));
+  const std::string_view head = option.substr(0, option.find('='));
+  const std::string_view value = option.substr(std::min(head.size() + 1, option.size()));
+  return is_one_of(kPtxasKnown, head) &&
+         std::all_of(value.begin(), value.end(), [](unsigned char c) { return std::isalnum(c); });
 }
 
 bool is_small_number(std::string_view text, unsigned max) {

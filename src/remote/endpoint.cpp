@@ -66,7 +66,7 @@ Result<RemoteOptions> parse_options(std::string_view list, std::string_view sche
                         "unknown option \"{}\" in the address of a {} store: expected ca=FILE or "
                         "certificate=FILE "
                         "with https and rediss, region=NAME with s3+http(s)",
-                        part, scheme);
+                        name, scheme);
     }
     if (is_file) {
       CUKILN_CHECK(check_file(name, value));
@@ -84,11 +84,13 @@ Result<std::unique_ptr<RemoteEndpoint>> make_remote_endpoint(const std::string& 
   const bool redis = scheme == "redis" || scheme == "rediss";
   if (!redis && scheme != "http" && scheme != "https" && scheme != "s3+http" &&
       scheme != "s3+https") {
-    return make_error(
-        ErrorCode::invalid_argument,
-        "\"{}\" is not a remote store's address: expected redis(s)://host:port[/prefix], "
-        "http(s)://host/path or s3+http(s)://host/bucket",
-        url.substr(0, std::min<std::size_t>(question, 100)));
+    // The rest may have a password, wherever it is in what is no address.
+    const bool has_scheme = scheme.size() < url.size() && scheme.size() <= 16;
+    return make_error(ErrorCode::invalid_argument,
+                      "a remote store's address {}{}{}; expected redis(s)://host:port[/prefix], "
+                      "http(s)://host/path or s3+http(s)://host/bucket",
+                      has_scheme ? "begins with \"" : "has no scheme",
+                      has_scheme ? scheme : std::string_view(), has_scheme ? "://\"" : "");
   }
   CUKILN_TRY(
       const RemoteOptions options,

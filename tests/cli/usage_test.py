@@ -191,6 +191,11 @@ class Config(CliTest):
         remote = "redis://:pa55@a:1/p,http://b/c,s3+https://KEY:sec%2Fret@e/f"
         settings, _ = self.settings(env={"CUKILN_REMOTE": remote})
         self.assertEqual(settings["remote"][0], "redis://***@a:1/p,http://b/c,s3+https://***@e/f")
+        for given, shown in (("http://h/x?token=pa55", "http://h/x?***"), ("u:pa55@h", "***@h"),
+                             ("s3+http://K:pa55@h/b?region=r&x=pa55", "s3+http://***@h/b?region=r&***"),
+                             ("http://u:pa?55@h/x", "http://***@h/x")):  # fmt: skip
+            settings, _ = self.settings(env={"CUKILN_REMOTE": given})
+            self.assertEqual(settings["remote"][0], shown)
         text = self.run_cli("config", env={"CUKILN_REMOTE": remote}).out
         self.assertNotRegex(text, "pa55|KEY|sec")
 

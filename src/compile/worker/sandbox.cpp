@@ -194,10 +194,10 @@ class Filter {
           BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, static_cast<std::uint32_t>(command), 0, 1));
       body.push_back(give(SECCOMP_RET_ALLOW));
     }
-    body.insert(body.end(), {BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, F_SETFL, 0, 3),
-                             load(argument_at(2)),
-                             BPF_JUMP(BPF_JMP | BPF_JSET | BPF_K, O_ASYNC, 1, 0),
-                             give(SECCOMP_RET_ALLOW), give(kRefuse)});
+    body.insert(body.end(),
+                {BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, F_SETFL, 0, 3), load(argument_at(2)),
+                 BPF_JUMP(BPF_JMP | BPF_JSET | BPF_K, O_ASYNC, 1, 0), give(SECCOMP_RET_ALLOW),
+                 give(kRefuse)});
     rule(SYS_fcntl, body);
   }
 

@@ -42,6 +42,18 @@ void set_mode(const std::string& path, mode_t mode) { REQUIRE(::chmod(path.c_str
 }  // namespace
 
 // fault 112
+TEST_CASE("a group that is another account's primary one is not private") {
+  const ScratchFolder folder;
+  const std::string own = "alice:x:1000:1000::/home/alice:/bin/sh\n";
+  const std::string other = "backup:x:1001:1000::/:/bin/sh\n";
+  CHECK_FALSE(
+      has_other_account(folder.write("own", own + "bob:x:1001:1001::/:/bin/sh\n"), 1000, 1000));
+  CHECK(has_other_account(folder.write("before", other + own), 1000, 1000));
+  CHECK(has_other_account(folder.write("after", own + other), 1000, 1000));
+  CHECK_FALSE(has_other_account(folder / "absent", 1000, 1000));
+}
+
+// fault 112
 TEST_CASE("files that only root, this user or the library's owner can have written are trusted") {
   for (const uid_t owner : {0U, 1000U, 990U}) {
     for (const mode_t mode : {0400U, 0600U, 0644U, 0755U, 0555U}) {

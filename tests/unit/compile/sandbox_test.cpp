@@ -172,9 +172,10 @@ TEST_CASE("a compiler that was taken over touches no other process of its user, 
   CHECK(result_of("keys") == kNotPermitted);
 }
 
-// Landlock of Linux 6.12 refuses signals to other processes, so that only calls on the worker itself
-// show what the filter refuses.
-TEST_CASE("without Landlock too, a compiler that was taken over sends no signal and has none sent") {
+// Landlock of Linux 6.12 refuses signals to other processes, so that only calls on the worker
+// itself show what the filter refuses.
+TEST_CASE(
+    "without Landlock too, a compiler that was taken over sends no signal and has none sent") {
   CHECK(result_of("kill self") == kNotPermitted);
   const auto fcntl = [](int command, int value) {
     return result_of("fcntl " + std::to_string(command) + " " + std::to_string(value));

@@ -155,6 +155,42 @@ TEST_CASE("a program's arguments pass check_arguments as their host wrote them, 
   CHECK_FALSE(cukiln::check_arguments({"--nothing"}, true));
 }
 
+// fault 167
+TEST_CASE(
+    "a compile for another process gives ptxas known options and their values, and nothing else") {
+  for (const char* const option : {"-v", "-dlcm=ca", "--maxrregcount=64", "-O3"}) {
+    CAPTURE(option);
+    CHECK(cukiln::check_arguments({"--ptxas-options=" + std::string(option)}));
+  }
+  for (const char* const option : {"evil.ptx",
+                                   "evil",
+                                   "",
+                                   " -v",
+                                   "\"--options-file\"",
+                                   "'-v' --options-file",
+                                   "\"--options-file\" x",
+                                   " --output-file=o",
+                                   "\t--output-file=o",
+                                   "\\--output-file=o",
+                                   "\"-o\" o",
+                                   "x -o zz",
+                                   "x --output-file zz",
+                                   ",--options-file=zz",
+                                   "@zz",
+                                   "-dlcm=ca --output-file=zz",
+                                   "-dlcm ca -o zz",
+                                   "--verbose\n--output-file=zz",
+                                   "-dlcm=ca,-o=zz",
+                                   "-dlcm=../x",
+                                   "-dlcm=@x",
+                                   "-o=x"}) {
+    CAPTURE(option);
+    CHECK_FALSE(cukiln::check_arguments({"--ptxas-options=" + std::string(option)}));
+    CHECK_FALSE(cukiln::check_arguments({"--ptxas-options=" + std::string(option)}, true));
+  }
+  CHECK_FALSE(cukiln::check_arguments({"--ptxas-options=-dlcm", "--ptxas-options=ca"}));
+}
+
 TEST_CASE("what translate_flags gives passes check_arguments") {
   const auto flags =
       translate_flags({"-DA=1", "-U", "A", "--use_fast_math", "-lineinfo", "-Xptxas",

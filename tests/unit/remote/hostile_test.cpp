@@ -393,6 +393,14 @@ TEST_CASE("malformed addresses are refused with the expected form") {
     CHECK(endpoint.error().message().find("expected") != std::string::npos);
   }
   // A password is for the server alone.
+  for (const char* const url :
+       {"htp://u:secret@h", "u:secret@h:6379", "secret", "redis:/u:secret@h",
+        "https://h/x?token=secret", "redis://h?secret"}) {
+    CAPTURE(url);
+    const auto endpoint = make_remote_endpoint(url);
+    REQUIRE_FALSE(endpoint);
+    CHECK(endpoint.error().message().find("secret") == std::string::npos);
+  }
   CHECK((*make_remote_endpoint("redis://u:secret@h:1/p"))->where() == "redis://h:1/p");
   CHECK((*make_remote_endpoint("http://u:secret@h:1/p/"))->where() == "http://h:1/p");
   CHECK((*make_remote_endpoint("rediss://:secret@h/p?ca=/dev/null"))->where() ==
