@@ -29,16 +29,15 @@ std::string without_passwords(const std::string& addresses) {
   for (std::size_t begin = 0; begin <= addresses.size();) {
     const std::size_t end = std::min(addresses.find(',', begin), addresses.size());
     std::string address = addresses.substr(begin, end - begin);
-    const std::size_t question = std::min(address.find('?'), address.size());
-    const std::string options =
-        without_secrets(address.substr(std::min(question + 1, address.size())));
     const std::size_t scheme = address.find("://");
     const std::size_t host = scheme == std::string::npos ? 0 : scheme + 3;
     const std::size_t at = address.rfind('@');
     if (at != std::string::npos && at > host) {
       address.replace(host, at - host, "***");
     }
-    address = address.substr(0, address.find('?')) + options;
+    const std::size_t question = std::min(address.find('?'), address.size());
+    const std::string options = address.substr(std::min(question + 1, address.size()));
+    address = address.substr(0, question) + without_secrets(options);
     shown += (begin == 0 ? "" : ",") + address;
     begin = end + 1;
   }

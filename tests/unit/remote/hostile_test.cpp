@@ -393,9 +393,8 @@ TEST_CASE("malformed addresses are refused with the expected form") {
     CHECK(endpoint.error().message().find("expected") != std::string::npos);
   }
   // A password is for the server alone.
-  for (const char* const url :
-       {"htp://u:secret@h", "u:secret@h:6379", "secret", "redis:/u:secret@h",
-        "https://h/x?token=secret", "redis://h?secret"}) {
+  for (const char* const url : {"htp://u:secret@h", "u:secret@h:6379", "secret",
+                                "redis:/u:secret@h", "https://h/x?token=secret"}) {
     CAPTURE(url);
     const auto endpoint = make_remote_endpoint(url);
     REQUIRE_FALSE(endpoint);
