@@ -60,9 +60,19 @@ __device__ __forceinline__ float load_after_wait(const float* from) {
   return value;
 }
 
-// Arrives at a barrier of this CTA.
+// Arrives at a barrier of this CTA. It orders generic accesses only, and of loads not even their completion: they
+// may be in flight while TMA, the async proxy, overwrites what they read. So a stage of a ring is released by this
+// alone only if instructions that used its loads' values are complete: of wgmma kernels, the stage before the one
+// that is read, behind wgmma_wait. tests/kernels/arrivals_test.py lists them.
 __device__ __forceinline__ void mbarrier_arrive_cta(u32 barrier) {
   asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
+}
+
+// Releases a stage of a ring that this thread has just read by ld.shared: TMA overwrites it once all readers have
+// arrived at its barrier `empty`. The fence has the loads be complete before.
+__device__ __forceinline__ void release_stage(u32 empty) {
+  async_proxy_fence();
+  mbarrier_arrive_cta(empty);
 }
 
 // Bulk copy (TMA without a tensor map), global to shared memory. `bytes` is a multiple of 16, both ends are

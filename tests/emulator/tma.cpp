@@ -145,6 +145,6 @@ void tma_store_commit() {
   self->group.clear();
 }
 
-void tma_store_fence() { self->writes_fenced = true; }
+void async_proxy_fence() { self->writes_fenced = true; }
 
 }  // namespace cukiln
