@@ -1,11 +1,17 @@
 // PTX wrappers of the sm_90 kernels beside machine.cuh: loads, barriers, bulk copies, prefetches, register
 // reallocation.
 //
+// CUKILN_ASYNC_COPY, when defined, names a header with these functions, but release_stage, that is included
+// instead: that of the tests' CPU emulator.
 // Source: NVIDIA PTX ISA, ld, bar, mbarrier, cp.async.bulk and setmaxnreg.
 #pragma once
 
 #include "dependent_launch.cuh"
 #include "machine.cuh"
+
+#ifdef CUKILN_ASYNC_COPY
+#include CUKILN_ASYNC_COPY
+#else
 
 namespace cukiln {
 
@@ -68,13 +74,6 @@ __device__ __forceinline__ void mbarrier_arrive_cta(u32 barrier) {
   asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
 }
 
-// Releases a stage of a ring that this thread has just read by ld.shared: TMA overwrites it once all readers have
-// arrived at its barrier `empty`. The fence has the loads be complete before.
-__device__ __forceinline__ void release_stage(u32 empty) {
-  async_proxy_fence();
-  mbarrier_arrive_cta(empty);
-}
-
 // Bulk copy (TMA without a tensor map), global to shared memory. `bytes` is a multiple of 16, both ends are
 // 16-byte aligned.
 __device__ __forceinline__ void bulk_copy(u32 to, const void* from, u32 bytes, u32 barrier) {
@@ -106,6 +105,19 @@ __device__ __forceinline__ void warpgroup_reg_dealloc() {
 template <u32 kCount>
 __device__ __forceinline__ void warpgroup_reg_alloc() {
   asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kCount));
+}
+
+}  // namespace cukiln
+
+#endif
+
+namespace cukiln {
+
+// Releases a stage of a ring that this thread has just read by ld.shared: TMA overwrites it once all readers have
+// arrived at its barrier `empty`. The fence has the loads be complete before.
+__device__ __forceinline__ void release_stage(u32 empty) {
+  async_proxy_fence();
+  mbarrier_arrive_cta(empty);
 }
 
 }  // namespace cukiln

@@ -121,7 +121,7 @@ class Arrivals(unittest.TestCase):
         folder.mkdir(parents=True)
         return compile_module(module, folder, cls.folder / "store", arch)[1]
 
-    def test_no_loads_are_in_flight_at_an_arrival(self):
+    def test_no_loads_are_in_flight_at_an_arrival(self):  # fault 320
         for (module, arch), code in self.code.items():
             with self.subTest(module, arch=arch):
                 self.assertEqual(unexpected(code), {})
