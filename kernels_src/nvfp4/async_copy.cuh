@@ -1,11 +1,17 @@
 // PTX wrappers of the sm_90 kernels beside machine.cuh: loads, barriers, bulk copies, prefetches, register
 // reallocation.
 //
+// CUKILN_ASYNC_COPY, when defined, names a header with these functions, but release_stage, that is included
+// instead: that of the tests' CPU emulator.
 // Source: NVIDIA PTX ISA, ld, bar, mbarrier, cp.async.bulk and setmaxnreg.
 #pragma once
 
 #include "dependent_launch.cuh"
 #include "machine.cuh"
+
+#ifdef CUKILN_ASYNC_COPY
+#include CUKILN_ASYNC_COPY
+#else
 
 namespace cukiln {
 
@@ -60,7 +66,10 @@ __device__ __forceinline__ float load_after_wait(const float* from) {
   return value;
 }
 
-// Arrives at a barrier of this CTA.
+// Arrives at a barrier of this CTA. It orders generic accesses only, and of loads not even their completion: they
+// may be in flight while TMA, the async proxy, overwrites what they read. So a stage of a ring is released by this
+// alone only if instructions that used its loads' values are complete: of wgmma kernels, the stage before the one
+// that is read, behind wgmma_wait. tests/kernels/arrivals_test.py lists them.
 __device__ __forceinline__ void mbarrier_arrive_cta(u32 barrier) {
   asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
 }
@@ -96,6 +105,19 @@ __device__ __forceinline__ void warpgroup_reg_dealloc() {
 template <u32 kCount>
 __device__ __forceinline__ void warpgroup_reg_alloc() {
   asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kCount));
+}
+
+}  // namespace cukiln
+
+#endif
+
+namespace cukiln {
+
+// Releases a stage of a ring that this thread has just read by ld.shared: TMA overwrites it once all readers have
+// arrived at its barrier `empty`. The fence has the loads be complete before.
+__device__ __forceinline__ void release_stage(u32 empty) {
+  async_proxy_fence();
+  mbarrier_arrive_cta(empty);
 }
 
 }  // namespace cukiln

@@ -619,7 +619,7 @@ __device__ __forceinline__ void run_epilogue(typename Tile::Shared& shared,
       for (u32 half = 0; half < Tile::kChunk / kLoadColumns; ++half) {
         stage_columns(staged, lane, half, sum[half], alpha, bias, column + half * 32, problem.n);
       }
-      tma_store_fence();
+      async_proxy_fence();
       __syncwarp();
       if (lane == 0) {
         tma_store(&problem.output, column, row, shared_address(staged));

@@ -279,7 +279,7 @@ struct DecodeGemm {
           }
         }
       }
-      mbarrier_arrive_cta(empty + 8 * slot);
+      release_stage(empty + 8 * slot);
     }
   }
 

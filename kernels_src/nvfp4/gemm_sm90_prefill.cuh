@@ -513,7 +513,8 @@ struct PrefillGemm {
     if constexpr (kTakesTurns) turns.end();
   }
 
-  // Multiplies the stages of one tile.
+  // Multiplies the stages of one tile. A stage is released once its MMAs are complete, and so what its loads of
+  // shared memory read has been used: without a fence, since the loads in flight are of the next stage.
   static __device__ __forceinline__ void run_mma(Sums& sum, PipelineState<kStages>& pipe,
                                                  const Shared& shared, u32 columns,
                                                  const TileScheduler& tiles, const Lane& lane,

@@ -289,7 +289,7 @@ struct SkinnyGemm {
       for (u32 i = threadIdx.x - 128; i < kItems; i += kConsumerThreads) {
         store(problem, tile, i, partial_sum(shared, i), alpha);
       }
-      tma_store_fence();  // TMA overwrites what these threads wrote
+      async_proxy_fence();  // TMA overwrites what these threads wrote and read
       mbarrier_arrive_cta(shared.tile_done);
     }
   }
@@ -319,7 +319,9 @@ struct SkinnyGemm {
           Operand::lane_scales(inside ? first_scales : 0, lane.selector),
           Operand::lane_scales(inside ? second_scales : 0, lane.selector)};
       const u32 tokens = from >> 4 | 1u << 16;
-      wgmma_wait<0>();  // the registers may be overwritten
+      // The registers may be overwritten, and the stage before: its MMAs had all that its loads read. No
+      // fence: the loads in flight are of this stage.
+      wgmma_wait<0>();
       if (last_empty != 0 && lane.lane == 0) mbarrier_arrive_cta(last_empty);
 #pragma unroll
       for (u32 w = 0; w < 4; ++w) {

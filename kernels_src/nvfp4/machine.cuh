@@ -204,8 +204,9 @@ __device__ __forceinline__ void tma_store_wait_read() {
   asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(kPending) : "memory");
 }
 
-// Makes this thread's writes to shared memory visible to its TMA stores (the async proxy).
-__device__ __forceinline__ void tma_store_fence() {
+// Orders this thread's accesses to shared memory, loads too, before what TMA and MMAs (the async proxy) do there
+// later.
+__device__ __forceinline__ void async_proxy_fence() {
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
 

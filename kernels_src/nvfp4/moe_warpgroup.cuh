@@ -114,7 +114,9 @@ struct WarpgroupGemm {
     }
   }
 
-  // Consumers: multiplies the first kColumns tokens of a tile, which has `used`, by this thread's rows r[0] and
+  // Consumers release a stage as in PrefillGemm: without a fence, once its MMAs are complete.
+  //
+  // Multiplies the first kColumns tokens of a tile, which has `used`, by this thread's rows r[0] and
   // r[1] of the kRows. sum[4 * j] and sum[4 * j + 1] are tokens 8 * j + 2 * t and the next for
   // r[0], sum[4 * j + 2] and the one after for r[1].
   template <u32 kColumns>

@@ -7,6 +7,7 @@
 #include <atomic>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <random>
 #include <thread>
 #include <vector>
@@ -55,18 +56,26 @@ struct Store {
   u32 source;
 };
 
+/// What a thread loads of shared memory.
+struct SharedLoad {
+  u32 begin;
+  u32 end;
+  bool released = false;  // the thread has arrived at an mbarrier since: no fence comes in time
+};
+
 struct Cta;
 struct Thread {
   Cta* cta = nullptr;
   u32 index = 0;
   Wait wait;
   std::atomic<bool> ended{false};
-  bool after_fence = false;     // since this thread last waited
-  bool unfenced_loads = false;  // of tensor memory, not yet followed by tcgen05_fence_before_sync
-  bool writes_fenced = false;   // since the warp last committed stores
-  bool waited = false;          // for the preceding kernel
-  bool arrived = false;         // at the cluster's barrier, and not waited since
-  u32 generation = 0;           // of the cluster's barrier, then
+  bool after_fence = false;       // since this thread last waited
+  bool unfenced_loads = false;    // of tensor memory, not yet followed by tcgen05_fence_before_sync
+  bool writes_fenced = false;     // since the warp last committed stores
+  std::vector<SharedLoad> loads;  // of shared memory, since async_proxy_fence
+  bool waited = false;            // for the preceding kernel
+  bool arrived = false;           // at the cluster's barrier, and not waited since
+  u32 generation = 0;             // of the cluster's barrier, then
   std::atomic<u32> arrivals_left{0};   // at mbarriers of other CTAs, issued and not performed
   std::vector<Mbarrier*> initialised;  // and not yet followed by mbarrier_init_fence
   std::vector<Store> group;
@@ -87,12 +96,15 @@ struct Cta {
   u8* shared = nullptr;
   std::unique_ptr<u32[]> tmem;  // [lane][column]
   std::unique_ptr<Mbarrier[]> barriers;
+  bool has_tmem = true;                    // its kernel allocates tensor memory
   bool allocated = false;                  // tensor memory; its threads must be ordered
   std::atomic<bool> has_allocated{false};  // for its pair, which must not
   std::atomic<bool> freed{false};          // of a pair: by either
   std::unique_ptr<AsyncUnit> tensor_core;  // of a pair: that of the first, which issues
   std::atomic<bool> launched_dependents{false};
-  std::atomic<u32> running{0};  // threads that have not ended
+  std::atomic<u32> running{0};         // threads that have not ended
+  std::atomic<bool> has_loads{false};  // of shared memory, that note_load saw
+  std::mutex loads_mutex;              // of its threads
   ThreadBarrier all;
   std::array<ThreadBarrier, 16>
       named;  // the first is `all`; each arrival says how many are expected
@@ -187,6 +199,9 @@ void begin_preceding(Cluster& cluster, const Grid* grid);
 void end_preceding(Cluster& cluster);
 /// An arrival of this thread at a barrier: a fault if loads of tensor memory are not fenced.
 void expect_fenced_loads();
+/// TMA, or another CTA, writes to shared memory: a fault if a thread's loads of what is there may
+/// not be complete. They are once the thread has executed async_proxy_fence.
+void expect_no_loads(Cta& cta, u32 offset, u32 bytes, const char* what);
 /// Counts an emulated instruction of this thread.
 void step();
 /// Waits until `over` has happened to `what`, which is looked at again whenever `word` changes.

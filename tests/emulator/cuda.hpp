@@ -49,3 +49,4 @@ inline float __uint_as_float(unsigned bits) { return __builtin_bit_cast(float, b
 
 #define CUKILN_MACHINE "emulator/machine.hpp"
 #define CUKILN_TCGEN05 "emulator/tcgen05.hpp"
+#define CUKILN_ASYNC_COPY "emulator/async_copy.hpp"

@@ -225,6 +225,7 @@ std::unique_ptr<Cta> make_cta(Cluster& cluster, u32 rank, const Grid& grid) {
   cta->cluster = &cluster;
   cta->rank = rank;
   cta->shared_bytes = grid.shared_bytes;
+  cta->has_tmem = grid.has_tmem;
   cta->memory = std::make_unique<u8[]>(kMaxSharedBytes + 1024);
   cta->shared = reinterpret_cast<u8*>((reinterpret_cast<std::uintptr_t>(cta->memory.get()) + 1023) /
                                       1024 * 1024);
@@ -425,6 +426,7 @@ void store_dsmem_async(u32 address, u32 barrier, const float4& value) {
   // What all had read when they arrived at a relaxed barrier that this thread has waited for.
   cluster.relaxed_arrivals.load(std::memory_order_acquire);
   cluster.tma->issue([&there, address, &done, value] {
+    expect_no_loads(there, address & kOffsetMask, sizeof value, "store_dsmem_async");
     u8* const to = shared_bytes(there, address & kOffsetMask, sizeof value, "store_dsmem_async");
     std::memcpy(to, &value, sizeof value);
     update(done, 0, -static_cast<std::int32_t>(sizeof value));
@@ -456,6 +458,10 @@ void mbarrier_arrive_expect(u32 barrier, u32 bytes) {
 
 void mbarrier_arrive(u32 barrier) {
   step();
+  if (!self->loads.empty()) {
+    const std::lock_guard lock(self->cta->loads_mutex);
+    for (SharedLoad& load : self->loads) load.released = true;
+  }
   expect_fenced_loads();
   Mbarrier& at = mbarrier_at(barrier, true);
   // At another CTA's barrier it comes late; one of each warp is enough, so that few runs wait for

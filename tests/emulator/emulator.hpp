@@ -16,6 +16,10 @@
 // without griddepcontrol_wait. Until then its memory is protected, so that every access breaks a
 // rule.
 //
+// A load of shared memory, where a kernel's test marks it (async_copy.hpp), may be in flight until
+// the thread executes async_proxy_fence, before it arrives at an mbarrier: what TMA or another CTA
+// writes there before breaks a rule.
+//
 // Loads, MMAs and commits are performed late, by threads of their own, after a random number of
 // steps of the kernel's threads: loads and arrivals of commits in any order, MMAs and copies of
 // scales in the order in which they were issued. What a kernel may only use after a wait is thus
@@ -81,6 +85,7 @@ struct Grid {
   std::uint32_t seed =
       1;  // of the delays; 0: none, loads and MMAs are performed when they are issued
   std::vector<const Pages*> preceding = {};  // what the preceding kernel reads and writes
+  bool has_tmem = true;                      // the kernel allocates tensor memory
 };
 
 /// Runs `body` in every thread, one cluster after another: with an odd seed the last one first.

@@ -76,7 +76,7 @@ template <u32 kPending>
 void tma_store_wait_read() {
   emulator::store_wait(kPending);
 }
-void tma_store_fence();
+void async_proxy_fence();
 
 inline void atomic_max(u32* at, u32 value) {
   u32 before = __atomic_load_n(at, __ATOMIC_RELAXED);

@@ -129,7 +129,7 @@ MUTANTS = {
     "fence before an MMA": (FULL_WAIT + " tcgen05_fence_after_sync();", FULL_WAIT, SMALL, RULE),
     "fence before loads of sums": (ISSUER + TMEM_FULL_WAIT + " tcgen05_fence_after_sync();", ISSUER + TMEM_FULL_WAIT, SMALL, RULE),
     "fence after loads of sums": ("tcgen05_fence_before_sync(); mbarrier_arrive(tmem_empty_of_issuer); }", "mbarrier_arrive(tmem_empty_of_issuer); }", SMALL, RULE),
-    "fence of the store": ("tma_store_fence(); __syncwarp();", "__syncwarp();", SMALL, RULE),
+    "fence of the store": ("async_proxy_fence(); __syncwarp();", "__syncwarp();", SMALL, RULE),
     # the end
     "tensor memory kept": ("if (warp == 1) tmem_dealloc", "if (warp == 9) tmem_dealloc", SMALL, RULE),
     "stores not awaited": ("if (lane == 0) tma_store_wait_read<0>();", "", SMALL, RULE),
@@ -279,7 +279,7 @@ MUTANTS = {
     "second CTA's epilogue not awaited": (("kCtas * kTileRows); }", "mbarrier_arrive(tmem_empty_of_issuer); }"), ("kTileRows); }", "if (rank == 0) mbarrier_arrive(tmem_empty_of_issuer); }"), "256x256 m 512", RACE),
     "store buffer used again": ("tma_store_wait_read<Tile::kStoreBuffers - 1>(); __syncwarp();", "__syncwarp();", SMALL, RACE),
     "lanes do not wait for the buffer": ("tma_store_wait_read<Tile::kStoreBuffers - 1>(); __syncwarp();", "tma_store_wait_read<Tile::kStoreBuffers - 1>();", SMALL, RACE),
-    "store before its lanes wrote": ("tma_store_fence(); __syncwarp();", "tma_store_fence();", SMALL, RACE),
+    "store before its lanes wrote": ("async_proxy_fence(); __syncwarp();", "async_proxy_fence();", SMALL, RACE),
     # swapped operands: set-up and loads
     "first loads before their barriers": (("producer(shared, problem); if (elect_one_sync()) {", "mbarrier_init_fence(); producer.begin();"), ("producer(shared, problem); if (elect_one_sync()) { producer.begin();", "mbarrier_init_fence();"), SWAPPED, RULE),
     "swapped: barriers not awaited": (SWAPPED_SET_UP, "tcgen05_fence_before_sync();", SWAPPED, RULE),

@@ -108,7 +108,7 @@ void griddepcontrol_launch_dependents() {
   if (!self->waited) {
     fault("dependents are launched before griddepcontrol_wait");
   }
-  if (!self->cta->allocated) {
+  if (self->cta->has_tmem && !self->cta->allocated) {
     fault("dependents, which may take tensor memory, are launched before this CTA has its own");
   }
   self->cta->launched_dependents.store(true, std::memory_order_relaxed);

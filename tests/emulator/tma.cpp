@@ -2,6 +2,7 @@
 // TMA: boxes of tensors to shared memory and back.
 #include <cstring>
 
+#include "emulator/async_copy.hpp"
 #include "emulator/cta.hpp"
 
 namespace cukiln::emulator {
@@ -63,6 +64,8 @@ void load_to(Cta& cta, u32 destination, const TensorMap* tensor, u32 rank, const
     cta.cluster->early_loads.fetch_add(1, std::memory_order_relaxed);
   }
   self->cta->cluster->tma->issue([map, box, destination, &done, &cta] {
+    expect_no_loads(cta, destination & kOffsetMask,
+                    map.box[0] * map.box[1] * map.box[2] * map.element_bytes, "TMA load");
     const u32 bytes =
         for_each_16_bytes(map, box, destination, [&](u32 offset, u8* data, u32 valid) {
           u8* const to = shared_bytes(cta, offset, 16, "TMA load");
@@ -121,6 +124,30 @@ void store(const TensorMap* tensor, const u32 (&at)[3], u32 source) {
   self->group.push_back({map_of(tensor), {at[0], at[1], at[2]}, source});
 }
 
+void expect_no_loads(Cta& cta, u32 offset, u32 bytes, const char* what) {
+  if (!cta.has_loads.load(std::memory_order_relaxed)) {
+    return;
+  }
+  const std::lock_guard lock(cta.loads_mutex);
+  for (u32 i = 0; i < cta.all.expected; ++i) {
+    for (const SharedLoad& load : cta.threads[i].loads) {
+      if (load.begin < offset + bytes && offset < load.end) {
+        fault(
+            "%s: thread %u may still read +%u: no async_proxy_fence has followed its load in time",
+            what, i, load.begin);
+      }
+    }
+  }
+}
+
+void note_load(const void* from, u32 bytes) {
+  const u32 begin = shared_address(from) & kOffsetMask;
+  shared_bytes(*self->cta, begin, bytes, "load");
+  self->cta->has_loads.store(true, std::memory_order_relaxed);
+  const std::lock_guard lock(self->cta->loads_mutex);
+  self->loads.push_back({begin, begin + bytes});
+}
+
 void store_wait(u32 pending) {
   while (self->groups.size() > pending) {
     for (const Store& store : self->groups.front()) {
@@ -145,6 +172,29 @@ void tma_store_commit() {
   self->group.clear();
 }
 
-void tma_store_fence() { self->writes_fenced = true; }
+void async_proxy_fence() {
+  self->writes_fenced = true;
+  if (!self->loads.empty()) {
+    const std::lock_guard lock(self->cta->loads_mutex);
+    std::erase_if(self->loads, [](const SharedLoad& load) { return !load.released; });
+  }
+}
+
+void bulk_copy(u32 to, const void* from, u32 bytes, u32 barrier) {
+  if (to % 16 != 0 || reinterpret_cast<std::uintptr_t>(from) % 16 != 0 || bytes % 16 != 0) {
+    fault("bulk copy: %u bytes to %08x", bytes, to);
+  }
+  Cta& cta = cta_of(to);
+  if (!self->waited) {
+    cta.cluster->early_loads.fetch_add(1, std::memory_order_relaxed);
+  }
+  Mbarrier& done = async_mbarrier_at(barrier, false);
+  cta.cluster->tma->issue([&cta, to, from, bytes, &done] {
+    const u32 offset = to & kOffsetMask;
+    expect_no_loads(cta, offset, bytes, "bulk copy");
+    std::memcpy(shared_bytes(cta, offset, bytes, "bulk copy"), from, bytes);
+    update(done, 0, -static_cast<std::int32_t>(bytes));
+  });
+}
 
 }  // namespace cukiln

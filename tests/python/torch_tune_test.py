@@ -4,11 +4,13 @@
 import re
 
 import pytest
+import torch
 
 import cukiln
 from conftest import in_another_process
 from cukiln import _library
 from cukiln.torch import tune
+from cukiln.torch._weights import swizzle
 
 N, K = 4096, 2048
 OTHER_PROCESS = f"""
@@ -47,6 +49,10 @@ def taken_by_another_process(gemm):
     return in_another_process(OTHER_PROCESS.replace("ACTIVATIONS", gemm.activations)).split()
 
 
+def all_are_right(m, tactic):
+    return ""
+
+
 def last_is_fastest(m, tactic, best):
     assert best == (float("inf") if tactic == 0 else 10.5 - (tactic - 1) + m)
     return 10.5 - tactic + m
@@ -56,7 +62,7 @@ def test_the_fastest_are_kept_and_every_later_process_takes_them(either, loader)
     gemm = either
     built_in = taken_by_another_process(gemm)
     assert built_in == [gemm.chosen(m, N, K).kernel for m in tune.TOKENS]
-    rows = list(tune.fastest(gemm, N, K, last_is_fastest))
+    rows = list(tune.fastest(gemm, N, K, last_is_fastest, all_are_right))
     assert [row.m for row in rows] == list(tune.TOKENS)
     for row in rows:
         tactics = gemm.tactics(row.m, N, K)
@@ -81,7 +87,7 @@ def test_the_fastest_are_kept_and_every_later_process_takes_them(either, loader)
 
 def test_w4a4_and_w4a16_are_kept_beside_one_another(gemm, w4a16, loader):
     for each in (gemm, w4a16):
-        each.keep(list(tune.fastest(each, N, K, last_is_fastest)))
+        each.keep(list(tune.fastest(each, N, K, last_is_fastest, all_are_right)))
     assert len(cukiln.BlobStore("cukiln.tactics", loader).list()) == 2
     for each in (gemm, w4a16):
         kept = [each.tactics(m, N, K)[-1].kernel for m in tune.TOKENS]
@@ -94,6 +100,7 @@ def test_a_tuner_measures_both_and_keeps_both(device, loader, monkeypatch):
             assert (n, k) == (N, K)
 
         time = staticmethod(last_is_fastest)
+        problem = staticmethod(all_are_right)
 
     monkeypatch.setattr(tune, "Operands", Operands)
     monkeypatch.setattr(tune.torch, "zeros", lambda *_, **__: None)
@@ -107,6 +114,45 @@ def test_a_tuner_measures_both_and_keeps_both(device, loader, monkeypatch):
     assert len(cukiln.BlobStore("cukiln.tactics", loader).list()) == 2
     only = tune.tune([(N, K)], loader=loader, activations=["bf16"], keep=False)
     assert only == rows[len(tune.TOKENS) :]
+
+
+def test_a_tactic_with_wrong_results_is_left_out_and_named(either):  # fault 321
+    last = {m: len(either.tactics(m, N, K)) - 1 for m in tune.TOKENS}
+
+    def problem(m, tactic):
+        assert tactic >= last[m] - 1  # only what would be kept is launched again
+        return "it is wrong" if tactic == last[m] else ""
+
+    with pytest.warns(RuntimeWarning, match=f"is left out for {N}x{K}, .* tokens: it is wrong") as warned:
+        rows = list(tune.fastest(either, N, K, last_is_fastest, problem))
+    for row, warning in zip(rows, warned, strict=True):
+        tactics = either.tactics(row.m, N, K)
+        assert row.tactic == tactics[-2]
+        assert f"{tactics[-1].kernel} by {tactics[-1].splits} is" in str(warning.message)
+    with pytest.warns(RuntimeWarning):
+        assert list(tune.fastest(either, N, K, last_is_fastest, lambda m, tactic: "all are")) == []
+
+
+def test_results_are_compared_with_one_another_and_with_float32():  # fault 321
+    expected = torch.randn(8, 64)
+    outputs = expected.bfloat16().expand(5, -1, -1).clone()
+    assert tune.difference(outputs, expected) == ""
+    outputs[3, 7, 63] *= -1
+    assert tune.difference(outputs, expected) == "of 5 launches 1 gave other results than the first"
+    assert "relative error" in tune.difference(outputs, 1.01 * expected)
+    assert "relative error is nan" in tune.difference(outputs * float("nan"), expected)
+
+
+@pytest.mark.parametrize(("rows", "columns"), [(8, 32), (300, 416)])
+def test_operands_are_dequantised_as_the_kernels_read_them(rows, columns):
+    codes = torch.randint(0, 256, (rows, columns // 2), dtype=torch.uint8)
+    scales = torch.randint(0x30, 0x48, (rows, columns // 16), dtype=torch.uint8)
+    given = tune.dequantized(codes.flatten(), swizzle(scales).flatten(), rows, columns)
+    values = torch.tensor([0, 0.5, 1, 1.5, 2, 3, 4, 6])
+    for row, column in ((0, 0), (rows - 1, columns - 1), (rows // 2, 17)):
+        code = int(codes[row, column // 2]) >> column % 2 * 4
+        value = values[code & 7] * (-1 if code & 8 else 1)
+        assert given[row, column] == value * scales.view(torch.float8_e4m3fn)[row, column // 16].float()
 
 
 def test_rows_that_no_launch_could_take_are_refused(gemm):

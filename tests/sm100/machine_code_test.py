@@ -3,20 +3,17 @@
 sm_100a has for them, as do those for the other targets with tcgen05. environment:
 CUKILN_TEST_BINARY_DIR."""
 
-import json
-import os
 import re
-import subprocess
+import sys
 import tempfile
 import unittest
 from collections import Counter
 from pathlib import Path
 
-REPOSITORY = Path(__file__).resolve().parents[2]
-NVDISASM = REPOSITORY / ".cukiln-cutlass" / "nvidia" / "cu13" / "bin" / "nvdisasm"
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
+from machine_code import MANIFEST, REPOSITORY, compile_module, modules
+
 NEWEST_NVRTC = REPOSITORY / ".cukiln-cuda-tested/13.5/nvidia/cu13/lib/libnvrtc.so.13"
-CUKILN = Path(os.environ["CUKILN_TEST_BINARY_DIR"], "cukiln")
-MANIFEST = REPOSITORY / "cache" / "manifests" / "shipped.json"
 
 # A kernel with 192 threads may have 255 registers; these have room for what a change may add.
 MOST_REGISTERS = 160
@@ -67,18 +64,9 @@ ALL_GEMMS = ("LDTM.x32", "UTCBAR", "SYNCS.PHASECHK.TRANS64.TRYWAIT", "UTMACCTL.P
 WAIT, AFTER_WAIT = "ACQBULK", ("PREEXIT", "LDG", "STG", "UTMASTG")
 
 
-def instructions(cubin):
-    """kernel -> how often each instruction occurs in it, in the order in which they first occur."""
-    text = subprocess.run([NVDISASM, "-c", cubin], check=True, capture_output=True, text=True).stdout
-    counts, kernel = {}, None
-    for line in text.splitlines():
-        if found := re.match(r"\s*\.section\s+\.text\.([^,\s]+)", line):
-            kernel = counts.setdefault(found[1], Counter())
-        elif kernel is not None and (
-            found := re.match(r"\s*/\*[0-9a-f]{4,}\*/\s+(?:@!?U?P\w+\s+)?([A-Z][\w.]*)", line)
-        ):
-            kernel[found[1]] += 1
-    return counts
+def counted(code):
+    """How often each instruction occurs, in the order in which they first occur."""
+    return Counter(instruction.operation for instruction in code)
 
 
 # Modules of other targets' GEMMs: nvfp4_gemm and nvfp4_gemm_16 have all of sm_100a's.
@@ -89,12 +77,10 @@ WITHOUT_KERNELS = {"nvfp4_gemm_32", "nvfp4_gemm_prefill_256", "nvfp4_w4a16_gemm_
 class MachineCode(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        if not NVDISASM.is_file():
-            raise FileNotFoundError(f"{NVDISASM} is missing: run scripts/bootstrap --tests")
         cls.folder = tempfile.TemporaryDirectory()
         cls.addClassCleanup(cls.folder.cleanup)
         cls.functions, cls.code = {}, {}  # by module and kernel
-        for module in json.loads(MANIFEST.read_text())["modules"]:
+        for module in modules():
             folder = Path(cls.folder.name, module["name"])
             folder.mkdir()
             for name, report, counts in cls.compile(module, folder):
@@ -104,24 +90,12 @@ class MachineCode(unittest.TestCase):
     @classmethod
     def compile(cls, module, folder, arch="sm_100a", nvrtc=None):
         """Of each kernel: its name, what the compiler reports, and its instructions."""
-        sources = [(MANIFEST.parent / source).resolve() for source in module["sources"]]
-        define = [f"-D{name}" if value is True else f"-D{name}={value}"
-                  for name, value in module.get("define", {}).items()]  # fmt: skip
-        done = subprocess.run(
-            [CUKILN, "compile", *sources, *define, "--arch", arch, "-o", folder, "--json",
-             "--store", Path(cls.folder.name, "store")],
-            check=True, capture_output=True, text=True,
-            env=os.environ | ({"CUKILN_NVRTC_LIBRARY": str(nvrtc)} if nvrtc else {}))  # fmt: skip
-        functions = {f["name"]: f for m in json.loads(done.stdout)["modules"] for f in m["kernels"]}
-        code = {}
-        for cubin in sorted(folder.iterdir()):
-            code |= instructions(cubin)
-        assert sorted(functions) == sorted(code), (sorted(functions), sorted(code))
-        return [(name, functions[name], code[name]) for name in sorted(functions)]
+        functions, code = compile_module(module, folder, Path(cls.folder.name, "store"), arch, nvrtc)
+        return [(name, functions[name], counted(code[name])) for name in sorted(functions)]
 
     def test_every_shipped_kernel_was_disassembled(self):
-        modules = {module["name"] for module in json.loads(MANIFEST.read_text())["modules"]}
-        self.assertEqual({module for module, _ in self.code}, modules - WITHOUT_KERNELS)
+        shipped = {module["name"] for module in modules()}
+        self.assertEqual({module for module, _ in self.code}, shipped - WITHOUT_KERNELS)
         self.assertTrue(all(sum(counts.values()) > 50 for counts in self.code.values()))
 
     def test_nothing_spills_or_uses_local_memory(self):
@@ -149,7 +123,7 @@ class MachineCode(unittest.TestCase):
                         self.assertTrue(any(i.startswith("HMMA") for i in code))
 
     def test_mixtures_of_experts_for_sm_90a_use_no_local_memory_either(self):
-        modules = [module for module in json.loads(MANIFEST.read_text())["modules"]
+        modules = [module for module in modules()
                    if re.fullmatch(r"nvfp4_moe_(gemm|prefill|w4a16)(_prefill)?(_\d+)?", module["name"])]  # fmt: skip
         self.assertGreaterEqual(len(modules), 10)
         for module in modules:

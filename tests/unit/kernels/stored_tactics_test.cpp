@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/nvfp4/stored_tactics.hpp"
 
+#include <set>
 #include <string>
 
 #include <doctest/doctest.h>
+
+#include <cukiln/manifest.hpp>
 
 namespace cukiln::nvfp4::detail {
 namespace {
@@ -175,6 +178,30 @@ TEST_CASE("fault 301: another card, family or version of the kernels has another
   other = h200();
   other.capability = 100;
   CHECK(tactics_key(other, "nvfp4_gemm", kGemmSm90) != key);
+}
+
+// Tactics that were measured before a primitive changed are of other sources, whichever file has
+// it.
+TEST_CASE("fault 301: the files that a GEMM includes are sources of it, by what they contain") {
+  for (const GemmArchitecture* const architecture :
+       {&kGemmSm90, &kGemmSm100, &kGemmAny, &kW4a16Sm90, &kW4a16Any}) {
+    for (std::size_t i = 0; i < architecture->kernel_count; ++i) {
+      const std::string module = architecture->kernels[i].module;
+      CAPTURE(module);
+      std::set<std::string> digests;
+      for (const ModuleSpec& each : manifest().modules()) {
+        if (each.name != module) continue;
+        for (const Source& header : each.headers) {
+          const std::string name = header.path.substr(header.path.rfind('/') + 1);
+          if (name == "async_copy.cuh" || name == "machine.cuh") {
+            digests.insert(std::string(header.constant_digest));
+          }
+        }
+      }
+      CHECK(digests.size() == 2);
+      CHECK(digests.count("") == 0);
+    }
+  }
 }
 
 }  // namespace cukiln::nvfp4::detail

@@ -7,6 +7,9 @@ in the store, from which every process that starts later takes them.
   python -m cukiln.torch.tune --activations bf16      only W4A16, as a layer's `activations`
   python -m cukiln.torch.tune --store DIR 7168x7168   in another store than that of the settings
 
+A tactic is kept only if its results are right: those of launches in a row are the same bytes, and near
+the product in float32. One whose results are not is left out, with a warning that names it.
+
 Run it before the processes of a job start: each reads the store once, and all of them should find
 the same. `cukiln ls --blobs --name cukiln.tactics` lists what was kept, `cukiln show` prints it,
 `cukiln rm` removes it, and bundles carry it to machines with the same card.
@@ -17,6 +20,7 @@ from __future__ import annotations
 import argparse
 import statistics
 import sys
+import warnings
 import weakref
 from collections.abc import Callable, Iterable, Iterator
 from ctypes import byref, c_void_p
@@ -26,12 +30,18 @@ import torch
 
 from .. import Error, IoError, Loader, _library, default_loader
 from .._timer import Timer
+from ._checkpoints import dequantize
 from ._shapes import TOKENS, WEIGHTS
+from ._weights import BLOCK, unswizzle, up
 
 ACTIVATIONS = ("nvfp4", "bf16")  # W4A4 and W4A16: both have tactics of their own
 
 _SAMPLES = 5
 _HOPELESS = 1.3  # times as slow as the fastest so far: one sample is enough
+_MOST_ERROR = 0.004  # of a result, relative to float32; that of rounding to bf16 is 0.0017
+_LAUNCHES = 1000  # whose results are compared, where they need no more bytes than this:
+_COMPARED_BYTES = 1 << 28
+_ROWS = 4096  # of weights that are dequantised at the same time
 
 
 @dataclass(frozen=True)
@@ -132,8 +142,34 @@ class Operands:
             return first
         return statistics.median([first, *(timer.sample() for _ in range(_SAMPLES - 1))])
 
-    def _launch(self, i: int, tactic: int) -> None:
+    def problem(self, m: int, tactic: int) -> str:
+        """What is wrong with the results of launches in a row; "" if nothing is."""
+        outputs = torch.empty(
+            max(8, min(_LAUNCHES, _COMPARED_BYTES // (2 * m * self._n))),
+            *(m, self._n),
+            device="cuda",
+            dtype=torch.bfloat16,
+        )
+        for output in outputs:
+            self._launch(0, tactic, output)
+        return difference(outputs, self._product(m))
+
+    def _product(self, m: int) -> torch.Tensor:
+        """Of the tokens and the first weights, in float32."""
+        _, (a, scales, *_) = self._tokens
+        if self._gemm.activations == "nvfp4":
+            a = dequantized(a, scales, m, self._k)
+        codes, scales = self._weights[0]
+        k, parts = self._k, []
+        for first in range(0, self._n, _ROWS):
+            rows = min(_ROWS, self._n - first)
+            of_rows = codes[first * k // 2 :], scales[first * up(k // BLOCK, 4) :]
+            parts.append(a.float() @ dequantized(*of_rows, rows, k).T)
+        return torch.cat(parts, 1)
+
+    def _launch(self, i: int, tactic: int, into: torch.Tensor | None = None) -> None:
         m, (a, scales, output, space) = self._tokens
+        output = output if into is None else into
         b_codes, b_scales = self._weights[i % len(self._weights)]
         self._gemm.launch(
             _library.GemmCall(
@@ -171,6 +207,23 @@ class Operands:
         return codes, scales
 
 
+def dequantized(codes: torch.Tensor, scales: torch.Tensor, rows: int, columns: int) -> torch.Tensor:
+    """The first rows, in float32, of a matrix as the kernels read it, whose decode scale is 1."""
+    blocks = columns // BLOCK
+    of_rows = scales[: up(rows, 128) * up(blocks, 4)].view(up(rows, 128), up(blocks, 4))
+    codes = codes[: rows * columns // 2].view(rows, columns // 2)
+    return dequantize(codes, unswizzle(of_rows, rows, blocks))
+
+
+def difference(outputs: torch.Tensor, expected: torch.Tensor) -> str:
+    """What is wrong with bf16 results of the same launch, each of which should be `expected`; "" if nothing is."""
+    error = float((outputs[0].float() - expected).norm() / expected.norm())
+    if not error <= _MOST_ERROR:
+        return f"its relative error is {error:.2g}"
+    differ = int((outputs.view(torch.int16) != outputs[0].view(torch.int16)).flatten(1).any(1).sum())
+    return f"of {len(outputs)} launches {differ} gave other results than the first" if differ else ""
+
+
 def all_times(
     gemm: Gemm, m: int, n: int, k: int, time: Callable[[int, int, float], float]
 ) -> dict[Tactic, float]:
@@ -182,13 +235,27 @@ def all_times(
 
 
 def fastest(
-    gemm: Gemm, n: int, k: int, time: Callable[[int, int, float], float]
+    gemm: Gemm,
+    n: int,
+    k: int,
+    time: Callable[[int, int, float], float],
+    problem: Callable[[int, int], str],
 ) -> Iterator[Measured]:
-    """The fastest tactic for each number of tokens. `time(m, tactic, best)` is in microseconds."""
+    """The fastest tactic for each number of tokens whose results are right. `time(m, tactic, best)` is in
+    microseconds, `problem(m, tactic)` says what is wrong with its results."""
     for m in TOKENS:
         times = all_times(gemm, m, n, k, time)
-        best = min(times, key=times.__getitem__)
-        yield Measured(n, k, m, best, times[best], times[gemm.chosen(m, n, k)])
+        tactics = list(times)
+        for best in sorted(tactics, key=times.__getitem__):
+            if not (wrong := problem(m, tactics.index(best))):
+                yield Measured(n, k, m, best, times[best], times[gemm.chosen(m, n, k)])
+                break
+            warnings.warn(
+                f"{best.kernel} by {best.splits} is left out for {n}x{k}, {m} tokens: {wrong}. "
+                "Report it, with the card and its driver",
+                RuntimeWarning,
+                stacklevel=2,
+            )
 
 
 def tune(
@@ -201,7 +268,8 @@ def tune(
 ) -> list[Measured]:
     """Measures on the current CUDA device, for each of the weights [n, k] and of the activations,
     "nvfp4" (W4A4) or "bf16" (W4A16), and keeps what is fastest in the store of the loader (the
-    default loader's) as soon as these weights are done.
+    default loader's) as soon as these weights are done. A tactic with wrong results is left out, with
+    a warning.
 
     `report` is called with each row. Errors: InvalidArgumentError (n is no multiple of 8, k none of
     32), IoError (there is no store on disk, or it cannot be written); those of a compile.
@@ -216,7 +284,7 @@ def tune(
         for gemm in gemms:
             operands = Operands(gemm, n, k)
             rows = []
-            for row in fastest(gemm, n, k, operands.time):
+            for row in fastest(gemm, n, k, operands.time, operands.problem):
                 report(row)
                 rows.append(row)
             del operands
