@@ -57,19 +57,21 @@ class RemoteEndpoint {
   /// True if the server keeps leases. A lease is advisory: it says that a machine compiles a
   /// request, and it expires by itself. A lost lease costs a second compile and nothing else.
   virtual bool has_leases() const noexcept { return false; }
-  /// Returns ok if this machine holds the lease now, absent if another one does.
-  virtual RemoteAnswer acquire_lease(const ObjectName&, std::chrono::milliseconds /*expiry*/,
+  /// Returns ok if this machine holds the lease now, absent if another one does. The server shows
+  /// `token` to those who query it.
+  virtual RemoteAnswer acquire_lease(const ObjectName&, ByteView /*token*/,
+                                     std::chrono::milliseconds /*expiry*/,
                                      SteadyTime /*deadline*/) {
     return {RemoteStatus::denied, {}, {}};
   }
-  virtual RemoteAnswer renew_lease(const ObjectName&, std::chrono::milliseconds /*expiry*/,
-                                   SteadyTime /*deadline*/) {
+  virtual RemoteAnswer renew_lease(const ObjectName&, ByteView /*token*/,
+                                   std::chrono::milliseconds /*expiry*/, SteadyTime /*deadline*/) {
     return {RemoteStatus::denied, {}, {}};
   }
   virtual RemoteAnswer release_lease(const ObjectName&, SteadyTime /*deadline*/) {
     return {RemoteStatus::denied, {}, {}};
   }
-  /// Returns ok if a machine holds the lease, absent if none does.
+  /// Returns ok and the token if a machine holds the lease, absent if none does.
   virtual RemoteAnswer query_lease(const ObjectName&, SteadyTime /*deadline*/) {
     return {RemoteStatus::denied, {}, {}};
   }

@@ -21,6 +21,10 @@ ObjectName ObjectName::of_entry(ByteView request_canonical, ByteView set_canonic
 
 ObjectName ObjectName::of_blob(const BlobId& id) noexcept { return {id.bytes}; }
 
+ObjectName ObjectName::of_lease(const ObjectName& sets) noexcept {
+  return {hash_of<Digest256<ObjectNameTag>>({"cukiln lease", view_of(sets)})};
+}
+
 ObjectName ObjectName::of_image(ByteView layer_digest) noexcept {
   return {hash_of<Digest256<ObjectNameTag>>({"cukiln image", layer_digest})};
 }

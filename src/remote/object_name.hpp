@@ -19,6 +19,8 @@ struct ObjectName : Digest256<struct ObjectNameTag> {
   static ObjectName of_entry(ByteView request_canonical, ByteView set_canonical) noexcept;
   /// Returns the name of a blob, which is its id.
   static ObjectName of_blob(const BlobId& id) noexcept;
+  /// Returns the name of the lease of a request whose sets have the name `sets`.
+  static ObjectName of_lease(const ObjectName& sets) noexcept;
   /// Returns the name of the signature of an OCI image, by the digest of its unpacked layer.
   static ObjectName of_image(ByteView layer_digest) noexcept;
 };

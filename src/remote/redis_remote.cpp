@@ -231,8 +231,46 @@ class RedisRemote final : public RemoteEndpoint {
   const std::string& where() const noexcept override { return where_; }
 
   RemoteAnswer get(const ObjectName& name, SteadyTime deadline) override {
+    return get_string(key_of(name), deadline);
+  }
+
+  RemoteAnswer put(const ObjectName& name, ByteView bytes, SteadyTime deadline) override {
+    return set({"SET", key_of(name), bytes, "EX", kExpiryS}, deadline);
+  }
+
+  bool has_leases() const noexcept override { return true; }
+  RemoteAnswer acquire_lease(const ObjectName& name, ByteView token,
+                             std::chrono::milliseconds expiry, SteadyTime deadline) override {
+    const std::string ms = std::to_string(expiry.count());
+    return set({"SET", lease_of(name), token, "NX", "PX", ms}, deadline);
+  }
+  RemoteAnswer renew_lease(const ObjectName& name, ByteView token, std::chrono::milliseconds expiry,
+                           SteadyTime deadline) override {
+    const std::string ms = std::to_string(expiry.count());
+    return set({"SET", lease_of(name), token, "XX", "PX", ms}, deadline);
+  }
+  RemoteAnswer release_lease(const ObjectName& name, SteadyTime deadline) override {
     Reply reply;
-    RemoteAnswer answer = ask({"GET", key_of(name)}, deadline, reply);
+    RemoteAnswer answer = ask({"DEL", lease_of(name)}, deadline, reply);
+    const bool wrong = answer.status == RemoteStatus::ok && reply->type != REDIS_REPLY_INTEGER;
+    return wrong ? wrong_type() : answer;
+  }
+  RemoteAnswer query_lease(const ObjectName& name, SteadyTime deadline) override {
+    return get_string(lease_of(name), deadline);
+  }
+
+ private:
+  std::string key_of(const ObjectName& name) const { return address_.prefix + ":" + name.hex(); }
+  std::string lease_of(const ObjectName& name) const {
+    return address_.prefix + ":lease:" + name.hex();
+  }
+  static RemoteAnswer wrong_type() {
+    return {RemoteStatus::bad_answer, {}, "the reply has the wrong type"};
+  }
+
+  RemoteAnswer get_string(const std::string& key, SteadyTime deadline) {
+    Reply reply;
+    RemoteAnswer answer = ask({"GET", key}, deadline, reply);
     if (answer.status != RemoteStatus::ok) {
       return answer;
     }
@@ -244,45 +282,6 @@ class RedisRemote final : public RemoteEndpoint {
     }
     answer.body.assign(reply->str, static_cast<std::size_t>(reply->len));
     return answer;
-  }
-
-  RemoteAnswer put(const ObjectName& name, ByteView bytes, SteadyTime deadline) override {
-    return set({"SET", key_of(name), bytes, "EX", kExpiryS}, deadline);
-  }
-
-  bool has_leases() const noexcept override { return true; }
-  RemoteAnswer acquire_lease(const ObjectName& name, std::chrono::milliseconds expiry,
-                             SteadyTime deadline) override {
-    const std::string ms = std::to_string(expiry.count());
-    return set({"SET", lease_of(name), "1", "NX", "PX", ms}, deadline);
-  }
-  RemoteAnswer renew_lease(const ObjectName& name, std::chrono::milliseconds expiry,
-                           SteadyTime deadline) override {
-    const std::string ms = std::to_string(expiry.count());
-    return set({"SET", lease_of(name), "1", "XX", "PX", ms}, deadline);
-  }
-  RemoteAnswer release_lease(const ObjectName& name, SteadyTime deadline) override {
-    Reply reply;
-    RemoteAnswer answer = ask({"DEL", lease_of(name)}, deadline, reply);
-    const bool wrong = answer.status == RemoteStatus::ok && reply->type != REDIS_REPLY_INTEGER;
-    return wrong ? wrong_type() : answer;
-  }
-  RemoteAnswer query_lease(const ObjectName& name, SteadyTime deadline) override {
-    Reply reply;
-    RemoteAnswer answer = ask({"GET", lease_of(name)}, deadline, reply);
-    if (answer.status == RemoteStatus::ok && reply->type == REDIS_REPLY_NIL) {
-      answer.status = RemoteStatus::absent;
-    }
-    return answer;
-  }
-
- private:
-  std::string key_of(const ObjectName& name) const { return address_.prefix + ":" + name.hex(); }
-  std::string lease_of(const ObjectName& name) const {
-    return address_.prefix + ":lease:" + name.hex();
-  }
-  static RemoteAnswer wrong_type() {
-    return {RemoteStatus::bad_answer, {}, "the reply has the wrong type"};
   }
 
   /// Sends a SET command. Returns absent if NX or XX prevented it.

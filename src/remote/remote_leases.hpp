@@ -13,6 +13,22 @@
 
 namespace cukiln {
 
+/// What a machine that waits knows of a peer's lease. Whoever may write to the server can keep a
+/// lease there for ever, but only a machine with a trusted key can renew one: its token is signed
+/// and counts. So a lease is believed for as long as it lasts, anew after each renewal.
+class PeerLease {
+ public:
+  PeerLease(const RemoteStoreOptions& options, ByteView request_canonical);
+  /// Whether to go on waiting for the peer, after its token was read.
+  bool is_alive(ByteView token, SteadyTime now);
+
+ private:
+  const RemoteStoreOptions& options_;
+  ObjectName name_;
+  std::map<std::string, std::uint64_t> renewals_;  ///< by holder: a token read before is no renewal
+  std::optional<SteadyTime> believed_until_;
+};
+
 /// The leases that this machine holds in the fleet: acquires, renews and releases them. A lease
 /// whose result is being uploaded is held until the upload has ended. Threads: safe; starts one of
 /// its own at the first lease.
@@ -27,8 +43,12 @@ class RemoteLeases {
     free,          ///< no machine has it; this one cannot upload, so it did not acquire it
     acquired       ///< this machine has it now
   };
+  struct Attempt {
+    State state = State::unknown;
+    std::string token;  ///< of the peer; empty if its lease just ended
+  };
   /// Acquires the lease of a request. A machine that cannot upload only queries it.
-  State acquire(RemoteServer& server, ByteView request_canonical);
+  Attempt acquire(RemoteServer& server, ByteView request_canonical);
 
   /// Ends a lease, unless its result is being uploaded.
   void release(ByteView request_canonical);
@@ -44,10 +64,13 @@ class RemoteLeases {
     std::string request_canonical;
     RemoteServer* server = nullptr;
     bool uploading = false;
+    std::string holder;          ///< random
+    std::uint64_t renewals = 0;  ///< with the acquisition
   };
   using Leases = std::map<std::string, Lease>;  // by the name's bytes
 
   void run_renewals();
+  std::string token_of(const Lease& lease) const;
   void set_uploading(ByteView request_canonical, bool uploading);
   void send_release(RemoteServer& server, const ObjectName& name);
   SteadyTime deadline() const {

@@ -154,8 +154,9 @@ std::optional<RemoteLease> RemoteStore::await_peer_or_lease(ByteView request_can
   }
   const SteadyTime deadline = SteadyClock::now() + limit;
   Backoff backoff(kLeasePolls);
+  PeerLease peer(options_, request_canonical);
   for (bool waited = false;; waited = true) {
-    const RemoteLeases::State state = leases_.acquire(**at, request_canonical);
+    const auto [state, token] = leases_.acquire(**at, request_canonical);
     RemoteLease lease = state == RemoteLeases::State::acquired
                             ? RemoteLease(*this, request_canonical)
                             : RemoteLease();
@@ -172,7 +173,8 @@ std::optional<RemoteLease> RemoteStore::await_peer_or_lease(ByteView request_can
     if (!waited) {
       telemetry_.events.add(RemoteTelemetry::Event::wait);
     }
-    if (cancelled.is_set() || SteadyClock::now() >= deadline) {
+    const SteadyTime now = SteadyClock::now();
+    if (cancelled.is_set() || now >= deadline || !peer.is_alive(token, now)) {
       return lease;
     }
     std::this_thread::sleep_for(backoff.next());

@@ -25,6 +25,7 @@ struct Shelf {
   std::mutex mutex;
   std::map<std::string, std::string> objects;
   std::map<std::string, SteadyTime> leases;
+  std::map<std::string, std::string> tokens;  // the last one of each lease
   milliseconds put_takes{0};
 };
 
@@ -45,18 +46,22 @@ class ShelfEndpoint final : public RemoteEndpoint {
     return {};
   }
   bool has_leases() const noexcept override { return true; }
-  RemoteAnswer acquire_lease(const ObjectName& name, milliseconds expiry, SteadyTime) override {
+  RemoteAnswer acquire_lease(const ObjectName& name, ByteView token, milliseconds expiry,
+                             SteadyTime) override {
     const std::lock_guard lock(shelf_.mutex);
     const bool held = is_held(name);
     if (!held) {
       shelf_.leases[name.hex()] = steady_clock::now() + expiry;
+      shelf_.tokens[name.hex()] = token;
     }
     return {held ? RemoteStatus::absent : RemoteStatus::ok, {}, {}};
   }
-  RemoteAnswer renew_lease(const ObjectName& name, milliseconds expiry, SteadyTime) override {
+  RemoteAnswer renew_lease(const ObjectName& name, ByteView token, milliseconds expiry,
+                           SteadyTime) override {
     const std::lock_guard lock(shelf_.mutex);
     if (is_held(name)) {
       shelf_.leases[name.hex()] = steady_clock::now() + expiry;
+      shelf_.tokens[name.hex()] = token;
     }
     return {};
   }
@@ -67,7 +72,8 @@ class ShelfEndpoint final : public RemoteEndpoint {
   }
   RemoteAnswer query_lease(const ObjectName& name, SteadyTime) override {
     const std::lock_guard lock(shelf_.mutex);
-    return {is_held(name) ? RemoteStatus::ok : RemoteStatus::absent, {}, {}};
+    return is_held(name) ? RemoteAnswer{RemoteStatus::ok, shelf_.tokens[name.hex()], {}}
+                         : RemoteAnswer{RemoteStatus::absent, {}, {}};
   }
 
  private:
@@ -242,7 +248,7 @@ TEST_CASE("a host that died with its lease is waited for no longer than that las
   Fleet fleet;
   const StoreEntry entry = make_entry(1);
   ShelfEndpoint dead(fleet.shelf);
-  dead.acquire_lease(ObjectName::of_sets(entry.request_canonical), milliseconds(200), {});
+  dead.acquire_lease(ObjectName::of_sets(entry.request_canonical), "", milliseconds(200), {});
   const auto start = steady_clock::now();
   for (const bool writer : {false, true}) {
     const auto store = fleet.host(writer);
@@ -252,6 +258,65 @@ TEST_CASE("a host that died with its lease is waited for no longer than that las
     CHECK(lease->held() == writer);
     CHECK(steady_clock::now() - start > milliseconds(150));
   }
+}
+
+// fault 384
+TEST_CASE("a lease that no trusted key renews is believed for as long as one lasts") {
+  Fleet fleet;
+  const std::string request = "request";
+  const ObjectName name = ObjectName::of_sets(request);
+  std::string token;
+  const auto record = [&] {
+    const auto peer = fleet.host();
+    const auto lease = peer->await_peer_or_lease(request, milliseconds(0), kNotCancelled, kNothing);
+    token = fleet.shelf.tokens[name.hex()];
+  };
+  SUBCASE("an empty one") {}
+  SUBCASE("one of a version without tokens") { token = "1"; }
+  SUBCASE("a token that a machine of the fleet had") { record(); }
+  SUBCASE("a token of another request") {
+    const auto peer = fleet.host();
+    const auto lease = peer->await_peer_or_lease("other", milliseconds(0), kNotCancelled, kNothing);
+    token = fleet.shelf.tokens[ObjectName::of_sets("other").hex()];
+  }
+  SUBCASE("a token that a stranger signed") {
+    fleet.key = *SecretKey::generate("fleet");
+    record();
+    fleet.key = *SecretKey::generate("fleet");
+  }
+  ShelfEndpoint attacker(fleet.shelf);
+  attacker.acquire_lease(name, token, std::chrono::hours(1), {});
+  for (const bool writer : {false, true}) {
+    const auto lease =
+        fleet.host(writer)->await_peer_or_lease(request, kLongerThanATest, kNotCancelled, kNothing);
+    REQUIRE(lease);
+    CHECK_FALSE(lease->held());
+  }
+}
+
+// fault 384
+TEST_CASE("tokens that were read before, in turns, are no renewals") {
+  Fleet fleet;
+  RemoteStore::Options options;
+  options.trusted = *TrustedKeys::parse(fleet.key.public_key().text());
+  options.key = fleet.key;
+  options.lease = milliseconds(600);
+  const ObjectName name = ObjectName::of_sets("request");
+  std::vector<std::string> tokens;
+  for (int i = 0; i < 2; ++i) {
+    const auto peer = fleet.host();
+    const auto lease =
+        peer->await_peer_or_lease("request", milliseconds(0), kNotCancelled, kNothing);
+    tokens.push_back(fleet.shelf.tokens[name.hex()]);
+  }
+  PeerLease peer(options, "request");
+  const SteadyTime start = steady_clock::now();
+  CHECK(peer.is_alive(tokens[0], start));
+  CHECK(peer.is_alive(tokens[0], start + milliseconds(500)));
+  CHECK(peer.is_alive(tokens[1], start + milliseconds(500)));
+  CHECK(peer.is_alive(tokens[0], start + milliseconds(1000)));
+  CHECK_FALSE(peer.is_alive(tokens[1], start + milliseconds(1100)));
+  CHECK_FALSE(peer.is_alive(tokens[0], start + milliseconds(1200)));
 }
 
 TEST_CASE("a compile that failed lets the next host try") {
