@@ -35,7 +35,6 @@ struct RemoteSettings {
                        ///< that they revoke or limit to some modules are in StoreOptions too
   std::string sign;    ///< the file with a secret key: makes this host a writer; empty: a reader
   std::chrono::milliseconds timeout{200};  ///< of one lookup
-  std::string signer_socket;  ///< of a signer, to which cukilnd gives what it compiled; empty: none
 };
 
 /// The settings of the environment and of the configuration files.

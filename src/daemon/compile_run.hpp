@@ -16,7 +16,6 @@
 #include "compile/compiler.hpp"
 #include "compile/file_provider.hpp"
 #include "daemon/compilers.hpp"
-#include "daemon/signer_link.hpp"
 #include "daemon/user_stores.hpp"
 #include "loader/compile_pipeline.hpp"
 #include "store/remote_tier.hpp"
@@ -63,7 +62,6 @@ class CompileRun final : public FileProvider, private CompilePipeline::Caller {
     Compilers* compilers = nullptr;
     UserStores::Handle store;      ///< of the client's user
     RemoteTier* remote = nullptr;  ///< may be null
-    SignerLink* signer = nullptr;  ///< gets what was compiled here; may be null
     /// Asks the client for a file, which arrives by `answer`. Called from the run's thread.
     std::function<void(const std::string& path)> ask;
     /// If set, the daemon opens the files itself, below these folders, and asks no client.
@@ -102,7 +100,6 @@ class CompileRun final : public FileProvider, private CompilePipeline::Caller {
   RunResult result_of(const CompilePipeline::Outcome& outcome) const;
   RunResult failure_of(const Error& error) const;
   Result<std::string> ask_owner(const std::string& path);
-  void offer_to_sign(const CompilePipeline::Outcome& outcome, const RunResult& result);
 
   struct LocalFiles;
   class ClientFileCheck;

@@ -71,7 +71,6 @@ Result<void> CompileSupervisor::start(std::uint64_t serial, Job job) {
     setup.compilers = &compilers_;
     setup.store = std::move(job.store);
     setup.remote = remote_;
-    setup.signer = options_.signer;
     setup.log = log_;
     setup.local_roots = std::move(job.local_roots);
     setup.ask = [this, serial](const std::string& path) {

@@ -22,7 +22,6 @@ namespace cukiln::daemon {
 class CompileSupervisor {
  public:
   struct Options {
-    SignerLink* signer = nullptr;  ///< gets what was compiled; may be null; outlives the supervisor
     std::chrono::milliseconds max_time{300'000};       ///< of a run
     std::chrono::milliseconds answer_timeout{10'000};  ///< for a client's answer to one question
   };

@@ -70,8 +70,7 @@ IpcListener::~IpcListener() {
   }
 }
 
-Result<IpcListener> listen_at(const std::string& wanted, bool system, UniqueFd inherited,
-                              int socket_type) {
+Result<IpcListener> listen_at(const std::string& wanted, bool system, UniqueFd inherited) {
   const std::string own = inherited ? path_of(inherited.get()) : std::string();
   const std::string& path = own.empty() ? wanted : own;
   const std::string folder = path.substr(0, path.find_last_of('/'));
@@ -93,7 +92,7 @@ Result<IpcListener> listen_at(const std::string& wanted, bool system, UniqueFd i
     return listener;
   }
   CUKILN_TRY(const wire::UnixAddress address, wire::unix_address(path));
-  listener.socket = UniqueFd(::socket(AF_UNIX, socket_type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  listener.socket = UniqueFd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   const int fd = listener.socket.get();
   CUKILN_CHECK(wire::remove_dead_socket(path));  // a running daemon would hold the lock
   const mode_t before = ::umask(system ? 0 : 077);

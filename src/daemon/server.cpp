@@ -263,14 +263,6 @@ wire::DaemonSnapshot Server::describe(std::optional<uid_t> only_of) {
     snapshot.counters.emplace_back("watch_overflows", watched.overflows);
     snapshot.counters.emplace_back("watch_limit_reached", watched.limited);
   }
-  if (const SignerLink* const signer = options_.compiles.runs.signer) {
-    const SignerLink::Stats stats = signer->stats();
-    snapshot.counters.emplace_back("signer_connected", stats.connected ? 1 : 0);
-    snapshot.counters.emplace_back("signer_queued", stats.queued);
-    snapshot.counters.emplace_back("signer_signed", stats.signed_entries);
-    snapshot.counters.emplace_back("signer_declined", stats.declined);
-    snapshot.counters.emplace_back("signer_dropped", stats.dropped);
-  }
   snapshot.counters.emplace_back("quarantined", scheduler_.quarantined());
   return snapshot;
 }

@@ -193,7 +193,6 @@ const Key kKeys[] = {
        return {};
      },
      [](const Settings& s) { return std::to_string(s.remote.timeout.count()); }},
-    remote_text<&RemoteSettings::signer_socket>("signer_socket"),
     {"daemon",
      [](Settings& s, const std::string& text) -> Result<void> {
        const auto* const at = std::find(std::begin(kDaemonUses), std::end(kDaemonUses), text);

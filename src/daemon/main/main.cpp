@@ -2,8 +2,7 @@
 // cukilnd: compiles each request once for all processes of a user, or of each user of a host.
 //
 //   cukilnd [--system] [--socket PATH] [--store DIR] [--jobs N] [--http ADDRESS] [--audit WHERE]
-//           [--worker-socket PATH] [--signer-socket PATH] [--verbose]
-//   cukilnd --signer --signer-accepts USER [--signer-socket PATH] [--audit WHERE] [--verbose]
+//           [--worker-socket PATH] [--verbose]
 //
 // Everything else comes from the settings that the library reads too. It runs in the foreground;
 // `cukiln daemon start` or a service manager runs it in the background.
@@ -34,10 +33,8 @@
 #include "daemon/main/admin_http.hpp"
 #include "daemon/main/live_settings.hpp"
 #include "daemon/main/log_writer.hpp"
-#include "daemon/main/signer_main.hpp"
 #include "daemon/server.hpp"
 #include "daemon/service_manager.hpp"
-#include "daemon/signer_link.hpp"
 #include "daemon/user_stores.hpp"
 #include "loader/settings.hpp"
 #include "store/tiered_store.hpp"
@@ -49,10 +46,7 @@ namespace {
 
 constexpr const char* kUsage =
     "usage: cukilnd [--system] [--socket PATH] [--store DIR] [--jobs N] [--http ADDRESS]\n"
-    "               [--audit WHERE] [--worker-socket PATH] [--signer-socket PATH] [--verbose]\n"
-    "               [--version]\n"
-    "       cukilnd --signer --signer-accepts USER [--signer-socket PATH] [--audit WHERE]\n"
-    "               [--verbose]\n"
+    "               [--audit WHERE] [--worker-socket PATH] [--verbose] [--version]\n"
     "Compiles each request once for all processes of this user; with --system for all users of "
     "this\nmachine, once for each user.\n";
 
@@ -72,23 +66,9 @@ Options:
   --worker-socket PATH
                   connect to compile workers of another user here, at cukiln-worker.socket, instead
                   of starting them as this user
-  --signer-socket PATH
-                  give what was compiled to the signer at this socket, which signs and uploads it
-                  (default: the setting signer_socket, else none)
   --verbose       log everything (default: the setting log)
   --version       print the version
   --help          print this text
-
-Options of the signer, which holds the key of a fleet so that no daemon need have it:
-  --signer        compile again what a daemon has compiled, and sign and upload it if the cubin is
-                  the same; run it as a user of its own, and not as root. The key is the credential
-                  remote_sign of its service, or the file of the setting remote_sign
-  --signer-accepts USER
-                  the user of the daemon, a name or a number: others are not listened to
-  --signer-socket PATH
-                  listen here (default: the setting signer_socket, else
-                  /run/cukiln-signer/sign.sock)
-  --audit WHERE   record each decision (default: off)
 
 Environment (config.toml has the same settings in lower case, without CUKILN_):
   CUKILN_STORE, CUKILN_MAX_SIZE        folder and maximum size of the store
@@ -100,28 +80,22 @@ Environment (config.toml has the same settings in lower case, without CUKILN_):
   CUKILN_MEMORY                        memory of all compile workers together
   CUKILN_REMOTE, CUKILN_REMOTE_TRUST, CUKILN_REMOTE_SIGN
                                        the remote stores, and their keys
-  CUKILN_SIGNER_SOCKET                 as --signer-socket
   CUKILN_LOG                           error, warn, info or debug
 'cukiln config' shows all settings. SIGHUP reloads them. SIGTERM ends the daemon after running
 compiles, at most 10 s later. It runs in the foreground; 'cukiln daemon start' runs it in the
 background.
 )";
 
-constexpr std::chrono::seconds kSignerTimeout{5};
-
 enum Exit : int { ok = 0, failed = 1, usage = 2, no_store = 4 };
 
 struct Arguments {
   bool system = false;
-  bool signer = false;
   bool verbose = false;
   std::string socket;
   std::string store;
   std::string http;
   std::string audit;
   std::string worker_socket;
-  std::string signer_socket;
-  std::string signer_accepts;
   unsigned jobs = 0;
 };
 
@@ -132,23 +106,7 @@ constexpr std::pair<std::string_view, std::string Arguments::*> kTexts[] = {
     {"--http", &Arguments::http},
     {"--audit", &Arguments::audit},
     {"--worker-socket", &Arguments::worker_socket},
-    {"--signer-socket", &Arguments::signer_socket},
-    {"--signer-accepts", &Arguments::signer_accepts},
 };
-
-/// Why the options make no sense together; empty if they do.
-std::string conflict_in(const Arguments& arguments) {
-  const bool has_daemons = arguments.system || arguments.jobs != 0 || !arguments.socket.empty() ||
-                           !arguments.store.empty() || !arguments.http.empty() ||
-                           !arguments.worker_socket.empty();
-  if (arguments.signer && has_daemons) {
-    return "--signer takes --signer-accepts, --signer-socket, --audit and --verbose only";
-  }
-  if (arguments.signer != !arguments.signer_accepts.empty()) {
-    return "--signer and --signer-accepts need each other";
-  }
-  return {};
-}
 
 /// Parses the command line. False if the process must end with `status`.
 bool parse(int count, char** values, Arguments& out, int& status) {
@@ -159,8 +117,6 @@ bool parse(int count, char** values, Arguments& out, int& status) {
                                           [&](const auto& one) { return one.first == name; });
     if (name == "--system") {
       out.system = true;
-    } else if (name == "--signer") {
-      out.signer = true;
     } else if (name == "--verbose") {
       out.verbose = true;
     } else if (text != std::end(kTexts) && has_value) {
@@ -190,11 +146,6 @@ bool parse(int count, char** values, Arguments& out, int& status) {
       status = usage;
       return false;
     }
-  }
-  if (const std::string conflict = conflict_in(out); !conflict.empty()) {
-    std::fprintf(stderr, "cukilnd: %s\n%s", conflict.c_str(), kUsage);
-    status = usage;
-    return false;
   }
   return true;
 }
@@ -342,12 +293,6 @@ int serve(const Arguments& arguments, const SettingsSources& sources, const Sett
   live.open_remote();
   ServerOptions options = server_options(arguments, settings, sink);
   options.remote = &remote;
-  std::unique_ptr<SignerLink> signer;
-  if (!settings.remote.signer_socket.empty()) {
-    signer = std::make_unique<SignerLink>(
-        SignerLink::Options{.socket = settings.remote.signer_socket}, log);
-  }
-  options.compiles.runs.signer = signer.get();
   options.audit = audit_log->get();
   const std::string socket = listener.path;
   AdminHttp::Options http;
@@ -384,9 +329,6 @@ int serve(const Arguments& arguments, const SettingsSources& sources, const Sett
   const auto done = (*server)->run();
   audit(*audit_log, "stopped", socket);
   finish_uploads(remote.get().get(), log);
-  if (signer != nullptr && !signer->finish(kSignerTimeout)) {
-    log.warn("dropped offers to the signer after {} s", kSignerTimeout.count());
-  }
   return done ? ok : fail(done.error());
 }
 
@@ -396,18 +338,14 @@ int run_daemon(int count, char** values) {
   if (!parse(count, values, arguments, status)) {
     return status;
   }
-  if ((arguments.system || arguments.signer) && ::geteuid() == 0) {
+  if (arguments.system && ::geteuid() == 0) {
     std::fprintf(stderr,
-                 "cukilnd: %s as root is refused: the compiler of every user's programs would "
-                 "run as root. Run it as a user of its own, which owns nothing but %s does "
-                 "(see OPERATIONS.md)\n",
-                 arguments.signer ? "--signer" : "--system",
-                 arguments.signer ? "its key; cukiln-signer.service (User=cukiln-signer)"
-                                  : "its store; cukilnd-system.service (User=cukiln)");
+                 "cukilnd: --system as root is refused: the compiler of every user's programs "
+                 "would run as root. Run it as a user of its own, which owns nothing but its "
+                 "store (see OPERATIONS.md)\n");
     return usage;
   }
-  ServiceManager manager =
-      ServiceManager::of_this_process(arguments.signer ? SOCK_SEQPACKET : SOCK_STREAM);
+  ServiceManager manager = ServiceManager::of_this_process();
   set_signals();
   ::umask(077);
   raise_descriptor_limit();
@@ -433,14 +371,6 @@ int run_daemon(int count, char** values) {
     for (const std::string& warning : *warnings) {
       log.warn("{}", warning);
     }
-  }
-  if (!arguments.signer_socket.empty()) {
-    settings->remote.signer_socket = arguments.signer_socket;
-  }
-  if (arguments.signer) {
-    const auto done = run_signer({arguments.signer_accepts, arguments.audit}, *settings,
-                                 std::move(manager), sink);
-    return done ? ok : fail(done.error());
   }
   const std::string socket = socket_path(arguments, *settings, sources);
   auto listener = listen_at(socket, arguments.system, std::move(manager.ipc_socket));

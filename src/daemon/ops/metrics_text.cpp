@@ -62,10 +62,6 @@ constexpr CounterRow kDaemonCounters[] = {
     {"watch_events", "watch_events_total", "", "File events of watched files."},
     {"watch_overflows", "watch_overflows_total", "",
      "Overflows of the kernel's event queue. All watched files were checked after each."},
-    {"signer_signed", "signer_offers_total", R"(result="signed")",
-     "Compiled entries offered to the signer, by result."},
-    {"signer_declined", "signer_offers_total", R"(result="declined")", ""},
-    {"signer_dropped", "signer_offers_total", R"(result="dropped")", ""},
     {"connections_accepted", "ipc_connections_total", "", "Accepted client connections."},
     {"rejected_user", "ipc_connections_rejected_total", R"(reason="uid")",
      "Rejected client connections, by reason."},
@@ -179,11 +175,6 @@ void add_daemon(Exposition& out, const wire::DaemonSnapshot& state) {
     out.times<ShortTimes>("ipc_request_duration_seconds",
                           "Time from a client's request to the reply.", label("op", op),
                           fmt::format("requests_{}", op), counter);
-  }
-  if (const auto connected = find("signer_connected")) {  // absent if none is configured
-    out.gauge("signer_connected", "1 while the signer is connected.", *connected);
-    out.gauge("signer_queue_length", "Compiled entries that wait for the signer.",
-              state.counter("signer_queued"));
   }
   if (const auto folders = find("watch_directories")) {  // absent if no files are watched
     out.gauge("watch_directories", "Folders that inotify watches.", *folders);

@@ -83,9 +83,6 @@ TEST_CASE_FIXTURE(Fixture, "the remote stores are a list with commas, in a file 
                 "remote_trust = [\"a:b\", \"" + keys + "\"]\nremote_sign = \"/key\"\n");
   CHECK(resolve().remote.trust == "a:b," + keys);
   CHECK(resolve().remote.sign == "/key");
-  CHECK(resolve().remote.signer_socket == "");
-  environment["CUKILN_SIGNER_SOCKET"] = "/run/sign.sock";
-  CHECK(resolve().remote.signer_socket == "/run/sign.sock");
   for (const char* wrong : {"0", "fast", "-1", "10s"}) {
     environment["CUKILN_REMOTE_TIMEOUT_MS"] = wrong;
     CHECK(resolve().remote.timeout == std::chrono::milliseconds(200));
