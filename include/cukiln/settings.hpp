@@ -46,10 +46,7 @@ struct CUKILN_API Settings {
   LoaderOptions loader;
   RemoteSettings remote;
   LogLevel log_level = LogLevel::warn;
-  bool watch_sources = true;  ///< a per-user cukilnd compiles edited sources before they are asked
-                              ///< for
-  std::string worker_socket;  ///< where cukilnd connects to compile workers of another user;
-                              ///< empty: it starts them. The library does not use it
+  bool watch_sources = true;  ///< cukilnd compiles edited sources before they are asked for
   std::vector<Setting> all;
   std::vector<ConfigFile> files;      ///< in order of precedence
   std::vector<std::string> warnings;  ///< unknown keys, and refused values with the reason

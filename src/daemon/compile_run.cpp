@@ -15,17 +15,6 @@ constexpr const char* kOwnerLeft = "the client that serves the files has disconn
 
 }  // namespace
 
-const char* RunResult::name_of(Kind kind) noexcept {
-  switch (kind) {
-    case Kind::done: return "compiled";
-    case Kind::superseded: return "superseded";
-    case Kind::failed: return "failed";
-    case Kind::declined: return "declined";
-    case Kind::owner_left: return "owner_left";
-  }
-  return "";
-}
-
 /// Files that the daemon opens itself.
 struct CompileRun::LocalFiles {
   FileServer files;

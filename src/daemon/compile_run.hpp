@@ -16,9 +16,9 @@
 #include "compile/compiler.hpp"
 #include "compile/file_provider.hpp"
 #include "daemon/compilers.hpp"
-#include "daemon/user_stores.hpp"
 #include "loader/compile_pipeline.hpp"
 #include "store/remote_tier.hpp"
+#include "store/tiered_store.hpp"
 #include "wire/daemon_messages.hpp"
 
 namespace cukiln::daemon {
@@ -32,7 +32,6 @@ struct RunResult {
     declined,    ///< the daemon does not have the client's NVRTC; `refusal.message` has details
     owner_left,  ///< the client that serves the files disconnected before its last answer
   };
-  static const char* name_of(Kind kind) noexcept;
   Kind kind = Kind::failed;
   std::shared_ptr<UniqueFd> sealed;
   CacheKey key;
@@ -60,7 +59,7 @@ class CompileRun final : public FileProvider, private CompilePipeline::Caller {
     std::chrono::milliseconds timeout{0};
     bool again = false;  ///< no dependency set in the store holds for the client's files
     Compilers* compilers = nullptr;
-    UserStores::Handle store;      ///< of the client's user
+    TieredStore* store = nullptr;
     RemoteTier* remote = nullptr;  ///< may be null
     /// Asks the client for a file, which arrives by `answer`. Called from the run's thread.
     std::function<void(const std::string& path)> ask;

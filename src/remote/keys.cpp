@@ -101,7 +101,8 @@ Result<UniqueFd> open_secret(const std::string& path) {
                       "keygen -o FILE' writes",
                       path);
   }
-  if ((status.st_mode & (S_IRWXG | S_IRWXO)) != 0 || (status.st_uid != ::geteuid() && status.st_uid != 0)) {
+  if ((status.st_mode & (S_IRWXG | S_IRWXO)) != 0 ||
+      (status.st_uid != ::geteuid() && status.st_uid != 0)) {
     return make_error(ErrorCode::invalid_argument,
                       "the secret key {} is not private to this user (mode {:o}, user {}): a user "
                       "who can read it "
