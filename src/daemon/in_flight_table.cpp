@@ -13,13 +13,12 @@ InFlightTable::Iterator InFlightTable::add(Compiles one) {
   const Iterator it = one.begin();
   assert(!by_request_.contains(it->submission.digest));
   it->serial = ++last_serial_;
+  Usage& own = of_session_[it->session];  // what may throw comes before all that counts
   by_request_[it->submission.digest] = it;
-  for (Usage* const usage : {&of_session_[it->session], &all_}) {
+  for (Usage* const usage : {&own, &all_}) {
     ++usage->compiles;
     usage->held_bytes += it->submission.bytes;
-  }
-  for (const RequestHandle& waiter : it->waiters) {
-    count_waiter(waiter);
+    usage->waiters += it->waiters.size();
   }
   compiles_.splice(compiles_.end(), one);
   return it;
@@ -51,11 +50,6 @@ InFlightTable::Usage InFlightTable::usage_of(std::uint64_t session) const {
   return at != of_session_.end() ? at->second : Usage();
 }
 
-void InFlightTable::count_waiter(const RequestHandle& waiter) {
-  ++of_session_[waiter.session].waiters;
-  ++all_.waiters;
-}
-
 void InFlightTable::discount(std::uint64_t session, const Usage& gone) noexcept {
   const auto at = of_session_.find(session);
   assert(at != of_session_.end());
@@ -70,8 +64,10 @@ void InFlightTable::discount(std::uint64_t session, const Usage& gone) noexcept 
 }
 
 void InFlightTable::add_waiter(Iterator it, const RequestHandle& waiter) {
+  Usage& own = of_session_[waiter.session];
   it->waiters.push_back(waiter);
-  count_waiter(waiter);
+  ++own.waiters;
+  ++all_.waiters;
 }
 
 bool InFlightTable::drop_waiter(Iterator it, const RequestHandle& request) {

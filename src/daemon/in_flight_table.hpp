@@ -17,7 +17,8 @@ class InFlightTable {
   using Compiles = std::list<InFlightCompile>;
   using Iterator = Compiles::iterator;
 
-  /// Adds the one element of `one`, whose digest the table must not have yet.
+  /// Adds the one element of `one`, whose digest the table must not have yet, and whose waiters are
+  /// of its session.
   Iterator add(Compiles one);
   /// Removes a compile from the table. Its remaining waiters are closed with the returned list.
   Compiles take(Iterator it) noexcept;
@@ -54,7 +55,6 @@ class InFlightTable {
   Usage usage_of(std::uint64_t session) const;
 
  private:
-  void count_waiter(const RequestHandle& waiter);
   /// Subtracts from what all have and what a session has.
   void discount(std::uint64_t session, const Usage& gone) noexcept;
   Iterator next_in_turn(unsigned max_running);
