@@ -204,7 +204,7 @@ TEST_CASE_FIXTURE(Attack,
 
 // fault 166
 TEST_CASE_FIXTURE(Attack, "labels are cut, and can forge no line of the log or of the status") {
-  log = scratch / "daemon.log";
+  daemon_log = scratch / "daemon.log";
   const auto daemon = start({"--jobs", "1", "--verbose"});
   const auto slow = compiling_client(source("// fake: sleep 60000"));
   const RawClient client(socket);
@@ -238,7 +238,7 @@ TEST_CASE_FIXTURE(Attack, "labels are cut, and can forge no line of the log or o
   CHECK(reply == DaemonOp::draining);
   daemon->signal(SIGTERM);  // it does not wait for the slow compile
   CHECK(daemon->wait() == 0);
-  const std::string logged = cukiln::testing::read_all(log);
+  const std::string logged = cukiln::testing::read_all(daemon_log);
   CHECK(logged.find('\x1b') == std::string::npos);
   CHECK(logged.find("\ncukilnd: serving at /run/evil") == std::string::npos);
 }

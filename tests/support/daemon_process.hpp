@@ -20,7 +20,8 @@ namespace cukiln::testing {
 struct DaemonFixture : FlightFixture {
   std::string runtime = scratch / "run";
   std::string socket = scratch / "run/cukiln/cukilnd.sock";
-  std::string log;  ///< the file to which a daemon that starts logs; empty: the test's stderr
+  std::string
+      daemon_log;  ///< the file to which a daemon that starts logs; empty: the test's stderr
   int clients = 0;
 
   DaemonFixture() {
@@ -34,8 +35,8 @@ struct DaemonFixture : FlightFixture {
     std::vector<std::string> command = {bin() + "/cukilnd", "--store", scratch / "store",
                                         "--socket", socket};
     command.insert(command.end(), extra.begin(), extra.end());
-    if (!log.empty()) {
-      command.insert(command.begin(), {"/bin/sh", "-c", "exec \"$0\" \"$@\" 2>>" + log});
+    if (!daemon_log.empty()) {
+      command.insert(command.begin(), {"/bin/sh", "-c", "exec \"$0\" \"$@\" 2>>" + daemon_log});
     }
     environment.push_back("XDG_RUNTIME_DIR=" + runtime);
     environment.push_back("XDG_CONFIG_HOME=" + scratch / "config");
