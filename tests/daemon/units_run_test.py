@@ -27,6 +27,7 @@ umount -R /sys/fs/cgroup && mount -t cgroup2 cgroup2 /sys/fs/cgroup
 mount -t proc proc /proc && mount --bind /proc/sys /proc/sys && mount -o remount,bind,ro /proc/sys
 mount -t tmpfs -o mode=755 tmpfs /run
 mkdir -p /run/io /run/units /run/user-units /run/user/{ALICE} /run/systemd/system /run/lock
+mkdir -p /run/systemd/unit-root /run/systemd/mount-rootfs  # systemd makes them for its first service with mounts
 mount --bind . /run/io
 cp -a /etc /run/etc && mount --bind /run/etc /etc
 for folder in /tmp /var/tmp; do mount -t tmpfs -o mode=1777 tmpfs $folder; done
