@@ -35,7 +35,6 @@ struct RemoteSettings {
                        ///< that they revoke or limit to some modules are in StoreOptions too
   std::string sign;    ///< the file with a secret key: makes this host a writer; empty: a reader
   std::chrono::milliseconds timeout{200};  ///< of one lookup
-  std::string signer_socket;  ///< of a signer, to which cukilnd gives what it compiled; empty: none
 };
 
 /// The settings of the environment and of the configuration files.
@@ -47,10 +46,7 @@ struct CUKILN_API Settings {
   LoaderOptions loader;
   RemoteSettings remote;
   LogLevel log_level = LogLevel::warn;
-  bool watch_sources = true;  ///< a per-user cukilnd compiles edited sources before they are asked
-                              ///< for
-  std::string worker_socket;  ///< where cukilnd connects to compile workers of another user;
-                              ///< empty: it starts them. The library does not use it
+  bool watch_sources = true;  ///< cukilnd compiles edited sources before they are asked for
   std::vector<Setting> all;
   std::vector<ConfigFile> files;      ///< in order of precedence
   std::vector<std::string> warnings;  ///< unknown keys, and refused values with the reason

@@ -330,9 +330,8 @@ void check_daemon(const StoreOptions& options, std::vector<Check>& checks) {
       ask_daemon(options.daemon_socket.empty() ? daemon_sockets(SettingsSources::of_this_process())
                                                : std::vector<std::string>{options.daemon_socket});
   if (running) {
-    daemon.detail =
-        fmt::format("cukilnd {} at {}, process {}; its workers run as {}", running->build,
-                    running->socket, running->process, user_of_workers(*running));
+    daemon.detail = fmt::format("cukilnd {} at {}, process {}", running->build, running->socket,
+                                running->process);
   } else {
     const bool absent = running.error().code() == ErrorCode::not_found;
     daemon.status = absent ? Status::missing : Status::wrong;

@@ -31,7 +31,6 @@ Json json_of(const wire::DaemonSnapshot& snapshot) {
                         {"milliseconds", job.elapsed_ms},
                         {"waiters", job.waiters},
                         {"owner_process", job.owner_process},
-                        {"owner_user", job.owner_user},
                         {"orphaned", job.orphaned}});
   }
   Json counters = Json::object();
@@ -44,37 +43,20 @@ Json json_of(const wire::DaemonSnapshot& snapshot) {
               {"socket", snapshot.socket},
               {"page", snapshot.page},
               {"store", snapshot.store},
-              {"system", snapshot.system},
               {"draining", snapshot.draining},
-              {"worker_socket", snapshot.worker_socket},
-              {"worker_user", snapshot.worker_user == wire::DaemonSnapshot::kNoUser
-                                  ? Json(nullptr)
-                                  : Json(snapshot.worker_user)},
               {"uptime_ms", snapshot.uptime_ms},
               {"compiles", std::move(jobs)},
               {"counters", std::move(counters)}};
 }
 
-std::string user_of_workers(const wire::DaemonSnapshot& snapshot) {
-  if (snapshot.worker_socket.empty()) {
-    return "its own user";
-  }
-  return fmt::format("{}, from {}",
-                     snapshot.worker_user == wire::DaemonSnapshot::kNoUser
-                         ? "another user"
-                         : fmt::format("user {}", snapshot.worker_user),
-                     snapshot.worker_socket);
-}
-
 std::string text_of(const wire::DaemonSnapshot& snapshot) {
   std::string text = fmt::format(
       "Running: process {}, version {}{}\nSocket:  {}\nPage:    {}\nStore:   {}\n"
-      "Workers: as {}\n"
       "Since its start {} s ago: {} compiled, {} failed, {} joined a running compile, {} hits.\n",
       snapshot.process, snapshot.build, snapshot.draining ? ", stopping" : "", snapshot.socket,
       snapshot.page.empty() ? "none on TCP" : snapshot.page,
-      snapshot.store.empty() ? "none on disk" : snapshot.store, user_of_workers(snapshot),
-      snapshot.uptime_ms / 1000, snapshot.counter("compiles_ok"),
+      snapshot.store.empty() ? "none on disk" : snapshot.store, snapshot.uptime_ms / 1000,
+      snapshot.counter("compiles_ok"),
       snapshot.counter("compiles_failed") + snapshot.counter("compiles_crashed") +
           snapshot.counter("compiles_timed_out"),
       snapshot.counter("coalesced"), snapshot.counter("entries_sent"));

@@ -14,9 +14,6 @@ namespace cukiln::cli {
 Result<wire::DaemonSnapshot> ask_daemon(const std::vector<std::string>& sockets);
 
 Json json_of(const wire::DaemonSnapshot& snapshot);
-/// Names the user as which the daemon's compile workers run, and their socket: `its own user`,
-/// `user 61184, from /run/cukiln-worker/worker.sock`.
-std::string user_of_workers(const wire::DaemonSnapshot& snapshot);
 std::string text_of(const wire::DaemonSnapshot& snapshot);
 
 }  // namespace cukiln::cli

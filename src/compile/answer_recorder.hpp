@@ -4,7 +4,6 @@
 #include <cstdint>
 #include <optional>
 #include <string>
-#include <unordered_map>
 #include <vector>
 
 #include "base/hasher.hpp"
@@ -23,8 +22,7 @@ class AnswerRecorder {
   /// File numbers of sources begin here; a client's are below, so that the two never coincide.
   static constexpr std::uint32_t kFirstSource = 1u << 31;
 
-  /// Keeps the content of files up to `max_kept_bytes`, for `kept_files`.
-  explicit AnswerRecorder(const CompileRequest& request, std::uint64_t max_kept_bytes = 0);
+  explicit AnswerRecorder(const CompileRequest& request);
 
   /// Records the client's answer for `path`, and the answers sent ahead with it. Returns an empty
   /// string, or why they must not be passed to the worker: they are about another path, or about a
@@ -46,19 +44,12 @@ class AnswerRecorder {
   std::optional<SetTree::Label> label(const std::string& path) const {
     return recorder_.label(path);
   }
-  /// Returns the content of the files in a set, each once. Nothing if the answers were too large to
-  /// keep.
-  std::optional<std::vector<SharedBytes>> kept_files(const DependencySet& set) const;
 
  private:
   std::uint32_t source_number(const std::string& path) const;
-  void keep(const ContentHash& digest, const SharedBytes& content);
 
   DependencyRecorder recorder_;
   std::vector<std::string> source_paths_;  // the translation unit's is the last
-  const std::uint64_t max_kept_bytes_;
-  std::uint64_t kept_bytes_ = 0;
-  std::unordered_map<ContentHash, SharedBytes> kept_;
 };
 
 }  // namespace cukiln

@@ -269,8 +269,8 @@ Error worker_failed(const FailureContext& context, const WorkerReply& reply) {
     case WorkerFailure::closed:
       return make_error(ErrorCode::internal,
                         "the compile worker ended while it compiled {}: it was killed, or the "
-                        "machine ran out of memory{}{}",
-                        label, context.stderr_tail, context.where_logged);
+                        "machine ran out of memory{}",
+                        label, context.stderr_tail);
     case WorkerFailure::none:
     case WorkerFailure::protocol_error: break;
   }

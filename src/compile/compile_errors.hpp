@@ -18,7 +18,6 @@ struct FailureContext {
   const char* memory_setting = "compile_memory_bytes";  ///< what to raise
   std::uint32_t max_tasks = 0;                          ///< as wire::Hello::max_tasks
   std::string stderr_tail;                              ///< as WorkerProcess::stderr_tail
-  std::string where_logged;                             ///< as WorkerProcess::where_logged
   std::string linker;                                   ///< nvJitLink's version; empty: a compile
 };
 

@@ -6,7 +6,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <cassert>
 #include <cerrno>
 #include <cstring>
 
@@ -73,20 +72,11 @@ CompileLock::State CompileLock::acquire(const std::string& path, const std::stri
   return State::failed;
 }
 
-void CompileLock::adopt(int descriptor) {
-  assert(fd_ < 0);
-  fd_ = descriptor;
-  path_.clear();
-}
-
 void CompileLock::release() {
   if (fd_ < 0) {
     return;
   }
-  // The holder of a copy may have released the lock, and another process may have taken it.
-  if (!path_.empty() && ::flock(fd_, LOCK_EX | LOCK_NB) == 0) {
-    ::unlink(path_.c_str());
-  }
+  ::unlink(path_.c_str());
   ::flock(fd_, LOCK_UN);
   ::close(fd_);
   fd_ = -1;

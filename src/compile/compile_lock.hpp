@@ -7,29 +7,22 @@ namespace cukiln {
 
 /// The lock that makes processes compile a request once (single flight). The worker holds it, not
 /// the process that wants the result: that process may fork, and a child that outlives it would
-/// keep a copy of the descriptor, and so the lock. A worker that cannot open the file gets a
-/// descriptor of it from its owner, which then holds the same lock by a copy.
+/// keep a copy of the descriptor, and so the lock.
 class CompileLock {
  public:
   enum class State { held, busy, failed };
 
   CompileLock() = default;
-  /// Closes the descriptor. A copy in another process keeps the lock.
   ~CompileLock();
   CompileLock(const CompileLock&) = delete;
   CompileLock& operator=(const CompileLock&) = delete;
 
   /// Never waits. `failed` if the lock file cannot be opened or locked; `reason()` says why.
   State acquire(const std::string& path, const std::string& owner_line);
-  /// Holds a lock that another process acquired, by a copy of its descriptor, which this then owns.
-  void adopt(int descriptor);
-  /// Removes the file, if this object acquired the lock and no other process has taken it since.
-  /// Then unlocks it, for all copies of the descriptor.
+  /// Removes the file, then unlocks it.
   void release();
 
   bool held() const noexcept { return fd_ >= 0; }
-  /// -1 if the lock is not held.
-  int descriptor() const noexcept { return fd_; }
   /// After busy: the holder's owner line. After failed: the error.
   const std::string& reason() const noexcept { return reason_; }
 

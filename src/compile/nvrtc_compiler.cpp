@@ -86,7 +86,6 @@ struct NvrtcCompiler::Run {
   const LinkerIdentity* linker;  ///< null: a compile
   const CompileJob& job;
   wire::WaitOptions wait;
-  CompileLock own_lock;  ///< for a worker that does not open it; outlives the worker
   std::unique_ptr<WorkerProcess> worker;
   bool replied = false;  ///< the worker has sent a message about this job
 
@@ -97,11 +96,9 @@ struct NvrtcCompiler::Run {
             memory_bytes < options.memory_bytes ? "CUKILN_MEMORY" : "compile_memory_bytes",
             worker->hello().max_tasks,
             worker->stderr_tail(),
-            worker->where_logged(),
             linker != nullptr ? linker->toolchain.version : std::string()};
   }
   std::optional<CompileOutcome> lock(std::optional<Error>& error);
-  WorkerReply acquire_lock();
   Result<CompileResult> compile();
   Result<CompileResult> finish(wire::Compiled compiled, FileProvider& files);
   Result<CompileResult> link();
@@ -120,9 +117,7 @@ NvrtcCompiler::~NvrtcCompiler() = default;
 
 NvrtcCompiler::State& NvrtcCompiler::state() { return state_->get(); }
 
-std::size_t NvrtcCompiler::max_idle() {
-  return options_.reuse_workers ? budget_->workers_to_keep() : 0;
-}
+std::size_t NvrtcCompiler::max_idle() { return budget_->workers_to_keep(); }
 
 /// What a worker's address space is limited to: `memory_bytes`, or less if the budget has less.
 std::uint64_t NvrtcCompiler::worker_memory() const {
@@ -205,9 +200,6 @@ Result<void> NvrtcCompiler::probe(State& own, const LibraryStamps& stamps, Nvrtc
       std::clamp<std::size_t>(upcoming_.load(), 1, std::max<std::size_t>(max_idle(), 1));
   CUKILN_TRY(auto workers, probe_toolchain(start, count, options_.stats, stamps, found));
   for (std::unique_ptr<WorkerProcess>& worker : workers) {
-    if (worker != nullptr && options_.on_worker) {
-      options_.on_worker(worker->hello());
-    }
     own.pool.put_back(std::move(worker), max_idle());
   }
   if (options_.save_stats) {
@@ -218,13 +210,9 @@ Result<void> NvrtcCompiler::probe(State& own, const LibraryStamps& stamps, Nvrtc
 
 Result<WorkerOptions> NvrtcCompiler::worker_options(const NvrtcInstall& install,
                                                     std::string lock_folder) const {
-  std::string path;
-  if (options_.worker_socket.empty()) {
-    CUKILN_TRY(path, find_worker(options_.worker));
-  }
-  return WorkerOptions{std::move(path),       install.library,      install.builtins,
-                       worker_memory(),       options_.worker_idle, std::move(lock_folder),
-                       options_.worker_socket};
+  CUKILN_TRY(std::string path, find_worker(options_.worker));
+  return WorkerOptions{std::move(path), install.library,      install.builtins,
+                       worker_memory(), options_.worker_idle, std::move(lock_folder)};
 }
 
 Result<Toolchain> NvrtcCompiler::toolchain() {
@@ -255,9 +243,6 @@ Result<LinkerIdentity> NvrtcCompiler::linker_identity() {
     start.builtins.clear();
     start.links = true;
     CUKILN_TRY(auto worker, probe_linker_toolchain(start, options_.stats, found));
-    if (options_.on_worker) {
-      options_.on_worker(worker->hello());
-    }
     own.linkers.put_back(std::move(worker), max_idle());
     if (options_.save_stats) {
       options_.save_stats();
@@ -320,9 +305,6 @@ Result<std::unique_ptr<WorkerProcess>> NvrtcCompiler::start_worker(State& own, c
     start.links = true;
   }
   CUKILN_TRY(auto worker, WorkerProcess::start(start, run.wait));
-  if (options_.on_worker) {
-    options_.on_worker(worker->hello());
-  }
   // The libraries that this worker opened must be those whose digest is in the key.
   const MutexLock lock(own.mutex);
   if (run.linker != nullptr) {
@@ -357,7 +339,7 @@ Result<CompileOutcome> NvrtcCompiler::compile(const CompileJob& job) {
   Run run{options_, worker_memory(),
           known,    linker ? &*linker : nullptr,
           job,      {steady_clock::now() + input.timeout, input.cancelled},
-          {},       nullptr};
+          nullptr};
   const std::string lock_folder =
       job.guard.lock_path.empty() ? std::string() : folder_of(job.guard.lock_path);
   for (bool fresh = false;; fresh = true) {
@@ -397,37 +379,15 @@ Result<CompileOutcome> NvrtcCompiler::compile(const CompileJob& job) {
   }
 }
 
-/// Returns the reply of the worker that takes the lock: `locked` or `busy`. The same if this
-/// process takes it for the worker, and did not get it.
-WorkerReply NvrtcCompiler::Run::acquire_lock() {
-  const std::string line = owner_line(job.input.label);
-  if (worker->opens_locks()) {
-    return worker->request(wire::WorkerOp::lock, wire::Lock{job.guard.lock_path, line}.encode(),
-                           wait);
-  }
-  // A worker that had ended, before this one, may have left it held.
-  const CompileLock::State state =
-      own_lock.held() ? CompileLock::State::held : own_lock.acquire(job.guard.lock_path, line);
-  const auto reply_of = [](wire::WorkerOp op, std::string body) {
-    return WorkerReply{WorkerFailure::none, {static_cast<std::uint16_t>(op), std::move(body)}, {}};
-  };
-  switch (state) {
-    case CompileLock::State::held: break;
-    case CompileLock::State::busy:
-      return reply_of(wire::WorkerOp::busy, wire::Busy{own_lock.reason()}.encode());
-    case CompileLock::State::failed:
-      return reply_of(wire::WorkerOp::locked, wire::Locked{own_lock.reason()}.encode());
-  }
-  return worker->request(wire::WorkerOp::hold, {}, wait, own_lock.descriptor());
-}
-
 /// Returns an outcome if there is nothing to compile. Otherwise `error` is set, or the lock is
 /// held.
 std::optional<CompileOutcome> NvrtcCompiler::Run::lock(std::optional<Error>& error) {
   if (job.guard.lock_path.empty()) {
     return std::nullopt;
   }
-  const WorkerReply reply = acquire_lock();
+  const WorkerReply reply =
+      worker->request(wire::WorkerOp::lock,
+                      wire::Lock{job.guard.lock_path, owner_line(job.input.label)}.encode(), wait);
   replied = reply.failure != WorkerFailure::closed;
   CompileOutcome outcome;
   if (reply.is(wire::WorkerOp::busy)) {
@@ -607,7 +567,6 @@ void NvrtcCompiler::Run::release() {
   if (job.guard.lock_path.empty()) {
     return;
   }
-  own_lock.release();
   const wire::WaitOptions brief{steady_clock::now() + kReleaseTimeout};
   if (!worker->request(wire::WorkerOp::release, {}, brief).is(wire::WorkerOp::released)) {
     worker.reset();  // ending the worker releases the lock

@@ -27,10 +27,8 @@ struct NvrtcCompilerOptions {
   NvrtcSearch search;
   std::optional<NvrtcInstall> install;      ///< if set, `search` is not used
   std::string worker;                       ///< the executable; if empty, see find_worker
-  std::string worker_socket;                ///< if set, `worker` is not used; see WorkerOptions
   std::uint64_t memory_bytes = 8ull << 30;  ///< of one worker's address space
   std::shared_ptr<CompileBudget> budget;    ///< of all compilers of the owner; null: one of its own
-  bool reuse_workers = true;  ///< false: each compile has a worker that nothing was compiled in
   std::chrono::seconds worker_idle{10};
   StatCache* stats = nullptr;  ///< remembers NVRTC's version and digest; may be null
   /// The folder of the lock under which one of several processes probes an unknown NVRTC; if empty,
@@ -41,8 +39,6 @@ struct NvrtcCompilerOptions {
   std::string headers_folder;
   /// Called after a probe, to save the new records of `stats` where other processes find them.
   std::function<void()> save_stats;
-  /// Called for each worker that is ready, by the thread that started it; may be empty.
-  std::function<void(const wire::Hello&)> on_worker;
   Logger log;
 };
 

@@ -212,8 +212,8 @@ int open_pidfd(pid_t pid) {
 #endif
 }
 
-}  // namespace
-
+/// Creates the memory file for a worker's stderr. It takes 64 KiB and refuses more, so that a
+/// worker that a text has taken over does not fill memory with it. Errors: io.
 Result<UniqueFd> make_error_log() {
   UniqueFd file(::memfd_create("cukiln-worker-stderr", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   rlimit limit{};  // a larger size would raise SIGXFSZ in the host
@@ -225,6 +225,8 @@ Result<UniqueFd> make_error_log() {
   }
   return file;
 }
+
+}  // namespace
 
 Result<SpawnedProcess> spawn_detached(const std::string& path,
                                       const std::vector<std::string>& arguments, int program) {

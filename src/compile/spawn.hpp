@@ -19,14 +19,9 @@ struct SpawnedProcess {
   pid_t pid = -1;
   UniqueFd socket;            ///< this process's end
   UniqueFd process;           ///< its pidfd; empty if the kernel has no pidfds
-  UniqueFd error_log;         ///< what it wrote to stderr; see make_error_log
+  UniqueFd error_log;         ///< what it wrote to stderr, up to its file position
   bool ours_to_reap = false;  ///< this process is init or a subreaper, and became its parent
 };
-
-/// Creates the memory file for a worker's stderr. It takes 64 KiB and refuses more, so that a
-/// worker that a text has taken over does not fill memory with it. Its file position is the end of
-/// what was written. Errors: io.
-Result<UniqueFd> make_error_log();
 
 /// Starts `path` as a detached process with `arguments` (argv[0] is `path`), an empty environment
 /// and no other descriptors. If `program`, an open descriptor of `path`, is given, exactly that

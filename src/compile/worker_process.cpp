@@ -12,7 +12,6 @@
 
 #include "base/result.hpp"
 #include "base/trusted_file.hpp"
-#include "compile/connect.hpp"
 #include "compile/spawn.hpp"
 
 namespace cukiln {
@@ -44,15 +43,6 @@ Result<std::unique_ptr<WorkerProcess>> WorkerProcess::start(const WorkerOptions&
 }
 
 Result<std::unique_ptr<WorkerProcess>> WorkerProcess::launch(const WorkerOptions& options) {
-  std::unique_ptr<WorkerProcess> worker(new WorkerProcess);
-  worker->lock_folder_ = options.lock_folder;
-  worker->links_ = options.links;
-  worker->owner_ = ::getpid();
-  CUKILN_CHECK(options.socket.empty() ? worker->spawn(options) : worker->connect(options));
-  return worker;
-}
-
-Result<void> WorkerProcess::spawn(const WorkerOptions& options) {
   CUKILN_TRY(const UniqueFd program, open_trusted_file(options.path, kWorkerKind, O_PATH));
   std::vector<std::string> arguments = {options.library, options.builtins,
                                         std::to_string(options.memory_bytes),
@@ -61,32 +51,18 @@ Result<void> WorkerProcess::spawn(const WorkerOptions& options) {
     arguments.emplace_back("link");
   }
   CUKILN_TRY(SpawnedProcess spawned, spawn_detached(options.path, arguments, program.get()));
-  path_ = options.path;
-  pid_ = spawned.pid;
-  ours_to_reap_ = spawned.ours_to_reap;
-  socket_ = std::move(spawned.socket);
-  process_ = std::move(spawned.process);
-  error_log_ = std::move(spawned.error_log);
-  frames_ = std::make_unique<wire::FrameSocket>(socket_.get());
-  return {};
-}
-
-Result<void> WorkerProcess::connect(const WorkerOptions& options) {
-  CUKILN_TRY(error_log_, make_error_log());
-  CUKILN_TRY(socket_, connect_to_worker(options.socket));
-  path_ = options.socket;
-  is_connected_ = true;
-  frames_ = std::make_unique<wire::FrameSocket>(socket_.get());
-  const std::string start = wire::Start{wire::kWorkerProtocol,
-                                        options.library,
-                                        options.builtins,
-                                        options.memory_bytes,
-                                        static_cast<std::uint32_t>(options.idle.count()),
-                                        options.links}
-                                .encode();
-  // A new connection has room for it. A failure is reported by the receive that follows.
-  frames_->send(static_cast<std::uint16_t>(wire::WorkerOp::start), {start}, {}, error_log_.get());
-  return {};
+  std::unique_ptr<WorkerProcess> worker(new WorkerProcess);
+  worker->path_ = options.path;
+  worker->links_ = options.links;
+  worker->lock_folder_ = options.lock_folder;
+  worker->owner_ = ::getpid();
+  worker->pid_ = spawned.pid;
+  worker->ours_to_reap_ = spawned.ours_to_reap;
+  worker->socket_ = std::move(spawned.socket);
+  worker->process_ = std::move(spawned.process);
+  worker->error_log_ = std::move(spawned.error_log);
+  worker->frames_ = std::make_unique<wire::FrameSocket>(worker->socket_.get());
+  return worker;
 }
 
 Result<void> WorkerProcess::await_hello(const wire::WaitOptions& wait) {
@@ -98,14 +74,13 @@ Result<void> WorkerProcess::await_hello(const wire::WaitOptions& wait) {
       reply.is(wire::WorkerOp::hello) ? wire::Hello::decode(reply.frame.body) : std::nullopt;
   if (!hello) {
     return make_error(ErrorCode::internal,
-                      "the compile worker {} ended before it was ready{}{}. Expected the worker "
+                      "the compile worker {} ended before it was ready{}. Expected the worker "
                       "that was built with this library; check its limits on descriptors and "
                       "memory (ulimit -n, ulimit -v)",
                       path_,
                       reply.failure == WorkerFailure::crashed
                           ? fmt::format(" (signal {})", reply.crash.signal)
-                          : stderr_tail(),
-                      where_logged());
+                          : stderr_tail());
   }
   if (hello->protocol != wire::kWorkerProtocol) {
     return make_error(ErrorCode::incompatible,
@@ -163,9 +138,9 @@ WorkerReply WorkerProcess::receive(const wire::WaitOptions& wait) {
 }
 
 WorkerReply WorkerProcess::request(wire::WorkerOp op, const std::string& body,
-                                   const wire::WaitOptions& wait, int descriptor) {
+                                   const wire::WaitOptions& wait) {
   // Receives even if the send failed: the worker may have reported a crash before it ended.
-  frames_->send(static_cast<std::uint16_t>(op), {body}, with_peer(wait), descriptor);
+  frames_->send(static_cast<std::uint16_t>(op), {body}, with_peer(wait));
   return receive(wait);
 }
 
@@ -184,10 +159,6 @@ std::string WorkerProcess::stderr_tail() const {
     text.pop_back();
   }
   return text.empty() ? text : "; stderr: " + text;
-}
-
-std::string WorkerProcess::where_logged() const {
-  return is_connected_ ? "; see journalctl -u 'cukiln-worker@*'" : "";
 }
 
 Result<std::string> find_worker(const std::string& configured) {

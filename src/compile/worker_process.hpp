@@ -24,10 +24,7 @@ struct WorkerOptions {
   std::uint64_t memory_bytes = 0;  ///< limit of its address space; 0 for none
   std::chrono::seconds idle{10};   ///< an idle worker ends by itself after this time
   std::string lock_folder;  ///< of its jobs' locks; the only folder in which it may open files
-  /// If set, a worker is not started but connected to here (compile/connect.hpp): `path` is not
-  /// used, the worker is another user's and opens no file at all.
-  std::string socket;
-  bool links = false;  ///< the worker links, and compiles nothing
+  bool links = false;       ///< the worker links, and compiles nothing
 };
 
 /// Why a worker gave no reply.
@@ -51,15 +48,12 @@ struct WorkerReply {
   }
 };
 
-/// One compile worker: a process of this user, or one of another user over a connection. The
-/// destructor ends it, whatever it is doing, except in a forked child, whose parent owns the
-/// worker. A worker of another user is ended by its supervisor (worker/activation.hpp). Threads:
-/// one at a time.
+/// One compile worker, a process of this user. The destructor ends it, whatever it is doing, except
+/// in a forked child, whose parent owns the worker. Threads: one at a time.
 class WorkerProcess {
  public:
-  /// Starts a worker, or connects to one, without waiting for it. Errors: not_found (no such
-  /// executable), io; invalid_argument if another user could have written it
-  /// (base/trusted_file.hpp); connect_to_worker's.
+  /// Starts a worker without waiting for it. Errors: not_found (no such executable), io;
+  /// invalid_argument if another user could have written it (base/trusted_file.hpp).
   static Result<std::unique_ptr<WorkerProcess>> launch(const WorkerOptions& options);
   /// Waits until a launched worker has opened NVRTC. Must be called before any request.
   /// Errors: not_found (the library cannot be opened), timeout, incompatible, internal.
@@ -76,24 +70,17 @@ class WorkerProcess {
             const wire::WaitOptions& wait);
   /// Receives the next message.
   WorkerReply receive(const wire::WaitOptions& wait);
-  /// Sends a request, with a copy of `descriptor` (or -1), and receives its reply.
-  WorkerReply request(wire::WorkerOp op, const std::string& body, const wire::WaitOptions& wait,
-                      int descriptor = -1);
+  /// Sends a request and receives its reply.
+  WorkerReply request(wire::WorkerOp op, const std::string& body, const wire::WaitOptions& wait);
 
   /// False once the worker has ended or closed its socket.
   bool alive() const;
   /// Returns the end of what the worker, or NVRTC in it, wrote to stderr, as `; stderr: …` for
   /// messages; empty if it wrote nothing.
   std::string stderr_tail() const;
-  /// Says where the end of a worker of another user was logged, as `; see …` for messages; empty
-  /// for a worker of this user.
-  std::string where_logged() const;
 
   const wire::Hello& hello() const noexcept { return hello_; }
-  /// -1 for a worker of another user.
   pid_t pid() const noexcept { return pid_; }
-  /// False if it is this process that opens the files of its locks.
-  bool opens_locks() const noexcept { return !is_connected_; }
   const std::string& lock_folder() const noexcept { return lock_folder_; }
   bool used() const noexcept { return compiles_ != 0; }
   std::uint32_t compiles() const noexcept { return compiles_; }
@@ -104,13 +91,10 @@ class WorkerProcess {
 
  private:
   WorkerProcess() = default;
-  Result<void> spawn(const WorkerOptions& options);
-  Result<void> connect(const WorkerOptions& options);
   wire::WaitOptions with_peer(wire::WaitOptions wait) const;
 
-  std::string path_;  ///< of the executable or of the socket
+  std::string path_;  ///< of the executable
   bool links_ = false;
-  bool is_connected_ = false;
   std::string lock_folder_;
   pid_t owner_ = -1;
   pid_t pid_ = -1;

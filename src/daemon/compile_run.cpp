@@ -15,17 +15,6 @@ constexpr const char* kOwnerLeft = "the client that serves the files has disconn
 
 }  // namespace
 
-const char* RunResult::name_of(Kind kind) noexcept {
-  switch (kind) {
-    case Kind::done: return "compiled";
-    case Kind::superseded: return "superseded";
-    case Kind::failed: return "failed";
-    case Kind::declined: return "declined";
-    case Kind::owner_left: return "owner_left";
-  }
-  return "";
-}
-
 /// Files that the daemon opens itself.
 struct CompileRun::LocalFiles {
   FileServer files;
@@ -59,8 +48,7 @@ class CompileRun::ClientFileCheck final : public SetCheck {
 
 CompileRun::CompileRun(Setup setup)
     : setup_(std::move(setup)),
-      recorder_(setup_.order->request,
-                setup_.signer != nullptr ? SignerLink::kMaxFileBytes : std::uint64_t{0}),
+      recorder_(setup_.order->request),
       local_files_(setup_.local_roots
                        ? std::make_unique<LocalFiles>(setup_.order->request, *setup_.local_roots)
                        : nullptr) {}
@@ -189,17 +177,6 @@ RunResult CompileRun::result_of(const CompilePipeline::Outcome& outcome) const {
   return out;
 }
 
-/// Offers a result that was compiled here, and that the store may keep, to the signer.
-void CompileRun::offer_to_sign(const CompilePipeline::Outcome& outcome, const RunResult& result) {
-  if (setup_.signer == nullptr || outcome.from != CompilePipeline::ResultFrom::compiled ||
-      result.kind != RunResult::Kind::done || !outcome.observed || outcome.uses_time ||
-      !outcome.entry.dependencies.portable()) {
-    return;
-  }
-  auto files = recorder_.kept_files(outcome.entry.dependencies);
-  setup_.signer->offer({setup_.order, std::move(files), result.sealed});
-}
-
 RunResult CompileRun::run() {
   if (const auto sets = setup_.store->find_sets(setup_.digest, setup_.canonical)) {
     for (const SetTree::Leaf& leaf : sets->leaves()) {
@@ -225,9 +202,6 @@ RunResult CompileRun::run() {
   const auto outcome = pipeline.run();
   RunResult out = outcome ? result_of(*outcome) : failure_of(outcome.error());
   out.failure_kind = failure_kind;
-  if (outcome) {
-    offer_to_sign(*outcome, out);
-  }
   return out;
 }
 

@@ -16,10 +16,9 @@
 #include "compile/compiler.hpp"
 #include "compile/file_provider.hpp"
 #include "daemon/compilers.hpp"
-#include "daemon/signer_link.hpp"
-#include "daemon/user_stores.hpp"
 #include "loader/compile_pipeline.hpp"
 #include "store/remote_tier.hpp"
+#include "store/tiered_store.hpp"
 #include "wire/daemon_messages.hpp"
 
 namespace cukiln::daemon {
@@ -33,7 +32,6 @@ struct RunResult {
     declined,    ///< the daemon does not have the client's NVRTC; `refusal.message` has details
     owner_left,  ///< the client that serves the files disconnected before its last answer
   };
-  static const char* name_of(Kind kind) noexcept;
   Kind kind = Kind::failed;
   std::shared_ptr<UniqueFd> sealed;
   CacheKey key;
@@ -61,9 +59,8 @@ class CompileRun final : public FileProvider, private CompilePipeline::Caller {
     std::chrono::milliseconds timeout{0};
     bool again = false;  ///< no dependency set in the store holds for the client's files
     Compilers* compilers = nullptr;
-    UserStores::Handle store;      ///< of the client's user
+    TieredStore* store = nullptr;
     RemoteTier* remote = nullptr;  ///< may be null
-    SignerLink* signer = nullptr;  ///< gets what was compiled here; may be null
     /// Asks the client for a file, which arrives by `answer`. Called from the run's thread.
     std::function<void(const std::string& path)> ask;
     /// If set, the daemon opens the files itself, below these folders, and asks no client.
@@ -102,7 +99,6 @@ class CompileRun final : public FileProvider, private CompilePipeline::Caller {
   RunResult result_of(const CompilePipeline::Outcome& outcome) const;
   RunResult failure_of(const Error& error) const;
   Result<std::string> ask_owner(const std::string& path);
-  void offer_to_sign(const CompilePipeline::Outcome& outcome, const RunResult& result);
 
   struct LocalFiles;
   class ClientFileCheck;

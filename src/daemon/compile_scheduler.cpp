@@ -19,12 +19,11 @@ constexpr std::size_t kInformedAtOnce = 256;
 
 CompileScheduler::CompileScheduler(const Options& options, EventLoop& loop,
                                    CompileSupervisor& supervisor, ReplySink& replies,
-                                   DaemonCounters& counters, AuditLog* audit, Logger log)
+                                   DaemonCounters& counters, Logger log)
     : options_(options),
       supervisor_(supervisor),
       replies_(replies),
       counters_(counters),
-      audit_(audit),
       log_(std::move(log)),
       progress_(loop, [this] { send_progress(); }) {
   supervisor_.set_observer(*this);
@@ -41,7 +40,7 @@ bool CompileScheduler::accepts(const RequestHandle& request) {
 
 bool CompileScheduler::refuse_if_quarantined(const RequestHandle& request,
                                              const RequestDigest& digest) {
-  const auto known = failures_[request.user].recall(digest);
+  const auto known = failures_.recall(digest);
   if (known) {
     ++counters_.remembered_failures;
     replies_.reply(request, DaemonOp::error, wire::Refusal::of(*known).encode(), nullptr);
@@ -50,15 +49,19 @@ bool CompileScheduler::refuse_if_quarantined(const RequestHandle& request,
 }
 
 bool CompileScheduler::join(const RequestHandle& request, const CompileSubmission& submission) {
-  const Iterator it = compiles_.find(request.user, submission.digest);
+  const Iterator it = compiles_.find(submission.digest);
   if (it == compiles_.end()) {
     return false;
   }
   InFlightCompile& compile = *it;
-  if (compile.waiters.size() >= options_.waiters_of_compile ||
-      !options_.waiters.allows(compiles_.usage_of(request.user).waiters,
+  const auto own =
+      std::count_if(compile.waiters.begin(), compile.waiters.end(),
+                    [&](const RequestHandle& waiter) { return waiter.session == request.session; });
+  if (!options_.waiters_of_compile.allows(static_cast<std::uint64_t>(own),
+                                          compile.waiters.size()) ||
+      !options_.waiters.allows(compiles_.usage_of(request.session).waiters,
                                compiles_.usage().waiters)) {
-    decline(request, "too many requests wait for compiles", true);
+    decline(request, "too many requests wait for compiles");
     return true;
   }
   ++counters_.coalesced;
@@ -68,12 +71,9 @@ bool CompileScheduler::join(const RequestHandle& request, const CompileSubmissio
   return true;
 }
 
-void CompileScheduler::decline(const RequestHandle& request, std::string why, bool later) {
+void CompileScheduler::decline(const RequestHandle& request, std::string why) {
   ++counters_.declined_busy;
-  if (audit_ != nullptr) {
-    audit_->record({"declined", request.user, 0, {{"reason", why}}});
-  }
-  replies_.reply(request, DaemonOp::declined, wire::Declined{std::move(why), later}.encode(),
+  replies_.reply(request, DaemonOp::declined, wire::Declined{std::move(why), true}.encode(),
                  nullptr);
 }
 
@@ -84,10 +84,6 @@ void CompileScheduler::compile(const RequestHandle& request, CompileSubmission s
   ++counters_.compile_requests;
   if (!submission.allowed) {
     ++counters_.declined_arguments;
-    if (audit_ != nullptr) {
-      audit_->record(
-          {"declined", request.user, 0, {{"reason", submission.allowed.error().message()}}});
-    }
     return replies_.reply(request, DaemonOp::declined,
                           wire::Declined{submission.allowed.error().message(), false}.encode(),
                           nullptr);
@@ -101,14 +97,11 @@ void CompileScheduler::compile(const RequestHandle& request, CompileSubmission s
     return replies_.reply(request, DaemonOp::superseded, {}, nullptr);
   }
   if (!has_room_for(request, submission)) {
-    return decline(request, "too many compiles are queued", true);
-  }
-  if (!submission.store) {
-    return decline(request, submission.store.error().message(), false);
+    return decline(request, "too many compiles are queued");
   }
   InFlightTable::Compiles one;
   InFlightCompile& fresh = one.emplace_back(replies_);
-  fresh.user = request.user;
+  fresh.session = request.session;
   fresh.submission = std::move(submission);
   fresh.waiters = {request};
   fresh.owner = request;
@@ -118,27 +111,26 @@ void CompileScheduler::compile(const RequestHandle& request, CompileSubmission s
 bool CompileScheduler::has_room_for(const RequestHandle& request,
                                     const CompileSubmission& submission) const {
   const InFlightTable::Usage& all = compiles_.usage();
-  const InFlightTable::Usage user = compiles_.usage_of(request.user);
+  const InFlightTable::Usage own = compiles_.usage_of(request.session);
   FairShare compiles = options_.queued;
   compiles.total += options_.max_running;
-  return compiles.allows(user.compiles, all.compiles) &&
-         options_.waiters.allows(user.waiters, all.waiters) &&
-         options_.held_bytes.allows(user.held_bytes, all.held_bytes, submission.bytes);
+  return compiles.allows(own.compiles, all.compiles) &&
+         options_.waiters.allows(own.waiters, all.waiters) &&
+         options_.held_bytes.allows(own.held_bytes, all.held_bytes, submission.bytes);
 }
 
-void CompileScheduler::compile_ahead(CompileSubmission submission, std::uint32_t user,
+void CompileScheduler::compile_ahead(CompileSubmission submission,
                                      std::shared_ptr<const wire::SourceRoots> source_roots) {
-  failures_[user].forget(submission.digest);  // the file that caused the failure has changed
-  if (draining_ || compiles_.find(user, submission.digest) != compiles_.end() ||
-      compiles_.size() >= options_.queued.total || !submission.store ||
-      !options_.held_bytes.allows(compiles_.usage_of(user).held_bytes, compiles_.usage().held_bytes,
+  failures_.forget(submission.digest);  // the file that caused the failure has changed
+  if (draining_ || compiles_.find(submission.digest) != compiles_.end() ||
+      compiles_.size() >= options_.queued.total ||
+      !options_.held_bytes.allows(compiles_.usage_of(0).held_bytes, compiles_.usage().held_bytes,
                                   submission.bytes)) {
     return;
   }
   ++counters_.compiles_ahead;
   InFlightTable::Compiles one;
   InFlightCompile& fresh = one.emplace_back(replies_);
-  fresh.user = user;
   fresh.submission = std::move(submission);
   fresh.submission.timeout = options_.runs.max_time;
   fresh.source_roots = std::move(source_roots);
@@ -172,7 +164,6 @@ void CompileScheduler::start(Iterator it) {
   job.digest = submission.digest;
   job.again = submission.again || it->ahead;  // ahead: SourceWatch has checked the store's sets
   job.limit = submission.timeout;
-  job.store = *submission.store;
   job.local_roots = it->ahead ? it->source_roots : nullptr;
   it->since = SteadyClock::now();
   const auto started = supervisor_.start(it->serial, std::move(job));
@@ -270,24 +261,16 @@ void CompileScheduler::drain() {
   }
 }
 
-std::size_t CompileScheduler::quarantined() {
-  std::size_t all = 0;
-  for (auto& [user, failures] : failures_) {
-    all += failures.size();
-  }
-  return all;
-}
-
 void CompileScheduler::remember(const InFlightCompile& compile,
                                 const CompileSupervisor::Completion& completion) {
   const wire::Refusal& refusal = completion.result.refusal;
   if (completion.result.kind == RunResult::Kind::done) {
-    failures_[compile.user].forget(compile.submission.digest);
+    failures_.forget(compile.submission.digest);
     counters_.orphans_finished += compile.owner || compile.ahead ? 0 : 1;
   } else if (completion.result.kind == RunResult::Kind::failed && !completion.is_client_limit) {
     // Not remembered: a client's own short limit says nothing about the compiler.
-    failures_[compile.user].remember(compile.submission.digest,
-                                     Error(refusal.code, refusal.message, refusal.log));
+    failures_.remember(compile.submission.digest,
+                       Error(refusal.code, refusal.message, refusal.log));
   }
 }
 
@@ -303,31 +286,6 @@ bool CompileScheduler::restart(Iterator it, const RunResult& result) {
   return true;
 }
 
-/// Records the end of a compile, with the process of its owner unless that has left.
-void CompileScheduler::audit(const InFlightCompile& compile,
-                             const CompileSupervisor::Completion& completion) const {
-  if (audit_ == nullptr) {
-    return;
-  }
-  const EntryLabels& labels = compile.submission.order->labels;
-  const RunResult& result = completion.result;
-  AuditEvent event{"compiled", compile.user,
-                   compile.owner ? static_cast<pid_t>(compile.owner->process) : 0};
-  event.texts = {{"name", labels.name},
-                 {"target", labels.target},
-                 {"request", compile.submission.digest.hex()},
-                 {"outcome", RunResult::name_of(result.kind)}};
-  if (result.kind == RunResult::Kind::done) {
-    event.texts.emplace_back("key", result.key.hex());
-  }
-  event.numbers = {
-      {"milliseconds",
-       static_cast<std::uint64_t>(
-           std::chrono::duration_cast<std::chrono::milliseconds>(completion.took).count())},
-      {"waiters", compile.waiters.size()}};
-  audit_->record(std::move(event));
-}
-
 void CompileScheduler::conclude(Iterator it, CompileSupervisor::Completion completion) {
   InFlightTable::Compiles taken = compiles_.take(it);
   InFlightCompile& compile = taken.front();
@@ -341,7 +299,6 @@ void CompileScheduler::conclude(Iterator it, CompileSupervisor::Completion compl
   if (compiled_ && compile.source_roots != nullptr && has_ended) {
     compiled_(compile.submission.order, compile.source_roots, std::move(completion.set_canonical));
   }
-  audit(compile, completion);
   remember(compile, completion);
   while (!compile.waiters.empty()) {
     reply_to_waiter(compile, compile.waiters.front(), result);

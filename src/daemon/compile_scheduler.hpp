@@ -4,13 +4,11 @@
 #include <chrono>
 #include <cstdint>
 #include <functional>
-#include <map>
 #include <memory>
 #include <string>
 #include <utility>
 
 #include "base/logger.hpp"
-#include "daemon/audit_log.hpp"
 #include "daemon/compile_supervisor.hpp"
 #include "daemon/counters.hpp"
 #include "daemon/event_loop.hpp"
@@ -22,11 +20,10 @@
 
 namespace cukiln::daemon {
 
-/// Schedules one compile for each user and request; further requests for it join its waiters. The
-/// first waiter, the owner, answers questions about files. When the owner disconnects, a compile
-/// that needs no further answer continues, and any other restarts with the next waiter as owner.
-/// Results and failures are not shared between users. Scheduling is fair across users; see
-/// InFlightTable::next. Threads: the loop's only.
+/// Schedules one compile for each request; further requests for it join its waiters. The first
+/// waiter, the owner, answers questions about files. When the owner disconnects, a compile that
+/// needs no further answer continues, and any other restarts with the next waiter as owner.
+/// Scheduling is fair across sessions; see InFlightTable::next. Threads: the loop's only.
 class CompileScheduler final : private CompileSupervisor::Observer {
  public:
   struct Options {
@@ -34,13 +31,13 @@ class CompileScheduler final : private CompileSupervisor::Observer {
     FairShare queued{.total = 1024};
     FairShare held_bytes{.total = 512 << 20};  ///< source texts of in-flight compiles
     FairShare waiters{.total = 4096};
-    std::size_t waiters_of_compile = 512;
+    FairShare waiters_of_compile{.total = 512};
     std::chrono::milliseconds progress_interval{500};
     CompileSupervisor::Options runs;
   };
   /// The arguments outlive the scheduler.
   CompileScheduler(const Options& options, EventLoop& loop, CompileSupervisor& supervisor,
-                   ReplySink& replies, DaemonCounters& counters, AuditLog* audit, Logger log);
+                   ReplySink& replies, DaemonCounters& counters, Logger log);
 
   /// False while the daemon drains; the request has been replied to then.
   bool accepts(const RequestHandle& request);
@@ -50,7 +47,7 @@ class CompileScheduler final : private CompileSupervisor::Observer {
   /// Queues a compile that no client has requested, and whose files the daemon opens itself. One
   /// such compile runs at a time, in addition to `max_running`, and starts only while no client's
   /// compile is queued.
-  void compile_ahead(CompileSubmission submission, std::uint32_t user,
+  void compile_ahead(CompileSubmission submission,
                      std::shared_ptr<const wire::SourceRoots> source_roots);
   /// Called after each compile whose source roots are known.
   using Compiled = std::function<void(std::shared_ptr<const wire::CompileOrder> order,
@@ -68,7 +65,7 @@ class CompileScheduler final : private CompileSupervisor::Observer {
 
   const InFlightTable& compiles() const noexcept { return compiles_; }
   /// The number of requests that are refused for a while, because their compile crashed or hung.
-  std::size_t quarantined();
+  std::size_t quarantined() { return failures_.size(); }
 
  private:
   using Iterator = InFlightTable::Iterator;
@@ -79,14 +76,13 @@ class CompileScheduler final : private CompileSupervisor::Observer {
 
   bool refuse_if_quarantined(const RequestHandle& request, const RequestDigest& digest);
   bool join(const RequestHandle& request, const CompileSubmission& submission);
-  void decline(const RequestHandle& request, std::string why, bool later);
+  void decline(const RequestHandle& request, std::string why);
   void enqueue(InFlightTable::Compiles one);
   void start_next();
   void start(Iterator it);
   bool restart(Iterator it, const RunResult& result);
   void conclude(Iterator it, CompileSupervisor::Completion completion);
   void remember(const InFlightCompile& compile, const CompileSupervisor::Completion& completion);
-  void audit(const InFlightCompile& compile, const CompileSupervisor::Completion& completion) const;
   bool has_room_for(const RequestHandle& request, const CompileSubmission& submission) const;
   void send_progress();
 
@@ -94,9 +90,8 @@ class CompileScheduler final : private CompileSupervisor::Observer {
   CompileSupervisor& supervisor_;
   ReplySink& replies_;
   DaemonCounters& counters_;
-  AuditLog* const audit_;  // may be null
   const Logger log_;
-  std::map<std::uint32_t, FailureMemory> failures_;  // by user
+  FailureMemory failures_;
   InFlightTable compiles_;
   Compiled compiled_;
   bool draining_ = false;

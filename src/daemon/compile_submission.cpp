@@ -8,7 +8,7 @@
 namespace cukiln::daemon {
 
 CompileSubmission CompileSubmission::of(wire::CompileOrder order, const wire::CompileTerms& terms,
-                                        std::uint32_t user, UserStores& stores) {
+                                        TieredStore& store) {
   CompileSubmission made;
   for (const VirtualSource& source : order.request.sources) {
     made.bytes += source.text.size();
@@ -26,12 +26,9 @@ CompileSubmission CompileSubmission::of(wire::CompileOrder order, const wire::Co
   made.order = std::make_shared<const wire::CompileOrder>(std::move(order));
   made.timeout = std::chrono::milliseconds(terms.timeout_ms);
   made.again = terms.again;
-  if (const auto known = made.again ? nullptr : stores.find(user)) {
-    const auto sets = known->find_sets(made.digest, made.canonical);
+  if (!made.again) {
+    const auto sets = store.find_sets(made.digest, made.canonical);
     made.is_stored = sets && !sets->empty();
-  }
-  if (!made.is_stored) {
-    made.store = stores.open(user);
   }
   return made;
 }

@@ -26,10 +26,11 @@ struct CompileSupervisor::Run {
 };
 
 CompileSupervisor::CompileSupervisor(Options options, EventLoop& loop, Compilers& compilers,
-                                     RemoteTier* remote, Logger log)
+                                     TieredStore& store, RemoteTier* remote, Logger log)
     : options_(options),
       loop_(loop),
       compilers_(compilers),
+      store_(store),
       remote_(remote),
       log_(std::move(log)) {}
 
@@ -69,9 +70,8 @@ Result<void> CompileSupervisor::start(std::uint64_t serial, Job job) {
     setup.timeout = options_.max_time;
     setup.again = job.again;
     setup.compilers = &compilers_;
-    setup.store = std::move(job.store);
+    setup.store = &store_;
     setup.remote = remote_;
-    setup.signer = options_.signer;
     setup.log = log_;
     setup.local_roots = std::move(job.local_roots);
     setup.ask = [this, serial](const std::string& path) {

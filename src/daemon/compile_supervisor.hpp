@@ -22,7 +22,6 @@ namespace cukiln::daemon {
 class CompileSupervisor {
  public:
   struct Options {
-    SignerLink* signer = nullptr;  ///< gets what was compiled; may be null; outlives the supervisor
     std::chrono::milliseconds max_time{300'000};       ///< of a run
     std::chrono::milliseconds answer_timeout{10'000};  ///< for a client's answer to one question
   };
@@ -32,7 +31,6 @@ class CompileSupervisor {
     RequestDigest digest;
     bool again = false;  ///< no dependency set in the store holds for the client's files
     std::chrono::milliseconds limit{0};
-    UserStores::Handle store;
     std::shared_ptr<const wire::SourceRoots> local_roots;  ///< null: a client serves the files
   };
   struct Completion {
@@ -52,8 +50,9 @@ class CompileSupervisor {
     virtual void on_ended(std::uint64_t serial, Completion completion) = 0;
   };
 
-  CompileSupervisor(Options options, EventLoop& loop, Compilers& compilers, RemoteTier* remote,
-                    Logger log);
+  /// `remote` may be null. The arguments outlive the supervisor.
+  CompileSupervisor(Options options, EventLoop& loop, Compilers& compilers, TieredStore& store,
+                    RemoteTier* remote, Logger log);
   /// Cancels all runs and waits for their threads. Does not call the observer.
   ~CompileSupervisor();
 
@@ -83,6 +82,7 @@ class CompileSupervisor {
   const Options options_;
   EventLoop& loop_;
   Compilers& compilers_;
+  TieredStore& store_;
   RemoteTier* const remote_;
   const Logger log_;
   Observer* observer_ = nullptr;

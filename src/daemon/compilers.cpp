@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/compilers.hpp"
 
-#include <unistd.h>
-
 #include "base/result.hpp"
 #include "loader/make_compiler.hpp"
 
@@ -14,11 +12,8 @@ constexpr std::size_t kMaxCompilers = 16;
 
 }  // namespace
 
-Compilers::Compilers(LoaderOptions options, std::string worker_socket, bool system,
-                     TieredStore& store)
+Compilers::Compilers(LoaderOptions options, TieredStore& store)
     : options_(std::move(options)),
-      worker_socket_(std::move(worker_socket)),
-      is_system_(system),
       store_(store),
       budget_(std::make_shared<CompileBudget>(
           CompileBudget::Limits{options_.jobs, options_.memory_bytes})),
@@ -29,17 +24,6 @@ Compilers::Compilers(LoaderOptions options, std::string worker_socket, bool syst
 NvrtcCompilerOptions Compilers::worker_options() {
   NvrtcCompilerOptions options = nvrtc_options(options_, store_, stats_);
   options.budget = budget_;
-  options.worker_socket = worker_socket_;
-  options.on_worker = [this](const wire::Hello& hello) {
-    const bool is_known = worker_user_.exchange(hello.user) == hello.user;
-    if (!is_known && !worker_socket_.empty() && hello.user == ::geteuid()) {
-      Logger(options_.log)
-          .warn(
-              "the compile workers at {} run as the daemon's own user {}, and not as another one: "
-              "see DynamicUser= in cukiln-worker@.service",
-              worker_socket_, hello.user);
-    }
-  };
   return options;
 }
 
@@ -73,7 +57,7 @@ Result<std::string> Compilers::describe() {
 Result<Compiler*> Compilers::for_order(const wire::CompileOrder& order) {
   const Toolchain& wanted = order.request.toolchain;
   Compiler* compiler = &default_compiler_->for_target(order.request.target);
-  if (!is_system_ && !order.library.empty() && order.library.front() == '/') {
+  if (!order.library.empty() && order.library.front() == '/') {
     CUKILN_TRY(compiler, compiler_of_client(order));
   }
   CUKILN_TRY(const Toolchain have, compiler->toolchain());

@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <chrono>
 #include <optional>
-#include <set>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -17,43 +16,39 @@ namespace cukiln::daemon {
 struct DescriptorCloser::State {
   using Items = std::list<Slot::Item>;
 
-  explicit State(unsigned max_threads) : users(max_threads) {}
+  explicit State(unsigned max_threads) : connections(max_threads) {}
 
-  /// The first descriptor of a user whose closes occupy no thread.
+  /// The first descriptor of a connection whose closes occupy no thread.
   Items::iterator next() CUKILN_REQUIRES(mutex) {
     return std::find_if(queue.begin(), queue.end(),
                         [&](const Slot::Item& item)
-                            CUKILN_REQUIRES(mutex) { return !is_served(item.user); });
+                            CUKILN_REQUIRES(mutex) { return !is_served(item.connection); });
   }
-  bool is_served(uid_t user) const CUKILN_REQUIRES(mutex) {
-    return std::find(users.begin(), users.end(), std::optional(user)) != users.end();
+  bool is_served(std::uint64_t connection) const CUKILN_REQUIRES(mutex) {
+    return std::find(connections.begin(), connections.end(), std::optional(connection)) !=
+           connections.end();
   }
-  /// Whether a user has to wait for the closes of another one.
-  bool lacks_thread() const CUKILN_REQUIRES(mutex) {
-    std::set<uid_t> waiting;
-    for (const Slot::Item& item : queue) {
-      if (!is_served(item.user)) {
-        waiting.insert(item.user);
-      }
-    }
-    return waiting.size() > threads - busy;
+  /// Whether a connection waits because all threads are occupied, and a further one may start.
+  bool lacks_thread() CUKILN_REQUIRES(mutex) {
+    return busy == threads && threads < connections.size() && next() != queue.end();
   }
   bool is_idle() const CUKILN_REQUIRES(mutex) { return queue.empty() && busy == 0; }
-  void run(std::size_t thread) CUKILN_EXCLUDES(mutex);
-  /// `self`: this, which the thread keeps alive. Errors: internal.
+  /// `self`: this, which the thread keeps alive.
+  void run(const std::shared_ptr<State>& self, std::size_t thread) CUKILN_EXCLUDES(mutex);
+  /// Errors: internal.
   Result<void> start_thread(const std::shared_ptr<State>& self) CUKILN_REQUIRES(mutex);
 
   Mutex mutex;
   ConditionVariable changed;
   Items queue CUKILN_GUARDED_BY(mutex);
-  /// The user of each thread's descriptor.
-  std::vector<std::optional<uid_t>> users CUKILN_GUARDED_BY(mutex);
+  /// The connection of each thread's descriptor.
+  std::vector<std::optional<std::uint64_t>> connections CUKILN_GUARDED_BY(mutex);
   std::size_t threads CUKILN_GUARDED_BY(mutex) = 0;
   std::size_t busy CUKILN_GUARDED_BY(mutex) = 0;
   bool ending CUKILN_GUARDED_BY(mutex) = false;
 };
 
-void DescriptorCloser::State::run(std::size_t thread) {
+void DescriptorCloser::State::run(const std::shared_ptr<State>& self, std::size_t thread) {
   MutexLock lock(mutex);
   for (;;) {
     changed.wait(lock, [&]() CUKILN_REQUIRES(mutex) { return ending || next() != queue.end(); });
@@ -62,12 +57,15 @@ void DescriptorCloser::State::run(std::size_t thread) {
     }
     Items item;
     item.splice(item.end(), queue, next());
-    users[thread] = item.front().user;
+    connections[thread] = item.front().connection;
     ++busy;
+    if (lacks_thread()) {  // this one may be occupied for long
+      static_cast<void>(start_thread(self));
+    }
     lock.unlock();
     item.clear();  // may block
     lock.lock();
-    users[thread].reset();
+    connections[thread].reset();
     --busy;
     changed.notify_all();
   }
@@ -75,7 +73,7 @@ void DescriptorCloser::State::run(std::size_t thread) {
 
 Result<void> DescriptorCloser::State::start_thread(const std::shared_ptr<State>& self) {
   CUKILN_CHECK(guarded([&self, thread = threads]() -> Result<void> {
-    std::thread([self, thread] { self->run(thread); }).detach();
+    std::thread([self, thread] { self->run(self, thread); }).detach();
     return {};
   }));
   ++threads;
@@ -113,17 +111,13 @@ void DescriptorCloser::close(UniqueFd descriptor, Slot slot) noexcept {
   // Without a further thread the descriptor is closed later.
   static_cast<void>(guarded([&]() -> Result<void> {
     const MutexLock lock(state_->mutex);
-    return state_->threads < limits_.threads && state_->lacks_thread()
-               ? state_->start_thread(state_)
-               : Result<void>();
+    return state_->lacks_thread() ? state_->start_thread(state_) : Result<void>();
   }));
 }
 
-bool DescriptorCloser::is_full(uid_t user) const {
+bool DescriptorCloser::is_full() const {
   const MutexLock lock(state_->mutex);
-  const auto queued = std::count_if(state_->queue.begin(), state_->queue.end(),
-                                    [&](const Slot::Item& item) { return item.user == user; });
-  return static_cast<std::size_t>(queued) >= limits_.pending_of_user;
+  return state_->queue.size() >= limits_.max_pending;
 }
 
 }  // namespace cukiln::daemon

@@ -15,23 +15,23 @@ namespace cukiln::daemon {
 
 /// Closes clients' descriptors in threads of its own, because the client decides how long a close
 /// takes: a socket may linger, and a file system in user space may not answer. The same holds for
-/// the socket of a session, whose unread messages may contain descriptors. One user's closes occupy
-/// one thread. Threads: the loop's only.
+/// the socket of a session, whose unread messages may contain descriptors. One connection's closes
+/// occupy one thread. Threads: the loop's only.
 class DescriptorCloser {
  public:
   struct Limits {
-    unsigned threads = 64;             ///< started when the others are occupied
-    std::size_t pending_of_user = 64;  ///< above it the user's connections are rejected
+    unsigned threads = 16;           ///< started when the others are occupied
+    std::size_t max_pending = 1024;  ///< from here on connections are rejected
   };
   /// A descriptor and the memory to queue it, so that closing allocates nothing.
   class Slot {
    public:
-    explicit Slot(uid_t user) { one_.push_back({user, {}}); }
+    explicit Slot(std::uint64_t connection) { one_.push_back({connection, {}}); }
 
    private:
     friend class DescriptorCloser;
     struct Item {
-      uid_t user;
+      std::uint64_t connection;
       UniqueFd descriptor;
     };
     std::list<Item> one_;
@@ -45,10 +45,12 @@ class DescriptorCloser {
   DescriptorCloser& operator=(const DescriptorCloser&) = delete;
 
   void close(UniqueFd descriptor, Slot slot) noexcept;
-  void close(UniqueFd descriptor, uid_t user) { close(std::move(descriptor), Slot(user)); }
+  void close(UniqueFd descriptor, std::uint64_t connection) {
+    close(std::move(descriptor), Slot(connection));
+  }
 
-  /// Whether the user has so many closes pending that it must not get further descriptors.
-  bool is_full(uid_t user) const;
+  /// Whether so many closes are pending that clients must not send further descriptors.
+  bool is_full() const;
 
  private:
   struct State;

@@ -31,7 +31,7 @@ struct InFlightCompile {
   ReplySink& sink;
   std::uint64_t serial = 0;
   CompileSubmission submission;  ///< of the first request, with the longest timeout of all
-  std::uint32_t user = 0;        ///< of all waiters
+  std::uint64_t session = 0;     ///< of the first request, which counts for it; 0: it is ahead
   bool running = false;
   bool ahead = false;  ///< started because files changed; clients may have joined
   /// Of the owner's files, or of the changed files. May be null.

@@ -11,11 +11,11 @@ namespace cukiln::daemon {
 InFlightTable::Iterator InFlightTable::add(Compiles one) {
   assert(one.size() == 1);
   const Iterator it = one.begin();
-  assert(!by_request_.contains({it->user, it->submission.digest}));
+  assert(!by_request_.contains(it->submission.digest));
   it->serial = ++last_serial_;
-  by_request_[{it->user, it->submission.digest}] = it;
-  Usage& user = of_user_[it->user];
-  for (Usage* const usage : {&user, &all_}) {
+  Usage& own = of_session_[it->session];  // what may throw comes before all that counts
+  by_request_[it->submission.digest] = it;
+  for (Usage* const usage : {&own, &all_}) {
     ++usage->compiles;
     usage->held_bytes += it->submission.bytes;
     usage->waiters += it->waiters.size();
@@ -30,43 +30,52 @@ InFlightTable::Iterator InFlightTable::find(std::uint64_t serial) {
 }
 
 InFlightTable::Compiles InFlightTable::take(Iterator it) noexcept {
-  by_request_.erase({it->user, it->submission.digest});
-  const auto user = of_user_.find(it->user);
-  for (Usage* const usage : {&user->second, &all_}) {
-    --usage->compiles;
-    usage->held_bytes -= it->submission.bytes;
-    usage->waiters -= it->waiters.size();
+  by_request_.erase(it->submission.digest);
+  for (const RequestHandle& waiter : it->waiters) {
+    discount(waiter.session, {.waiters = 1});
   }
-  if (user->second.compiles == 0) {
-    of_user_.erase(user);
-  }
+  discount(it->session, {.compiles = 1, .held_bytes = it->submission.bytes});
   Compiles taken;
   taken.splice(taken.end(), compiles_, it);
   return taken;
 }
 
-InFlightTable::Iterator InFlightTable::find(std::uint32_t user, const RequestDigest& digest) {
-  const auto at = by_request_.find({user, digest});
+InFlightTable::Iterator InFlightTable::find(const RequestDigest& digest) {
+  const auto at = by_request_.find(digest);
   return at != by_request_.end() ? at->second : compiles_.end();
 }
 
-InFlightTable::Usage InFlightTable::usage_of(std::uint32_t user) const {
-  const auto at = of_user_.find(user);
-  return at != of_user_.end() ? at->second : Usage();
+InFlightTable::Usage InFlightTable::usage_of(std::uint64_t session) const {
+  const auto at = of_session_.find(session);
+  return at != of_session_.end() ? at->second : Usage();
+}
+
+void InFlightTable::discount(std::uint64_t session, const Usage& gone) noexcept {
+  const auto at = of_session_.find(session);
+  assert(at != of_session_.end());
+  for (Usage* const usage : {&at->second, &all_}) {
+    usage->compiles -= gone.compiles;
+    usage->held_bytes -= gone.held_bytes;
+    usage->waiters -= gone.waiters;
+  }
+  if (at->second.compiles == 0 && at->second.waiters == 0) {
+    of_session_.erase(at);
+  }
 }
 
 void InFlightTable::add_waiter(Iterator it, const RequestHandle& waiter) {
+  Usage& own = of_session_[waiter.session];
   it->waiters.push_back(waiter);
-  ++of_user_.at(it->user).waiters;
+  ++own.waiters;
   ++all_.waiters;
 }
 
 bool InFlightTable::drop_waiter(Iterator it, const RequestHandle& request) {
   const std::size_t before = it->waiters.size();
   const bool owner_left = it->drop(request);
-  const std::size_t gone = before - it->waiters.size();
-  of_user_.at(it->user).waiters -= gone;
-  all_.waiters -= gone;
+  if (const std::size_t gone = before - it->waiters.size(); gone != 0) {
+    discount(request.session, {.waiters = gone});
+  }
   return owner_left;
 }
 
@@ -91,19 +100,22 @@ void InFlightTable::set_ended(Iterator it) noexcept {
 }
 
 InFlightTable::Iterator InFlightTable::next_in_turn(unsigned max_running) {
-  std::unordered_map<std::uint32_t, unsigned> running;  // by user
+  if (running_ >= max_running) {
+    return compiles_.end();
+  }
+  const unsigned max_of_session = std::max(1u, max_running - 1);
+  std::unordered_map<std::uint64_t, unsigned> running;  // by session
   for (const InFlightCompile& one : compiles_) {
-    running[one.user] += one.running && !one.ahead ? 1 : 0;
+    running[one.session] += one.running && !one.ahead ? 1 : 0;
   }
   Iterator next = compiles_.end();
   for (Iterator at = compiles_.begin(); at != compiles_.end(); ++at) {
-    if (!at->running && !at->ahead &&
-        (next == compiles_.end() || running[at->user] < running[next->user])) {
+    if (!at->running && !at->ahead && running[at->session] < max_of_session &&
+        (next == compiles_.end() || running[at->session] < running[next->session])) {
       next = at;
     }
   }
-  const bool has_none = next != compiles_.end() && running[next->user] == 0;
-  return running_ < max_running * (has_none ? 2 : 1) ? next : compiles_.end();
+  return next;
 }
 
 InFlightTable::Iterator InFlightTable::next_ahead() {
@@ -121,22 +133,16 @@ InFlightTable::Iterator InFlightTable::next(unsigned max_running) {
   return next != compiles_.end() ? next : next_ahead();
 }
 
-void InFlightTable::describe(wire::DaemonSnapshot& snapshot,
-                             std::optional<std::uint32_t> only_of) const {
+void InFlightTable::describe(wire::DaemonSnapshot& snapshot) const {
   for (const InFlightCompile& one : compiles_) {
-    if (only_of && one.user != *only_of) {
-      continue;
-    }
     wire::DaemonSnapshot::Job job;
     job.name = one.submission.order->labels.name;
     job.target = one.submission.order->labels.target;
     job.request = one.submission.digest;
     if (one.owner) {
       job.owner_process = one.owner->process;
-      job.owner_user = one.owner->user;
     } else if (one.ahead) {
       job.owner_process = static_cast<std::uint32_t>(::getpid());
-      job.owner_user = one.user;
     }
     job.elapsed_ms = one.ms_since_change();
     job.waiters = static_cast<std::uint32_t>(one.waiters.size());

@@ -4,72 +4,67 @@
 #include <cstddef>
 #include <cstdint>
 #include <list>
-#include <optional>
 #include <unordered_map>
-#include <utility>
 
 #include "daemon/in_flight_compile.hpp"
 
 namespace cukiln::daemon {
 
-/// The in-flight compiles of a daemon in the order of their requests, one for each user and
-/// request. Selects the next one to run. Threads: the loop's only.
+/// The in-flight compiles of a daemon in the order of their requests, one for each request. Selects
+/// the next one to run. Threads: the loop's only.
 class InFlightTable {
  public:
   using Compiles = std::list<InFlightCompile>;
   using Iterator = Compiles::iterator;
 
-  /// Adds the one element of `one`, whose user and digest the table must not have yet.
+  /// Adds the one element of `one`, whose digest the table must not have yet, and whose waiters are
+  /// of its session.
   Iterator add(Compiles one);
   /// Removes a compile from the table. Its remaining waiters are closed with the returned list.
   Compiles take(Iterator it) noexcept;
   /// Returns `end()` if there is none, as the next one does.
   Iterator find(std::uint64_t serial);
-  Iterator find(std::uint32_t user, const RequestDigest& digest);
+  Iterator find(const RequestDigest& digest);
 
   void set_running(Iterator it) noexcept;
   void set_ended(Iterator it) noexcept;
-  /// Selects the next compile to run: the first of the user with the fewest running compiles, up to
-  /// `max_running` in total. A user with none running may exceed that up to twice the limit,
-  /// because others' compiles may hang. If no client's compile is queued, selects the first that is
-  /// ahead, one at a time. Returns `end()` if none may start.
+  /// Selects the next compile to run: the first of the session with the fewest running compiles, up
+  /// to `max_running` in total, one of which one session leaves to the others, because its compiles
+  /// may hang. If no client's compile is queued, selects the first that is ahead, one at a time.
+  /// Returns `end()` if none may start.
   Iterator next(unsigned max_running);
 
   void add_waiter(Iterator it, const RequestHandle& waiter);
   /// Removes a waiter, or all of its session (`id` 0). True if the owner was among them.
   bool drop_waiter(Iterator it, const RequestHandle& request);
 
-  /// Adds a job for each compile, or for those of one user, to `snapshot`.
-  void describe(wire::DaemonSnapshot& snapshot, std::optional<std::uint32_t> only_of) const;
+  /// Adds a job for each compile to `snapshot`.
+  void describe(wire::DaemonSnapshot& snapshot) const;
 
   Iterator begin() noexcept { return compiles_.begin(); }
   Iterator end() noexcept { return compiles_.end(); }
   bool empty() const noexcept { return compiles_.empty(); }
   std::size_t size() const noexcept { return compiles_.size(); }
-  /// What users have in the table: compiles, the bytes of their source texts, and waiters.
+  /// What sessions have in the table: compiles, the bytes of their source texts, and waiters.
   struct Usage {
     std::size_t compiles = 0;
     std::uint64_t held_bytes = 0;
     std::size_t waiters = 0;
   };
   const Usage& usage() const noexcept { return all_; }
-  Usage usage_of(std::uint32_t user) const;
+  Usage usage_of(std::uint64_t session) const;
 
  private:
-  using Key = std::pair<std::uint32_t, RequestDigest>;  // user, request
-  struct KeyHash {
-    std::size_t operator()(const Key& key) const noexcept {
-      return std::hash<RequestDigest>()(key.second) ^ (std::size_t{key.first} << 32);
-    }
-  };
+  /// Subtracts from what all have and what a session has.
+  void discount(std::uint64_t session, const Usage& gone) noexcept;
   Iterator next_in_turn(unsigned max_running);
   Iterator next_ahead();
 
   Compiles compiles_;
-  std::unordered_map<Key, Iterator, KeyHash> by_request_;
+  std::unordered_map<RequestDigest, Iterator> by_request_;
   std::uint64_t last_serial_ = 0;
   Usage all_;
-  std::unordered_map<std::uint32_t, Usage> of_user_;
+  std::unordered_map<std::uint64_t, Usage> of_session_;
   unsigned running_ = 0;  // of clients
   bool running_ahead_ = false;
 };

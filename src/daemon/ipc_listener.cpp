@@ -18,15 +18,13 @@ namespace cukiln::daemon {
 namespace {
 
 constexpr int kBacklog = 1024;
-constexpr mode_t kForOneUser = 0700;
-constexpr mode_t kForAllUsers = 0755;
 
 /// Makes or checks the socket's folder: another user who can write there could put its own socket
 /// in place of the daemon's.
-Result<void> prepare_folder(const std::string& folder, bool system) {
-  const mode_t mode = system ? kForAllUsers : kForOneUser;
-  if (::mkdir(folder.c_str(), mode) == 0) {
-    ::chmod(folder.c_str(), mode);  // whatever the umask is
+Result<void> prepare_folder(const std::string& folder) {
+  constexpr mode_t kForOneUser = 0700;
+  if (::mkdir(folder.c_str(), kForOneUser) == 0) {
+    ::chmod(folder.c_str(), kForOneUser);  // whatever the umask is
   } else if (errno != EEXIST) {
     return make_error(ErrorCode::io, "cannot create {}: {}", folder, errno_text(errno));
   }
@@ -34,16 +32,16 @@ Result<void> prepare_folder(const std::string& folder, bool system) {
   if (::lstat(folder.c_str(), &status) != 0) {
     return make_error(ErrorCode::io, "cannot stat {}: {}", folder, errno_text(errno));
   }
-  const mode_t open_to = system ? S_IWGRP | S_IWOTH : S_IRWXG | S_IRWXO;
-  if (!S_ISDIR(status.st_mode) || status.st_uid != ::geteuid() || (status.st_mode & open_to) != 0) {
+  if (!S_ISDIR(status.st_mode) || status.st_uid != ::geteuid() ||
+      (status.st_mode & (S_IRWXG | S_IRWXO)) != 0) {
     // Do not suggest chmod for a shared folder such as /tmp.
     const bool is_own =
         S_ISDIR(status.st_mode) && status.st_uid == ::geteuid() && (status.st_mode & S_ISVTX) == 0;
     return make_error(ErrorCode::invalid_argument,
                       "{} cannot be trusted: expected a folder (no link) of user {} that others "
-                      "cannot {}; {}",
-                      folder, ::geteuid(), system ? "write" : "enter",
-                      is_own ? fmt::format("run chmod {} {}", system ? "755" : "700", folder)
+                      "cannot enter; {}",
+                      folder, ::geteuid(),
+                      is_own ? fmt::format("run chmod 700 {}", folder)
                              : "choose a socket in a folder of its own (CUKILN_DAEMON_SOCKET)");
   }
   return {};
@@ -70,8 +68,7 @@ IpcListener::~IpcListener() {
   }
 }
 
-Result<IpcListener> listen_at(const std::string& wanted, bool system, UniqueFd inherited,
-                              int socket_type) {
+Result<IpcListener> listen_at(const std::string& wanted, UniqueFd inherited) {
   const std::string own = inherited ? path_of(inherited.get()) : std::string();
   const std::string& path = own.empty() ? wanted : own;
   const std::string folder = path.substr(0, path.find_last_of('/'));
@@ -81,7 +78,7 @@ Result<IpcListener> listen_at(const std::string& wanted, bool system, UniqueFd i
                       "invalid socket \"{}\": expected an absolute path", path);
   }
   if (!inherited) {
-    CUKILN_CHECK(prepare_folder(folder, system));
+    CUKILN_CHECK(prepare_folder(folder));
   }
   CUKILN_TRY(listener.lock,
              FileLock::acquire(join_path(folder, "cukilnd.lock"), FileLock::Mode::exclusive,
@@ -93,10 +90,10 @@ Result<IpcListener> listen_at(const std::string& wanted, bool system, UniqueFd i
     return listener;
   }
   CUKILN_TRY(const wire::UnixAddress address, wire::unix_address(path));
-  listener.socket = UniqueFd(::socket(AF_UNIX, socket_type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  listener.socket = UniqueFd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   const int fd = listener.socket.get();
   CUKILN_CHECK(wire::remove_dead_socket(path));  // a running daemon would hold the lock
-  const mode_t before = ::umask(system ? 0 : 077);
+  const mode_t before = ::umask(077);
   const bool bound =
       fd >= 0 && ::bind(fd, reinterpret_cast<const sockaddr*>(&address.address), address.size) == 0;
   const int why = errno;

@@ -30,7 +30,6 @@ struct IpcListener {
 /// `inherited` is a socket that listens already; its own path is used if it has one.
 /// Errors: timeout (another daemon holds the lock), invalid_argument (the folder cannot be trusted;
 /// the message says what to do), io.
-Result<IpcListener> listen_at(const std::string& wanted, bool system, UniqueFd inherited,
-                              int socket_type = SOCK_STREAM);
+Result<IpcListener> listen_at(const std::string& wanted, UniqueFd inherited);
 
 }  // namespace cukiln::daemon

@@ -21,17 +21,15 @@ constexpr std::uint64_t kMaxWantedBytes = 8ull << 20;  // a request without its 
 /// Uses only decide what is evicted, so they are recorded late, many at a time.
 constexpr std::chrono::milliseconds kFlushUsesAfter{500};
 
-/// Gets a blob from the remote store and puts it into the user's, with its signers. One that the
+/// Gets a blob from the remote store and puts it into the daemon's, with its signers. One that the
 /// store cannot take, which counts and logs that, is returned all the same.
-std::optional<std::string> fetch_blob(UserStores& stores, RemoteTier& remote, uid_t user,
+std::optional<std::string> fetch_blob(TieredStore& store, RemoteTier& remote,
                                       const BlobName& name) {
   auto found = remote.find_blob(name, RemoteTier::Freshness::usual);
   if (!found) {
     return std::nullopt;
   }
-  if (const auto store = stores.open(user)) {
-    static_cast<void>((*store)->blobs().add(*found));
-  }
+  static_cast<void>(store.blobs().add(*found));
   return std::move(found->bytes);
 }
 
@@ -59,38 +57,33 @@ Result<SharedBytes> read_content(wire::DaemonFrame& frame, std::uint64_t max_byt
   return SharedBytes(std::move(bytes));
 }
 
-LookupService::LookupService(UserStores& stores, BlockingPool& pool, EventLoop& loop,
+LookupService::LookupService(TieredStore& store, BlockingPool& pool, EventLoop& loop,
                              std::uint64_t cached_bytes)
-    : stores_(stores), pool_(pool), cache_(cached_bytes), flush_timer_(loop, [this] {
+    : store_(store), pool_(pool), cache_(cached_bytes), flush_timer_(loop, [this] {
         pool_.submit<bool>(
-            ::geteuid(),
-            [&all = stores_, uses = cache_.take_uses()] {
-              record_uses(all, uses);
+            [&to = store_, uses = cache_.take_uses()] {
+              record_uses(to, uses);
               return Result<bool>(true);
             },
             [](const Result<bool>&) {});
       }) {}
 
-std::optional<Reply> LookupService::find_sets(UserStores& stores, uid_t user,
-                                              wire::DaemonFrame& frame) {
+std::optional<Reply> LookupService::find_sets(TieredStore& store, wire::DaemonFrame& frame) {
   const auto content = read_content(frame, kMaxWantedBytes);
   const auto wanted = content ? wire::SetsWanted::decode(*content) : std::nullopt;
   if (!wanted) {
     return std::nullopt;
   }
-  const UserStores::Handle store = stores.find(user);
-  auto sets = store != nullptr ? store->find_sets(wanted->request, wanted->canonical) : SetTree();
+  auto sets = store.find_sets(wanted->request, wanted->canonical);
   if (!sets) {
     return Reply{DaemonOp::error, wire::Refusal::of(sets.error()).encode()};
   }
   return Reply{DaemonOp::found_sets, wire::SetsFound{*std::move(sets)}.encode()};
 }
 
-Result<std::shared_ptr<UniqueFd>> LookupService::seal_entry(UserStores& stores, uid_t user,
+Result<std::shared_ptr<UniqueFd>> LookupService::seal_entry(TieredStore& store,
                                                             const CacheKey& key) {
-  const UserStores::Handle store = stores.find(user);
-  CUKILN_TRY(const std::optional<StoreEntry> entry,
-             store != nullptr ? store->get(key) : Lookup(std::optional<StoreEntry>()));
+  CUKILN_TRY(const std::optional<StoreEntry> entry, store.get(key));
   if (!entry) {
     return std::shared_ptr<UniqueFd>();
   }
@@ -98,14 +91,12 @@ Result<std::shared_ptr<UniqueFd>> LookupService::seal_entry(UserStores& stores, 
   return std::make_shared<UniqueFd>(std::move(file));
 }
 
-Result<std::shared_ptr<UniqueFd>> LookupService::seal_blob(UserStores& stores, RemoteTier* remote,
-                                                           uid_t user,
+Result<std::shared_ptr<UniqueFd>> LookupService::seal_blob(TieredStore& store, RemoteTier* remote,
                                                            const wire::BlobWanted& wanted) {
   CUKILN_TRY(const BlobName name, BlobName::make(wanted.kind, wanted.key));
-  const UserStores::Handle store = stores.find(user);
-  auto bytes = store != nullptr ? store->blobs().find(name) : std::nullopt;
+  auto bytes = store.blobs().find(name);
   if (!bytes && remote != nullptr) {
-    bytes = fetch_blob(stores, *remote, user, name);
+    bytes = fetch_blob(store, *remote, name);
   }
   if (!bytes) {
     return std::shared_ptr<UniqueFd>();
@@ -114,7 +105,7 @@ Result<std::shared_ptr<UniqueFd>> LookupService::seal_blob(UserStores& stores, R
   return std::make_shared<UniqueFd>(std::move(file));
 }
 
-std::optional<Reply> LookupService::store_blob(UserStores& stores, RemoteTier* remote, uid_t user,
+std::optional<Reply> LookupService::store_blob(TieredStore& store, RemoteTier* remote,
                                                const wire::DaemonFrame& frame) {
   // check_sealed_file refuses holes, so that mapping it allocates nothing.
   const auto content = wire::map_sealed_file(frame.attachment.get(), wire::kMaxBlobAttachmentBytes);
@@ -124,8 +115,7 @@ std::optional<Reply> LookupService::store_blob(UserStores& stores, RemoteTier* r
   }
   const auto stored = [&]() -> Result<void> {
     CUKILN_TRY(const BlobName name, BlobName::make(blob->kind, blob->key));
-    CUKILN_TRY(const UserStores::Handle store, stores.open(user));
-    CUKILN_CHECK(store->blobs().put(name, blob->bytes.view()));
+    CUKILN_CHECK(store.blobs().put(name, blob->bytes.view()));
     if (remote != nullptr) {
       remote->put_blob(name, blob->bytes.view());
     }
@@ -135,27 +125,25 @@ std::optional<Reply> LookupService::store_blob(UserStores& stores, RemoteTier* r
                 : Reply{DaemonOp::error, wire::Refusal::of(stored.error()).encode()};
 }
 
-std::shared_ptr<UniqueFd> LookupService::cached(uid_t user, const CacheKey& key) {
-  auto sealed = cache_.find(user, key);
+std::shared_ptr<UniqueFd> LookupService::cached(const CacheKey& key) {
+  auto sealed = cache_.find(key);
   if (sealed != nullptr && !flush_timer_.is_set()) {
     flush_timer_.set_after(kFlushUsesAfter);
   }
   return sealed;
 }
 
-void LookupService::record_uses(UserStores& stores,
-                                const std::vector<SealedEntryCache::Key>& uses) {
-  for (const auto& [user, key] : uses) {
-    const UserStores::Handle store = stores.find(user);
-    if (store != nullptr && store->disk() != nullptr) {
-      store->disk()->touch(key);
+void LookupService::record_uses(TieredStore& store, const std::vector<CacheKey>& uses) {
+  for (const CacheKey& key : uses) {
+    if (store.disk() != nullptr) {
+      store.disk()->touch(key);
     }
   }
 }
 
 void LookupService::flush_uses() {
   flush_timer_.cancel();
-  record_uses(stores_, cache_.take_uses());
+  record_uses(store_, cache_.take_uses());
 }
 
 }  // namespace cukiln::daemon

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <sys/types.h>
-
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -14,8 +12,8 @@
 #include "daemon/blocking_pool.hpp"
 #include "daemon/event_loop.hpp"
 #include "daemon/sealed_entry_cache.hpp"
-#include "daemon/user_stores.hpp"
 #include "store/remote_tier.hpp"
+#include "store/tiered_store.hpp"
 #include "wire/daemon_frame.hpp"
 #include "wire/daemon_messages.hpp"
 
@@ -32,44 +30,42 @@ struct Reply {
 /// (not sealed, or too large), io.
 Result<SharedBytes> read_content(wire::DaemonFrame& frame, std::uint64_t max_bytes);
 
-/// Looks up dependency sets and entries in users' stores. Access to stores blocks and is done in
-/// threads of a BlockingPool; the loop finds only entries that are cached in memory.
+/// Looks up dependency sets, entries and blobs. Access to the store blocks and is done in threads
+/// of a BlockingPool; the loop finds only entries that are cached in memory.
 class LookupService {
  public:
   /// The arguments outlive the service.
-  LookupService(UserStores& stores, BlockingPool& pool, EventLoop& loop,
+  LookupService(TieredStore& store, BlockingPool& pool, EventLoop& loop,
                 std::uint64_t cached_bytes);
 
   // For threads of the pool.
 
   /// The reply to a `sets` frame; nothing if the frame is malformed.
-  static std::optional<Reply> find_sets(UserStores& stores, uid_t user, wire::DaemonFrame& frame);
-  /// Reads an entry and seals it; null if the user's store does not have it. Errors: the store's.
-  static Result<std::shared_ptr<UniqueFd>> seal_entry(UserStores& stores, uid_t user,
-                                                      const CacheKey& key);
-  /// Reads a blob and seals it. One that the user's store does not have is put there if the remote
-  /// store has it. Null if neither has it. `remote` may be null. Errors: the store's,
-  /// invalid_argument (the kind).
-  static Result<std::shared_ptr<UniqueFd>> seal_blob(UserStores& stores, RemoteTier* remote,
-                                                     uid_t user, const wire::BlobWanted& wanted);
-  /// Stores the blob of a `put_blob` frame in the user's store, and uploads it in the background.
-  /// The attachment is mapped and not copied, but for an upload. `remote` may be null. The reply;
-  /// nothing if the frame is malformed.
-  static std::optional<Reply> store_blob(UserStores& stores, RemoteTier* remote, uid_t user,
+  static std::optional<Reply> find_sets(TieredStore& store, wire::DaemonFrame& frame);
+  /// Reads an entry and seals it; null if the store does not have it. Errors: the store's.
+  static Result<std::shared_ptr<UniqueFd>> seal_entry(TieredStore& store, const CacheKey& key);
+  /// Reads a blob and seals it. One that the store does not have is put there if the remote store
+  /// has it. Null if neither has it. `remote` may be null. Errors: invalid_argument (the kind).
+  static Result<std::shared_ptr<UniqueFd>> seal_blob(TieredStore& store, RemoteTier* remote,
+                                                     const wire::BlobWanted& wanted);
+  /// Stores the blob of a `put_blob` frame, and uploads it in the background. The attachment is
+  /// mapped and not copied, but for an upload. `remote` may be null. The reply; nothing if the
+  /// frame is malformed.
+  static std::optional<Reply> store_blob(TieredStore& store, RemoteTier* remote,
                                          const wire::DaemonFrame& frame);
 
   // For the loop's thread.
 
   /// The sealed entry if it is cached; null if the store must be read.
-  std::shared_ptr<UniqueFd> cached(uid_t user, const CacheKey& key);
+  std::shared_ptr<UniqueFd> cached(const CacheKey& key);
   SealedEntryCache& cache() noexcept { return cache_; }
-  /// Records uses of cached entries in their stores. Blocks: called after the loop has ended.
+  /// Records uses of cached entries in the store. Blocks: called after the loop has ended.
   void flush_uses();
 
  private:
-  static void record_uses(UserStores& stores, const std::vector<SealedEntryCache::Key>& uses);
+  static void record_uses(TieredStore& store, const std::vector<CacheKey>& uses);
 
-  UserStores& stores_;
+  TieredStore& store_;
   BlockingPool& pool_;
   SealedEntryCache cache_;
   EventLoop::Timer flush_timer_;

@@ -17,7 +17,6 @@ using wire::DaemonFrame;
 using wire::DaemonOp;
 
 constexpr std::uint64_t kMaxOrderBytes = 128ull << 20;
-constexpr std::size_t kMaxCountedUsers = 1024;
 constexpr std::size_t kMaxPingBytes = 1 << 10;
 constexpr std::chrono::milliseconds kProgressInterval{500};
 
@@ -36,8 +35,7 @@ template <class T>
 void RequestDispatcher::run_in_pool(Session& session, std::function<Result<T>()> work,
                                     std::function<void(Session&, T)> then) {
   parts_.pool.submit<T>(
-      session.peer().user, std::move(work),
-      [this, number = session.number(), then = std::move(then)](Result<T> result) {
+      std::move(work), [this, number = session.number(), then = std::move(then)](Result<T> result) {
         if (Session* const client = parts_.sessions.find(number)) {
           client->guard([&]() -> Result<void> {
             CUKILN_TRY(T value, std::move(result));
@@ -68,31 +66,8 @@ void RequestDispatcher::with_content(Session& session, DaemonFrame& frame, std::
       });
 }
 
-void RequestDispatcher::count_for_user(uid_t user, const RequestCounters& requests, DaemonOp op) {
-  if (users_.size() >= kMaxCountedUsers && !users_.contains(user)) {
-    return;
-  }
-  OfUser& counters = users_[user];
-  const bool is_compile = &requests == &parts_.counters.compile;
-  if (op == DaemonOp::entry) {
-    ++(is_compile ? counters.compiles_ok : counters.entries_sent);
-  } else if (is_compile && op == DaemonOp::error) {
-    ++counters.compiles_failed;
-  }
-}
-
-DaemonCounters::Named RequestDispatcher::counters_of(uid_t user) const {
-  const auto at = users_.find(user);
-  const OfUser counters = at != users_.end() ? at->second : OfUser();
-  return {{"compiles_ok", counters.compiles_ok},
-          {"compiles_failed", counters.compiles_failed},
-          {"entries_sent", counters.entries_sent},
-          {"connections", parts_.sessions.size_of(user)}};
-}
-
 void RequestDispatcher::send_counted(RequestCounters& requests, const RequestHandle& to,
                                      Session& session, Reply reply) {
-  count_for_user(session.peer().user, requests, reply.op);
   requests.count_reply(reply.op, std::chrono::steady_clock::now() - to.since);
   session.send(reply.op, to.id, std::move(reply.body), std::move(reply.attachment));
 }
@@ -128,7 +103,7 @@ void RequestDispatcher::on_frame(Session& session, DaemonFrame& frame) {
       }
       return;
     case DaemonOp::state:
-      return session.send(DaemonOp::state_is, frame.id, parts_.describe(session).encode());
+      return session.send(DaemonOp::state_is, frame.id, parts_.describe().encode());
     case DaemonOp::invalidate: return invalidate(session, frame);
     case DaemonOp::report: return take_report(session, frame);
     case DaemonOp::get_blob: return give_blob(session, frame);
@@ -150,9 +125,8 @@ void RequestDispatcher::find_sets(Session& session, DaemonFrame& frame) {
   const auto shared_frame = std::make_shared<DaemonFrame>(std::move(frame));
   run_in_pool<std::optional<Reply>>(
       session,
-      [&stores = parts_.stores, user = session.peer().user,
-       shared_frame]() -> Result<std::optional<Reply>> {
-        return LookupService::find_sets(stores, user, *shared_frame);
+      [&store = parts_.store, shared_frame]() -> Result<std::optional<Reply>> {
+        return LookupService::find_sets(store, *shared_frame);
       },
       [this, to = session.request(shared_frame->id)](Session& client, std::optional<Reply> found) {
         if (!found) {
@@ -169,36 +143,31 @@ void RequestDispatcher::give_entry(Session& session, const DaemonFrame& frame) {
   if (!wanted) {
     return session.protocol_error("get");
   }
-  const auto give = [this, to = session.request(frame.id), key = wanted->key](Session& client,
-                                                                              Sealed sealed) {
+  const auto give = [this, to = session.request(frame.id)](Session& client, Sealed sealed) {
     if (sealed == nullptr) {
       return send_counted(parts_.counters.get, to, client, {DaemonOp::miss, {}});
     }
     ++parts_.counters.entries_sent;
-    if (parts_.audit != nullptr) {
-      parts_.audit->record_entry(to.user, static_cast<pid_t>(to.process), key);
-    }
     send_counted(parts_.counters.get, to, client,
                  {DaemonOp::entry, wire::EntryTerms{}.encode(), std::move(sealed)});
   };
-  const uid_t user = session.peer().user;
-  if (Sealed cached = parts_.lookups.cached(user, wanted->key)) {
+  if (Sealed cached = parts_.lookups.cached(wanted->key)) {
     return give(session, std::move(cached));
   }
   using Found = std::shared_ptr<Result<Sealed>>;
   run_in_pool<Found>(
       session,
-      [&stores = parts_.stores, user, key = wanted->key]() -> Result<Found> {
-        return std::make_shared<Result<Sealed>>(LookupService::seal_entry(stores, user, key));
+      [&store = parts_.store, key = wanted->key]() -> Result<Found> {
+        return std::make_shared<Result<Sealed>>(LookupService::seal_entry(store, key));
       },
-      [this, give, to = session.request(frame.id), user, key = wanted->key,
+      [this, give, to = session.request(frame.id), key = wanted->key,
        generation = parts_.lookups.cache().generation()](Session& client, const Found& found) {
         if (!*found) {
           return send_counted(parts_.counters.get, to, client,
                               {DaemonOp::error, wire::Refusal::of(found->error()).encode()});
         }
         if (const Sealed& sealed = **found; sealed != nullptr) {
-          parts_.lookups.cache().put(user, key, sealed, generation);
+          parts_.lookups.cache().put(key, sealed, generation);
         }
         give(client, **found);
       });
@@ -212,10 +181,9 @@ void RequestDispatcher::give_blob(Session& session, const DaemonFrame& frame) {
   }
   run_in_pool<Found>(
       session,
-      [&stores = parts_.stores, remote = parts_.remote, user = session.peer().user,
-       wanted = *wanted]() -> Result<Found> {
+      [&store = parts_.store, remote = parts_.remote, wanted = *wanted]() -> Result<Found> {
         return std::make_shared<Result<std::shared_ptr<UniqueFd>>>(
-            LookupService::seal_blob(stores, remote, user, wanted));
+            LookupService::seal_blob(store, remote, wanted));
       },
       [this, to = begin_blob_request(session, frame.id)](Session& client, const Found& found) {
         end_blob_request(to);
@@ -266,9 +234,9 @@ void RequestDispatcher::take_blob(Session& session, DaemonFrame& frame) {
   const auto shared_frame = std::make_shared<DaemonFrame>(std::move(frame));
   run_in_pool<std::optional<Reply>>(
       session,
-      [&stores = parts_.stores, remote = parts_.remote, user = session.peer().user,
+      [&store = parts_.store, remote = parts_.remote,
        shared_frame]() -> Result<std::optional<Reply>> {
-        return LookupService::store_blob(stores, remote, user, *shared_frame);
+        return LookupService::store_blob(store, remote, *shared_frame);
       },
       [this, to = begin_blob_request(session, shared_frame->id)](Session& client,
                                                                  std::optional<Reply> reply) {
@@ -294,13 +262,12 @@ void RequestDispatcher::compile(Session& session, DaemonFrame& frame) {
   const auto shared_frame = std::make_shared<DaemonFrame>(std::move(frame));
   run_in_pool<Submission>(
       session,
-      [&stores = parts_.stores, user = session.peer().user, terms = *terms,
-       shared_frame]() -> Result<Submission> {
+      [&store = parts_.store, terms = *terms, shared_frame]() -> Result<Submission> {
         // Null for a malformed order. Without memory this throws, which closes the session.
         const auto content = read_content(*shared_frame, kMaxOrderBytes);
         auto order = content ? wire::CompileOrder::decode(*content) : std::nullopt;
         return order ? std::make_shared<CompileSubmission>(
-                           CompileSubmission::of(*std::move(order), terms, user, stores))
+                           CompileSubmission::of(*std::move(order), terms, store))
                      : nullptr;
       },
       [this, request](Session& client, const Submission& submission) {
@@ -341,7 +308,7 @@ void RequestDispatcher::invalidate(Session& session, const DaemonFrame& frame) {
   if (!wanted) {
     return session.protocol_error("invalidate");
   }
-  parts_.lookups.cache().forget(session.peer().user, wanted->key);
+  parts_.lookups.cache().forget(wanted->key);
   session.send(DaemonOp::done, frame.id, {});
 }
 
@@ -355,7 +322,7 @@ void RequestDispatcher::take_report(Session& session, const DaemonFrame& frame) 
   for (const auto& [name, number] : report->numbers) {
     if (reportable_.contains(name)) {
       // Does not block: the store keeps counters in memory until its next write.
-      parts_.counter_store.count(name, static_cast<std::int64_t>(number));
+      parts_.store.count(name, static_cast<std::int64_t>(number));
     }
   }
 }

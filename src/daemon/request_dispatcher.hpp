@@ -3,7 +3,6 @@
 
 #include <cstdint>
 #include <functional>
-#include <map>
 #include <memory>
 #include <set>
 #include <string>
@@ -31,11 +30,9 @@ class RequestDispatcher final : public Session::Handler, public ReplySink {
     BlockingPool& pool;
     LookupService& lookups;
     CompileScheduler& scheduler;
-    UserStores& stores;
-    TieredStore& counter_store;  ///< gets the counters that clients report
+    TieredStore& store;
     DaemonCounters& counters;
-    AuditLog* audit;  ///< may be null
-    std::function<wire::DaemonSnapshot(const Session&)> describe;
+    std::function<wire::DaemonSnapshot()> describe;
     bool watches = false;          ///< source roots are used; else they are ignored
     RemoteTier* remote = nullptr;  ///< of blobs; may be null
   };
@@ -46,8 +43,6 @@ class RequestDispatcher final : public Session::Handler, public ReplySink {
   void reply(const RequestHandle& to, wire::DaemonOp op, std::string body,
              std::shared_ptr<UniqueFd> attachment) override;
   void hang_up(const RequestHandle& request) noexcept override;
-  /// The counters of one user's requests, by the names in DaemonSnapshot.
-  DaemonCounters::Named counters_of(uid_t user) const;
 
  private:
   void find_sets(Session& session, wire::DaemonFrame& frame);
@@ -74,15 +69,10 @@ class RequestDispatcher final : public Session::Handler, public ReplySink {
   /// Calls `then` with the frame's content: immediately, or after the pool has read the attachment.
   void with_content(Session& session, wire::DaemonFrame& frame, std::uint64_t max_bytes,
                     std::function<void(Session&, Result<SharedBytes>)> then);
-  void count_for_user(uid_t user, const RequestCounters& requests, wire::DaemonOp op);
   void send_counted(RequestCounters& requests, const RequestHandle& to, Session& session,
                     Reply reply);
 
   const Parts parts_;
-  struct OfUser {
-    std::uint64_t compiles_ok = 0, compiles_failed = 0, entries_sent = 0;
-  };
-  std::map<uid_t, OfUser> users_;                  // kMaxCountedUsers at most
   std::set<std::string, std::less<>> reportable_;  // the counters that clients may report
   std::vector<RequestHandle> blob_requests_;       // that have no reply yet
   EventLoop::Timer progress_;

@@ -16,7 +16,6 @@ struct RequestHandle {
   std::uint64_t session = 0;
   std::uint64_t id = 0;  ///< the client's number for it
   std::uint32_t process = 0;
-  std::uint32_t user = 0;
   std::chrono::steady_clock::time_point since = std::chrono::steady_clock::now();
 };
 

@@ -14,8 +14,8 @@ constexpr std::size_t kMaxEntries = 512;  // each has a descriptor
 
 }  // namespace
 
-std::shared_ptr<UniqueFd> SealedEntryCache::find(uid_t user, const CacheKey& key) {
-  const auto at = by_key_.find({user, key});
+std::shared_ptr<UniqueFd> SealedEntryCache::find(const CacheKey& key) {
+  const auto at = by_key_.find(key);
   if (at == by_key_.end()) {
     return nullptr;
   }
@@ -24,26 +24,26 @@ std::shared_ptr<UniqueFd> SealedEntryCache::find(uid_t user, const CacheKey& key
   return at->second->file;
 }
 
-void SealedEntryCache::put(uid_t user, const CacheKey& key, std::shared_ptr<UniqueFd> sealed,
+void SealedEntryCache::put(const CacheKey& key, std::shared_ptr<UniqueFd> sealed,
                            std::uint64_t generation) {
   const auto size = wire::check_sealed_file(sealed->get(), wire::kMaxAttachmentBytes);
   const std::uint64_t bytes = size ? *size : 0;
-  if (bytes > max_bytes_ || generation != generation_ || by_key_.contains({user, key})) {
+  if (bytes > max_bytes_ || generation != generation_ || by_key_.contains(key)) {
     return;
   }
-  order_.push_front({{user, key}, std::move(sealed), bytes});
-  by_key_[{user, key}] = order_.begin();
+  order_.push_front({key, std::move(sealed), bytes});
+  by_key_[key] = order_.begin();
   bytes_ += bytes;
   while (bytes_ > max_bytes_ || order_.size() > kMaxEntries) {
     erase(std::prev(order_.end()));
   }
 }
 
-void SealedEntryCache::forget(uid_t user, const CacheKey& key) {
+void SealedEntryCache::forget(const CacheKey& key) {
   ++generation_;
   for (auto next = order_.begin(); next != order_.end();) {
     const auto at = next++;
-    if (at->key.first == user && (key == CacheKey{} || at->key.second == key)) {
+    if (key == CacheKey{} || at->key == key) {
       erase(at);
     }
   }

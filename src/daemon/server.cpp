@@ -26,28 +26,25 @@ using std::chrono::milliseconds;
 
 }  // namespace
 
-Server::Server(ServerOptions options, TieredStore& store, UserStores& stores, IpcListener listener,
+Server::Server(ServerOptions options, TieredStore& store, IpcListener listener,
                ServiceManager manager, std::unique_ptr<EventLoop> loop,
                std::unique_ptr<BlockingPool> pool, std::unique_ptr<DescriptorCloser> closer)
     : options_(std::move(options)),
       store_(store),
-      stores_(stores),
       manager_(std::move(manager)),
       log_(options_.log),
       loop_(std::move(loop)),
       closer_(std::move(closer)),
-      compilers_(options_.loader, options_.worker_socket, options_.system, store),
-      shared_{*loop_, counters_, *closer_, options_.audit, log_, options_.session},
-      sessions_(options_.sessions, shared_),
+      compilers_(options_.loader, store),
+      shared_{*loop_, counters_, *closer_, log_, options_.session},
+      sessions_(options_.max_sessions, shared_),
       housekeeping_(*loop_, manager_),
       pool_(std::move(pool)),
-      lookups_(stores, *pool_, *loop_, options_.cached_entry_bytes),
-      dispatcher_({*loop_, sessions_, *pool_, lookups_, scheduler_, stores, store, counters_,
-                   options_.audit, [this](const Session& session) { return describe_to(session); },
-                   options_.watch_sources && !options_.system, options_.remote}),
-      supervisor_(options_.compiles.runs, *loop_, compilers_, options_.remote, log_),
-      scheduler_(options_.compiles, *loop_, supervisor_, dispatcher_, counters_, options_.audit,
-                 log_),
+      lookups_(store, *pool_, *loop_, options_.cached_entry_bytes),
+      dispatcher_({*loop_, sessions_, *pool_, lookups_, scheduler_, store, counters_,
+                   [this] { return describe(); }, options_.watch_sources, options_.remote}),
+      supervisor_(options_.compiles.runs, *loop_, compilers_, store, options_.remote, log_),
+      scheduler_(options_.compiles, *loop_, supervisor_, dispatcher_, counters_, log_),
       acceptor_(*loop_, std::move(listener)),
       watchdog_(*loop_, [this] { notify_watchdog(); }),
       drain_deadline_(*loop_, [this] {
@@ -61,14 +58,11 @@ Server::Server(ServerOptions options, TieredStore& store, UserStores& stores, Ip
 Server::~Server() = default;
 
 Result<std::unique_ptr<Server>> Server::create(ServerOptions options, TieredStore& store,
-                                               UserStores& stores, IpcListener listener,
-                                               ServiceManager manager) {
+                                               IpcListener listener, ServiceManager manager) {
   CUKILN_TRY(auto loop, EventLoop::create(options.log));
-  const unsigned threads = options.store_threads;
-  const unsigned max_of_user = options.system && threads > 1 ? threads - 1 : threads;
-  CUKILN_TRY(auto pool, BlockingPool::create(threads, max_of_user, loop->tasks()));
+  CUKILN_TRY(auto pool, BlockingPool::create(options.store_threads, loop->tasks()));
   CUKILN_TRY(auto closer, DescriptorCloser::create({}));
-  std::unique_ptr<Server> self(new Server(std::move(options), store, stores, std::move(listener),
+  std::unique_ptr<Server> self(new Server(std::move(options), store, std::move(listener),
                                           std::move(manager), std::move(loop), std::move(pool),
                                           std::move(closer)));
   CUKILN_CHECK(self->begin());
@@ -76,7 +70,7 @@ Result<std::unique_ptr<Server>> Server::create(ServerOptions options, TieredStor
 }
 
 Result<void> Server::begin() {
-  if (options_.watch_sources && !options_.system) {
+  if (options_.watch_sources) {
     watch_sources();
   }
   greeting_ = greeting();
@@ -89,26 +83,22 @@ Result<void> Server::begin() {
   CUKILN_TRY(signals_watch_,
              loop_->watch(signals_.get(), EPOLLIN, [this](std::uint32_t) { handle_signals(); }));
   loop_->at_end_of_round([this] { end_round(); });
-  return acceptor_.begin([this](UniqueFd socket) { accept(std::move(socket)); },
-                         [this](UniqueFd socket) {
-                           ++counters_.rejected_limit;
-                           reject(std::move(socket), "descriptors");
-                         });
+  return acceptor_.begin(
+      [this](UniqueFd socket) { accept(std::move(socket)); },
+      [this](UniqueFd socket) { reject(std::move(socket), counters_.rejected_limit); });
 }
 
 wire::Greeting Server::greeting() const {
   wire::Greeting greeting;
   greeting.oldest_version = wire::kDaemonProtocol;
   greeting.newest_version = wire::kDaemonProtocol;
-  greeting.system = options_.system;
   greeting.watches = watch_ != nullptr;
   greeting.takes_reports = true;
   greeting.keeps_blobs = true;
   greeting.process = static_cast<std::uint32_t>(::getpid());
   greeting.build = version();
   struct stat status {};
-  const bool has_entries = !options_.system && store_.disk() != nullptr;
-  if (has_entries && ::stat(store_.disk()->directory().root().c_str(), &status) == 0) {
+  if (store_.disk() != nullptr && ::stat(store_.disk()->directory().root().c_str(), &status) == 0) {
     greeting.store_device = status.st_dev;
     greeting.store_inode = status.st_ino;
   }
@@ -122,13 +112,12 @@ void Server::watch_sources() {
       std::move(options), store_,
       [this](const SourceWatch::Order& order, SourceWatch::Roots source_roots) {
         // Runs in the watch's thread, which may block.
-        const std::uint32_t user = ::geteuid();
         wire::CompileTerms terms;
         terms.again = true;  // no dependency set in the store holds
-        auto submission = std::make_shared<CompileSubmission>(
-            CompileSubmission::of(*order, terms, user, stores_));
-        loop_->post([this, user, submission, source_roots = std::move(source_roots)] {
-          scheduler_.compile_ahead(std::move(*submission), user, source_roots);
+        auto submission =
+            std::make_shared<CompileSubmission>(CompileSubmission::of(*order, terms, store_));
+        loop_->post([this, submission, source_roots = std::move(source_roots)] {
+          scheduler_.compile_ahead(std::move(*submission), source_roots);
         });
       });
   scheduler_.on_compiled(
@@ -177,7 +166,6 @@ void Server::handle_signals() {
 void Server::drain() {
   log_.info("draining: no new compiles are accepted");
   pool_->submit<bool>(
-      ::geteuid(),
       [this] {
         manager_.notify("STOPPING=1\nSTATUS=Waiting for running compiles");
         return Result<bool>(true);
@@ -199,61 +187,46 @@ void Server::notify_watchdog() {
 
 void Server::accept(UniqueFd socket) {
   if (draining_) {  // closed, so that the client need not time out
-    ++counters_.rejected_draining;
-    return reject(std::move(socket), "draining");
+    return reject(std::move(socket), counters_.rejected_draining);
   }
   const auto peer = wire::peer_of(socket.get());
-  if (!peer || (!options_.system && peer->user != ::geteuid())) {
-    ++counters_.rejected_user;
-    return reject(std::move(socket), "user");
+  if (!peer || peer->user != ::geteuid()) {
+    if (peer) {
+      log_.warn("rejected process {} of user {}: this cukilnd serves user {} only", peer->process,
+                peer->user, ::geteuid());
+    }
+    return reject(std::move(socket), counters_.rejected_user);
   }
-  if (!sessions_.has_room_for(peer->user)) {
-    ++counters_.rejected_limit;
-    return reject(std::move(socket), "limit");
+  if (!sessions_.has_room()) {
+    return reject(std::move(socket), counters_.rejected_limit);
   }
   // A reload may have changed the remote store.
   greeting_.shares_blobs = options_.remote != nullptr && options_.remote->shares_blobs();
-  if (!sessions_.add(std::move(socket), *peer, greeting_.encode())) {
+  if (!sessions_.add(++last_connection_, std::move(socket), *peer, greeting_.encode())) {
     ++counters_.rejected_limit;
     return;
   }
   ++counters_.connections_accepted;
 }
 
-/// Closes a connection whose client may have sent descriptors already.
-void Server::reject(UniqueFd socket, const char* reason) {
-  const auto peer = wire::peer_of(socket.get());
-  if (options_.audit != nullptr && peer) {
-    options_.audit->record({"rejected", peer->user, 0, {{"reason", reason}}});
-  }
+/// Counts and closes a connection whose client may have sent descriptors already.
+void Server::reject(UniqueFd socket, std::uint64_t& counter) {
+  ++counter;
   ::shutdown(socket.get(), SHUT_RDWR);
-  closer_->close(std::move(socket), peer ? peer->user : ::geteuid());
+  closer_->close(std::move(socket), ++last_connection_);
 }
 
-wire::DaemonSnapshot Server::describe_to(const Session& session) {
-  const uid_t user = session.peer().user;
-  const bool sees_all = !options_.system || user == 0 || user == ::geteuid();
-  return describe(sees_all ? std::nullopt : std::optional(user));
-}
-
-wire::DaemonSnapshot Server::describe(std::optional<uid_t> only_of) {
+wire::DaemonSnapshot Server::describe() {
   wire::DaemonSnapshot snapshot;
   snapshot.process = static_cast<std::uint32_t>(::getpid());
   snapshot.build = version();
   snapshot.store = store_.disk() != nullptr ? store_.disk()->directory().root() : std::string();
   snapshot.socket = acceptor_.path();
   snapshot.page = page_;
-  snapshot.system = options_.system;
-  snapshot.worker_socket = options_.worker_socket;
-  snapshot.worker_user = compilers_.worker_user();
   snapshot.draining = draining_;
   snapshot.uptime_ms = static_cast<std::uint64_t>(
       std::chrono::duration_cast<milliseconds>(SteadyClock::now() - started_).count());
-  scheduler_.compiles().describe(snapshot, only_of);
-  if (only_of) {
-    snapshot.counters = dispatcher_.counters_of(*only_of);
-    return snapshot;
-  }
+  scheduler_.compiles().describe(snapshot);
   snapshot.counters = counters_.named();
   snapshot.counters.emplace_back("connections", sessions_.size());
   if (watch_ != nullptr) {
@@ -263,14 +236,6 @@ wire::DaemonSnapshot Server::describe(std::optional<uid_t> only_of) {
     snapshot.counters.emplace_back("watch_overflows", watched.overflows);
     snapshot.counters.emplace_back("watch_limit_reached", watched.limited);
   }
-  if (const SignerLink* const signer = options_.compiles.runs.signer) {
-    const SignerLink::Stats stats = signer->stats();
-    snapshot.counters.emplace_back("signer_connected", stats.connected ? 1 : 0);
-    snapshot.counters.emplace_back("signer_queued", stats.queued);
-    snapshot.counters.emplace_back("signer_signed", stats.signed_entries);
-    snapshot.counters.emplace_back("signer_declined", stats.declined);
-    snapshot.counters.emplace_back("signer_dropped", stats.dropped);
-  }
   snapshot.counters.emplace_back("quarantined", scheduler_.quarantined());
   return snapshot;
 }
@@ -278,7 +243,7 @@ wire::DaemonSnapshot Server::describe(std::optional<uid_t> only_of) {
 std::optional<wire::DaemonSnapshot> Server::snapshot(milliseconds timeout) {
   const auto promise = std::make_shared<std::promise<wire::DaemonSnapshot>>();
   auto future = promise->get_future();
-  loop_->post([this, promise] { promise->set_value(describe(std::nullopt)); });
+  loop_->post([this, promise] { promise->set_value(describe()); });
   if (future.wait_for(timeout) != std::future_status::ready) {
     return std::nullopt;
   }

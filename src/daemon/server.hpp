@@ -23,37 +23,33 @@
 #include "daemon/service_manager.hpp"
 #include "daemon/session_table.hpp"
 #include "daemon/source_watch.hpp"
-#include "daemon/user_stores.hpp"
 #include "store/tiered_store.hpp"
 #include "wire/daemon_frame.hpp"
 
 namespace cukiln::daemon {
 
 struct ServerOptions {
-  bool system = false;
-  bool watch_sources = false;  ///< recompile edited sources; ignored by a system daemon
+  bool watch_sources = false;  ///< recompile edited sources
   LoaderOptions loader;        ///< where NVRTC is, and the limits of a compile
-  std::string worker_socket;   ///< where workers are connected to; empty: they are started
   CompileScheduler::Options compiles;
-  FairShare sessions{.total = 4096, .of_user = 1024};
+  std::size_t max_sessions = 1024;
   Session::Limits session;
   std::uint64_t cached_entry_bytes = 256ull << 20;  ///< capacity of the SealedEntryCache
   unsigned store_threads = 4;                       ///< of the BlockingPool
   std::chrono::milliseconds drain_timeout{10'000};
   RemoteTier* remote = nullptr;  ///< may be null; outlives the server
-  AuditLog* audit = nullptr;     ///< may be null; outlives the server
   Logger log;
 };
 
 /// Serves the IPC socket of cukilnd (cache/WIRE.md): connects loop, sessions, scheduler and
-/// supervisor, handles signals and shuts down. Looks up in the store of the client's user, and
-/// compiles misses once. Threads: `snapshot` and `compiler` are safe, the rest is for one thread.
+/// supervisor, handles signals and shuts down. Serves the user of this process and no other. Looks
+/// up in the store, and compiles misses once. Threads: `snapshot` and `compiler` are safe, the rest
+/// is for one thread.
 class Server {
  public:
-  /// `store` is the daemon's own, `stores` have the entries; both outlive the server. Errors: io.
+  /// `store` outlives the server. Errors: io.
   static Result<std::unique_ptr<Server>> create(ServerOptions options, TieredStore& store,
-                                                UserStores& stores, IpcListener listener,
-                                                ServiceManager manager);
+                                                IpcListener listener, ServiceManager manager);
   ~Server();
 
   /// Serves until SIGTERM or SIGINT, and until the compiles that run then have ended. The caller
@@ -79,28 +75,24 @@ class Server {
   void set_page(std::string address) { page_ = std::move(address); }
 
  private:
-  Server(ServerOptions options, TieredStore& store, UserStores& stores, IpcListener listener,
-         ServiceManager manager, std::unique_ptr<EventLoop> loop,
-         std::unique_ptr<BlockingPool> pool, std::unique_ptr<DescriptorCloser> closer);
+  Server(ServerOptions options, TieredStore& store, IpcListener listener, ServiceManager manager,
+         std::unique_ptr<EventLoop> loop, std::unique_ptr<BlockingPool> pool,
+         std::unique_ptr<DescriptorCloser> closer);
 
   Result<void> begin();
   wire::Greeting greeting() const;
   void watch_sources();
   void accept(UniqueFd socket);
-  void reject(UniqueFd socket, const char* reason);
+  void reject(UniqueFd socket, std::uint64_t& counter);
   void end_round();
   void handle_signals();
   void drain();
   void notify_watchdog();
-  /// The state as `user` may see it: a system daemon shows others' compiles to root and to its own
-  /// user only.
-  wire::DaemonSnapshot describe_to(const Session& session);
-  wire::DaemonSnapshot describe(std::optional<uid_t> only_of);
+  wire::DaemonSnapshot describe();
 
   // Each uses those above it.
   const ServerOptions options_;
-  TieredStore& store_;  ///< has counters and digests of libraries, which belong to no user
-  UserStores& stores_;
+  TieredStore& store_;
   const ServiceManager manager_;
   const Logger log_;
   const std::chrono::steady_clock::time_point started_ = std::chrono::steady_clock::now();
@@ -118,6 +110,7 @@ class Server {
   CompileScheduler scheduler_;
   std::unique_ptr<SourceWatch> watch_;  ///< null if files are not watched; posts to the loop
   Acceptor acceptor_;
+  std::uint64_t last_connection_ = 0;
   wire::Greeting greeting_;
   std::string page_;
   UniqueFd signals_;

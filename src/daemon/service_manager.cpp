@@ -53,20 +53,19 @@ bool has_option(int fd, int option, int expected) {
   return ::getsockopt(fd, SOL_SOCKET, option, &value, &size) == 0 && value == expected;
 }
 
-bool is_listening_unix_socket(int fd, int type) {
+bool is_listening_unix_socket(int fd) {
   return has_option(fd, SO_ACCEPTCONN, 1) && has_option(fd, SO_DOMAIN, AF_UNIX) &&
-         has_option(fd, SO_TYPE, type);
+         has_option(fd, SO_TYPE, SOCK_STREAM);
 }
 
 }  // namespace
 
-ServiceManager ServiceManager::of_this_process(int socket_type) {
+ServiceManager ServiceManager::of_this_process() {
   ServiceManager manager;
   const long listen_pid = number(take_variable("LISTEN_PID"));
   const std::string listen_fds = take_variable("LISTEN_FDS");
   const std::vector<std::string> names = names_in(take_variable("LISTEN_FDNAMES"));
   manager.notify_socket = take_variable("NOTIFY_SOCKET");
-  manager.credentials = take_variable("CREDENTIALS_DIRECTORY");
   const long watchdog_pid = number(take_variable("WATCHDOG_PID"));
   const std::string interval = take_variable("WATCHDOG_USEC");
   if (watchdog_pid == 0 || watchdog_pid == ::getpid()) {
@@ -89,14 +88,11 @@ ServiceManager ServiceManager::of_this_process(int socket_type) {
     ::fcntl(fd.get(), F_SETFL, O_NONBLOCK);
     const std::string name = static_cast<std::size_t>(i) < names.size() ? names[i] : "";
     UniqueFd& socket = name == "ops" ? manager.admin_socket : manager.ipc_socket;
-    const int type = name == "ops" ? SOCK_STREAM : socket_type;
-    if (socket || !is_listening_unix_socket(fd.get(), type)) {
+    if (socket || !is_listening_unix_socket(fd.get())) {
       manager.warnings.push_back(fmt::format(
           "descriptor {} ({}) of the service manager is not used and closed: {}", fd.get(),
           name.empty() ? "unnamed" : name,
-          socket                ? "another one has this role"
-          : type == SOCK_STREAM ? "expected a Unix stream socket that listens"
-                                : "expected a Unix socket of type SOCK_SEQPACKET that listens"));
+          socket ? "another one has this role" : "expected a Unix stream socket that listens"));
       continue;
     }
     socket = std::move(fd);

@@ -18,11 +18,9 @@ struct ServiceManager {
   std::string notify_socket;              ///< NOTIFY_SOCKET
   std::vector<std::string> warnings;      ///< about passed descriptors that are not used
   std::chrono::microseconds watchdog{0};  ///< 0 if there is none
-  std::string credentials;                ///< CREDENTIALS_DIRECTORY, of LoadCredential=
 
   /// Reads its environment variables and removes them, so that workers do not inherit them.
-  /// `socket_type` is that of the socket that the process serves.
-  static ServiceManager of_this_process(int socket_type);
+  static ServiceManager of_this_process();
 
   /// Sends `READY=1`, `STOPPING=1`, `WATCHDOG=1` or `STATUS=…`, one a line. If the manager does not
   /// read, waits for up to a second, or not at all without `waits`, and then drops the message.

@@ -34,7 +34,7 @@ Session::Session(std::uint64_t number, UniqueFd socket, const wire::Peer& peer, 
       socket_(std::move(socket)),
       peer_(peer),
       shared_(shared),
-      socket_slot_(peer.user),
+      socket_slot_(number),
       deadline_(shared.loop,
                 [this] {
                   ++shared_.counters.slow_clients;
@@ -49,7 +49,7 @@ Session::Session(std::uint64_t number, UniqueFd socket, const wire::Peer& peer, 
 
 Session::~Session() {
   for (UniqueFd& descriptor : parser_.take_descriptors()) {
-    shared_.closer.close(std::move(descriptor), peer_.user);
+    shared_.closer.close(std::move(descriptor), number_);
   }
 }
 
@@ -70,10 +70,7 @@ Result<void> Session::begin(const std::string& greeting) {
 }
 
 RequestHandle Session::request(std::uint64_t id) const noexcept {
-  return {.session = number_,
-          .id = id,
-          .process = static_cast<std::uint32_t>(peer_.process),
-          .user = peer_.user};
+  return {.session = number_, .id = id, .process = static_cast<std::uint32_t>(peer_.process)};
 }
 
 bool Session::has_unread() const noexcept {
@@ -83,8 +80,8 @@ bool Session::has_unread() const noexcept {
 
 void Session::guard(const std::function<Result<void>()>& body) noexcept {
   if (const auto done = guarded(body); !done) {
-    shared_.log.warn("closed the connection of process {} of user {}: {}", peer_.process,
-                     peer_.user, done.error().message());
+    shared_.log.warn("closed the connection of process {}: {}", peer_.process,
+                     done.error().message());
     close();
   }
 }
@@ -144,7 +141,7 @@ bool Session::feed(std::vector<UniqueFd> descriptors) {
     return true;
   }
   for (UniqueFd& descriptor : descriptors) {
-    shared_.closer.close(std::move(descriptor), peer_.user);
+    shared_.closer.close(std::move(descriptor), number_);
   }
   return false;
 }
@@ -174,7 +171,7 @@ void Session::take(DaemonFrame& frame) {
     return protocol_error("no_hello");
   }
   shared_.handler->on_frame(*this, frame);
-  shared_.closer.close(std::move(frame.attachment), peer_.user);  // one that was not used
+  shared_.closer.close(std::move(frame.attachment), number_);  // one that was not used
 }
 
 void Session::hello(const DaemonFrame& frame) {
@@ -201,12 +198,8 @@ void Session::protocol_error(std::string_view reason) {
   assert(std::find(std::begin(kProtocolErrors), std::end(kProtocolErrors), reason) !=
          std::end(kProtocolErrors));
   ++shared_.counters.protocol_errors[reason];
-  if (shared_.audit != nullptr) {
-    shared_.audit->record(
-        {"rejected", peer_.user, 0, {{"reason", "protocol"}, {"detail", std::string(reason)}}});
-  }
-  shared_.log.info("closed the connection of process {} of user {}: protocol error ({})",
-                   peer_.process, peer_.user, reason);
+  shared_.log.info("closed the connection of process {}: protocol error ({})", peer_.process,
+                   reason);
   close();
 }
 

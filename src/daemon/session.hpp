@@ -13,7 +13,6 @@
 
 #include "base/file.hpp"
 #include "base/logger.hpp"
-#include "daemon/audit_log.hpp"
 #include "daemon/counters.hpp"
 #include "daemon/descriptor_closer.hpp"
 #include "daemon/event_loop.hpp"
@@ -50,7 +49,6 @@ class Session {
     EventLoop& loop;
     DaemonCounters& counters;
     DescriptorCloser& closer;
-    AuditLog* audit;  ///< may be null
     Logger log;
     Limits limits;
     Handler* handler = nullptr;
@@ -66,7 +64,6 @@ class Session {
   Result<void> begin(const std::string& greeting);
 
   std::uint64_t number() const noexcept { return number_; }
-  const wire::Peer& peer() const noexcept { return peer_; }
   bool closed() const noexcept { return closed_; }
   /// A handle for the client's request `id`.
   RequestHandle request(std::uint64_t id) const noexcept;

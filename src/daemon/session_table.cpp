@@ -8,26 +8,14 @@
 
 namespace cukiln::daemon {
 
-std::size_t SessionTable::size_of(uid_t user) const {
-  const auto at = of_user_.find(user);
-  return at != of_user_.end() ? at->second : 0;
-}
-
-bool SessionTable::has_room_for(uid_t user) const {
-  return limit_.allows(size_of(user), sessions_.size()) && !shared_.closer.is_full(user);
-}
-
-Result<void> SessionTable::add(UniqueFd socket, const wire::Peer& peer,
+Result<void> SessionTable::add(std::uint64_t number, UniqueFd socket, const wire::Peer& peer,
                                const std::string& greeting) {
-  const std::uint64_t number = ++last_number_;
   if (closed_.capacity() <= sessions_.size()) {
     closed_.reserve(2 * (sessions_.size() + 1));
   }
-  std::size_t& of_user = of_user_[peer.user];
   const auto at =
       sessions_.emplace(number, std::make_unique<Session>(number, std::move(socket), peer, shared_))
           .first;
-  ++of_user;
   auto begun = guarded([&] { return at->second->begin(greeting); });
   if (!begun) {
     at->second->close();
@@ -49,10 +37,6 @@ void SessionTable::remove_closed(const std::function<void(const Session&)>& on_r
   while (!closed_.empty()) {
     const auto removed = sessions_.extract(closed_.back());
     closed_.pop_back();
-    const uid_t user = removed.mapped()->peer().user;
-    if (--of_user_[user] == 0) {
-      of_user_.erase(user);
-    }
     on_removed(*removed.mapped());
   }
 }

@@ -11,22 +11,21 @@
 #include <unordered_map>
 #include <vector>
 
-#include "daemon/fair_share.hpp"
 #include "daemon/session.hpp"
 
 namespace cukiln::daemon {
 
-/// The sessions of a daemon, and their number for each user. Threads: the loop's only.
+/// The sessions of a daemon. Threads: the loop's only.
 class SessionTable {
  public:
-  SessionTable(const FairShare& limit, Session::Shared& shared) : limit_(limit), shared_(shared) {}
+  SessionTable(std::size_t limit, Session::Shared& shared) : limit_(limit), shared_(shared) {}
 
-  bool has_room_for(uid_t user) const;
-  /// Starts a session. Errors: io.
-  Result<void> add(UniqueFd socket, const wire::Peer& peer, const std::string& greeting);
+  bool has_room() const { return sessions_.size() < limit_ && !shared_.closer.is_full(); }
+  /// Starts a session, whose number none has had before. Errors: io.
+  Result<void> add(std::uint64_t number, UniqueFd socket, const wire::Peer& peer,
+                   const std::string& greeting);
   /// Null if there is none, or if it is closed.
   Session* find(std::uint64_t number);
-  std::size_t size_of(uid_t user) const;
   std::size_t size() const noexcept { return sessions_.size(); }
 
   /// Marks a closed session for the next `remove_closed`. Allocates nothing.
@@ -37,12 +36,10 @@ class SessionTable {
   void flush();
 
  private:
-  const FairShare limit_;
+  const std::size_t limit_;
   Session::Shared& shared_;
   std::unordered_map<std::uint64_t, std::unique_ptr<Session>> sessions_;
-  std::unordered_map<uid_t, std::size_t> of_user_;
   std::vector<std::uint64_t> closed_;  // with capacity for all sessions
-  std::uint64_t last_number_ = 0;
 };
 
 }  // namespace cukiln::daemon

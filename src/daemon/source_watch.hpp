@@ -27,9 +27,9 @@
 namespace cukiln::daemon {
 
 /// Watches the files of recently compiled modules, and recompiles a module when one of them
-/// changes, before a client requests it. Only for a daemon of one user, because it opens the user's
-/// files. Optimisation only. Correctness never depends on it: clients re-validate their own files
-/// on every hit. Works in a thread of its own, because file systems may be slow.
+/// changes, before a client requests it. Optimisation only. Correctness never depends on it:
+/// clients re-validate their own files on every hit. Works in a thread of its own, because file
+/// systems may be slow.
 class SourceWatch {
  public:
   struct Options {

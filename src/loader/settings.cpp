@@ -193,7 +193,6 @@ const Key kKeys[] = {
        return {};
      },
      [](const Settings& s) { return std::to_string(s.remote.timeout.count()); }},
-    remote_text<&RemoteSettings::signer_socket>("signer_socket"),
     {"daemon",
      [](Settings& s, const std::string& text) -> Result<void> {
        const auto* const at = std::find(std::begin(kDaemonUses), std::end(kDaemonUses), text);
@@ -219,15 +218,25 @@ const Key kKeys[] = {
        return {};
      },
      [](const Settings& s) { return std::string(s.watch_sources ? "1" : "0"); }},
-    {"worker_socket",
-     [](Settings& s, const std::string& text) {
-       s.worker_socket = text;
-       return Result<void>();
-     },
-     [](const Settings& s) { return s.worker_socket; }},
     {"log", [](Settings& s, const std::string& text) { return parse_level(text, s.log_level); },
      [](const Settings& s) { return std::string(kLevels[static_cast<std::size_t>(s.log_level)]); }},
 };
+
+/// Settings of 0.2 for a daemon of several users.
+constexpr std::string_view kDeletedKeys[] = {"signer_socket", "worker_socket"};
+
+bool is_deleted(std::string_view name) {
+  return std::find(std::begin(kDeletedKeys), std::end(kDeletedKeys), name) !=
+         std::end(kDeletedKeys);
+}
+
+/// The warning about a deleted setting, by its name in a file or in the environment.
+std::string no_effect(std::string_view name) {
+  return fmt::format(
+      "{} has no effect since 0.3, because cukilnd serves one user and starts its own workers; "
+      "remove it",
+      name);
+}
 
 /// Returns the setting whose name is nearest to `name`; empty if none is near.
 std::string nearest_key(const std::string& name) {
@@ -325,6 +334,10 @@ class Resolver {
       const auto* const at = std::find_if(
           std::begin(kKeys), std::end(kKeys),
           [&, wanted = std::string_view(name)](const Key& k) { return wanted == k.name; });
+      if (is_deleted(name)) {
+        settings_.warnings.push_back(fmt::format("{}: {}", path, no_effect(name)));
+        continue;
+      }
       if (at == std::end(kKeys)) {
         const std::string meant = nearest_key(name);
         settings_.warnings.push_back(
@@ -349,12 +362,16 @@ class Resolver {
     }
   }
 
-  /// Warns of a variable that is nearly a setting. Others may belong to other programs.
+  /// Warns of a variable that was a setting, or is nearly one. Others may belong to other programs.
   void suggest(const std::string& variable) {
     std::string name = variable.substr(std::min(kVariablePrefix.size(), variable.size()));
     std::transform(name.begin(), name.end(), name.begin(), [](char c) {
       return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
     });
+    if (is_deleted(name)) {
+      settings_.warnings.push_back(no_effect(variable));
+      return;
+    }
     const std::string meant = is_key(name) ? std::string() : nearest_key(name);
     if (!meant.empty()) {
       settings_.warnings.push_back(

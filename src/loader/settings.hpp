@@ -37,12 +37,10 @@ std::string user_folder(const SettingsSources& sources, const char* variable,
 /// `$XDG_CACHE_HOME/cukiln`, else `~/.cache/cukiln`.
 std::string default_store_directory(const SettingsSources& sources);
 
-/// Returns the sockets on which a cukilnd may listen: this user's,
-/// `$XDG_RUNTIME_DIR/cukiln/cukilnd.sock` and `$TMPDIR/cukiln-<uid>/cukilnd.sock`, then the
-/// system's, `/run/cukiln/cukilnd.sock`. This user's daemon listens on the first. None for a
-/// set-user-id process.
+/// Returns the sockets on which this user's cukilnd may listen:
+/// `$XDG_RUNTIME_DIR/cukiln/cukilnd.sock` and `$TMPDIR/cukiln-<uid>/cukilnd.sock`. It listens on
+/// the first. None for a set-user-id process.
 std::vector<std::string> daemon_sockets(const SettingsSources& sources);
-inline constexpr const char* kSystemSocket = "/run/cukiln/cukilnd.sock";
 
 /// As Settings::load, from given sources.
 Result<Settings> load_settings(const SettingsSources& sources);

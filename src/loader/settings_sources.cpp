@@ -82,7 +82,6 @@ std::vector<std::string> daemon_sockets(const SettingsSources& sources) {
   }
   const std::string temporary = value_of(sources, "TMPDIR").value_or("/tmp");
   sockets.push_back(join_path(temporary, fmt::format("cukiln-{}/cukilnd.sock", ::geteuid())));
-  sockets.emplace_back(kSystemSocket);
   return sockets;
 }
 

@@ -87,11 +87,8 @@ class SecretText {
   std::array<char, kSecretFileBytes> bytes_{};
 };
 
-constexpr mode_t kOthers = S_IRWXG | S_IRWXO;
-
-/// Opens a secret key file. Refuses it if it has one of the bits `forbidden`, by which other users
-/// could read it.
-Result<UniqueFd> open_secret(const std::string& path, mode_t forbidden) {
+/// Opens a secret key file. Refuses it if other users could read it.
+Result<UniqueFd> open_secret(const std::string& path) {
   UniqueFd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
   struct stat status {};
   if (!file || ::fstat(file.get(), &status) != 0) {
@@ -104,7 +101,8 @@ Result<UniqueFd> open_secret(const std::string& path, mode_t forbidden) {
                       "keygen -o FILE' writes",
                       path);
   }
-  if ((status.st_mode & forbidden) != 0 || (status.st_uid != ::geteuid() && status.st_uid != 0)) {
+  if ((status.st_mode & (S_IRWXG | S_IRWXO)) != 0 ||
+      (status.st_uid != ::geteuid() && status.st_uid != 0)) {
     return make_error(ErrorCode::invalid_argument,
                       "the secret key {} is not private to this user (mode {:o}, user {}): a user "
                       "who can read it "
@@ -156,24 +154,7 @@ Result<SecretKey> SecretKey::generate(std::string_view name) {
 }
 
 Result<SecretKey> SecretKey::load(const std::string& path) {
-  CUKILN_TRY(const UniqueFd file, open_secret(path, kOthers));
-  return read(file, path);
-}
-
-Result<SecretKey> SecretKey::load_credential(const std::string& path) {
-  CUKILN_TRY(const UniqueFd file, open_secret(path, kOthers & ~S_IRGRP));
-  struct stat status {};
-  if (::fstat(file.get(), &status) != 0 ||
-      ((status.st_mode & S_IRGRP) != 0 && (status.st_uid != 0 || status.st_gid != 0))) {
-    return make_error(ErrorCode::invalid_argument,
-                      "the credential {} may be read by group {}: expected one that systemd has "
-                      "placed there by LoadCredential=",
-                      path, status.st_gid);
-  }
-  return read(file, path);
-}
-
-Result<SecretKey> SecretKey::read(const UniqueFd& file, const std::string& path) {
+  CUKILN_TRY(const UniqueFd file, open_secret(path));
   SecretText text;
   CUKILN_TRY(const std::string_view line, text.read(file, path));
   SecretKey key;

@@ -38,9 +38,6 @@ class SecretKey {
   /// Reads a file written by `cukiln keygen`. Errors: not_found, io; invalid_argument (other users
   /// may read it, or it holds no key).
   static Result<SecretKey> load(const std::string& path);
-  /// The same for a credential of systemd (LoadCredential=), which belongs to root if an
-  /// access-control list lets the service read it: its mode then shows the list as a group's right.
-  static Result<SecretKey> load_credential(const std::string& path);
 
   SecretKey(const SecretKey&) = default;
   SecretKey& operator=(const SecretKey&) = default;
@@ -52,7 +49,6 @@ class SecretKey {
 
  private:
   SecretKey() = default;
-  static Result<SecretKey> read(const UniqueFd& file, const std::string& path);
   PublicKey public_key_;
   std::array<std::uint8_t, 64> bytes_{};
 };

@@ -38,18 +38,6 @@ Result<std::unique_ptr<RemoteStore>> RemoteStore::open(const std::string& stores
                                                        const std::string& sign,
                                                        milliseconds look_up_timeout,
                                                        const Logger& log) {
-  std::optional<SecretKey> key;
-  if (!stores.empty() && !sign.empty()) {
-    CUKILN_TRY(key, SecretKey::load(sign));
-  }
-  return open(stores, trust, std::move(key), look_up_timeout, log);
-}
-
-Result<std::unique_ptr<RemoteStore>> RemoteStore::open(const std::string& stores,
-                                                       const std::string& trust,
-                                                       std::optional<SecretKey> key,
-                                                       milliseconds look_up_timeout,
-                                                       const Logger& log) {
   Options options;
   for (const std::string& url : split(stores)) {
     CUKILN_TRY(auto endpoint, make_remote_endpoint(url));
@@ -59,7 +47,9 @@ Result<std::unique_ptr<RemoteStore>> RemoteStore::open(const std::string& stores
     return std::unique_ptr<RemoteStore>();
   }
   CUKILN_TRY(options.trusted, TrustedKeys::parse(trust));
-  options.key = std::move(key);
+  if (!sign.empty()) {
+    CUKILN_TRY(options.key, SecretKey::load(sign));
+  }
   if (options.trusted.empty() && !options.key) {
     return Error(ErrorCode::invalid_argument,
                  "no key is trusted, so no object of the remote store can be used; set "

@@ -41,12 +41,6 @@ class RemoteStore final : public RemoteTier {
                                                    const std::string& sign,
                                                    std::chrono::milliseconds look_up_timeout,
                                                    const Logger& log);
-  /// The same with a key that is loaded already.
-  static Result<std::unique_ptr<RemoteStore>> open(const std::string& stores,
-                                                   const std::string& trust,
-                                                   std::optional<SecretKey> key,
-                                                   std::chrono::milliseconds look_up_timeout,
-                                                   const Logger& log);
 
   std::optional<StoreEntry> find(ByteView request_canonical, std::string_view module,
                                  SetCheck& check, Freshness freshness) override;

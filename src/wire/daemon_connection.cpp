@@ -82,10 +82,11 @@ Result<UniqueFd> connect_to(const std::string& path, SteadyClock::time_point dea
   return fd;
 }
 
-/// Checks the user of the process that listens at `path`. Errors: io.
+/// Checks the user of the process that listens at `path`: this one, or root, as which a service
+/// manager may listen for this user's daemon. Errors: io.
 Result<void> check_peer(int socket, const std::string& path, uid_t self) {
-  CUKILN_TRY(const Listener listener, listener_at(socket, path, self));
-  if (!listener.is_trusted) {
+  CUKILN_TRY(const Peer listener, peer_of(socket));
+  if (listener.user != self && listener.user != 0) {
     return make_error(ErrorCode::io,
                       "the process that listens at {} is user {}'s, expected user {}: remove that "
                       "socket, or set daemon=off",

@@ -105,7 +105,6 @@ class DaemonFrameParser {
 struct Greeting {
   std::uint16_t oldest_version = 0;  ///< of the protocol
   std::uint16_t newest_version = 0;
-  bool system = false;         ///< the daemon serves all users of the machine
   bool watches = false;        ///< it recompiles when sources change, and accepts `source_roots`
   bool takes_reports = false;  ///< it accepts `report`
   bool keeps_blobs = false;    ///< it accepts `get_blob` and `put_blob`
@@ -121,6 +120,6 @@ struct Greeting {
   static bool decode(ByteView bytes, Greeting& out);
 };
 inline constexpr std::size_t kGreetingBytes = 64;
-inline constexpr std::uint16_t kDaemonProtocol = 2;
+inline constexpr std::uint16_t kDaemonProtocol = 3;
 
 }  // namespace cukiln::wire

@@ -104,8 +104,7 @@ inline constexpr std::uint64_t kMaxBlobAttachmentBytes =
 struct CompileOrder {
   CompileRequest request;
   EntryLabels labels;
-  /// The client's NVRTC. A daemon of the same user opens it; a system daemon uses only its own, if
-  /// that is the same one.
+  /// The client's NVRTC, which the daemon opens.
   std::string library, builtins;
   std::vector<std::string> headers;
 
@@ -128,7 +127,7 @@ struct CompileTerms {
 };
 
 /// The body of `source_roots`: where the files of the `compile` with the same id are, so that a
-/// daemon of the same user can recompile when one changes. All folders are absolute.
+/// daemon can recompile when one changes. All folders are absolute.
 struct SourceRoots {
   std::vector<VirtualRoot> roots;
 
@@ -228,7 +227,7 @@ struct DaemonSnapshot {
   struct Job {
     std::string name, target;
     RequestDigest request;
-    std::uint32_t owner_process = 0, owner_user = 0;
+    std::uint32_t owner_process = 0;
     std::uint32_t elapsed_ms = 0;
     std::uint32_t waiters = 0;
     bool running = false;
@@ -236,27 +235,22 @@ struct DaemonSnapshot {
 
     template <class Self>
     static auto fields(Self& self) {
-      return std::tie(self.name, self.target, self.request, self.owner_process, self.owner_user,
-                      self.elapsed_ms, self.waiters, self.running, self.orphaned);
+      return std::tie(self.name, self.target, self.request, self.owner_process, self.elapsed_ms,
+                      self.waiters, self.running, self.orphaned);
     }
   };
   std::uint32_t process = 0;
   std::string build, store, socket;
   std::string page;  ///< `http://localhost:9464/`; empty without an admin HTTP address
-  bool system = false, draining = false;
-  std::string worker_socket;  ///< where workers of another user are connected to; empty: the
-                              ///< daemon starts them, as its own user
-  static constexpr std::uint32_t kNoUser = ~0U;
-  std::uint32_t worker_user = kNoUser;  ///< of the worker that started last, if one has
+  bool draining = false;
   std::uint64_t uptime_ms = 0;
   std::vector<Job> jobs;
   std::vector<std::pair<std::string, std::uint64_t>> counters;
 
   template <class Self>
   static auto fields(Self& self) {
-    return std::tie(self.process, self.build, self.store, self.socket, self.page, self.system,
-                    self.draining, self.worker_socket, self.worker_user, self.uptime_ms, self.jobs,
-                    self.counters);
+    return std::tie(self.process, self.build, self.store, self.socket, self.page, self.draining,
+                    self.uptime_ms, self.jobs, self.counters);
   }
 
   std::uint64_t counter(std::string_view name) const noexcept;

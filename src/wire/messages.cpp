@@ -5,9 +5,6 @@
 
 namespace cukiln::wire {
 
-std::string Start::encode() const { return encode_fields(*this); }
-std::optional<Start> Start::decode(ByteView body) { return decode_fields<Start>(body); }
-
 std::string Hello::encode() const { return encode_fields(*this); }
 std::optional<Hello> Hello::decode(ByteView body) { return decode_fields<Hello>(body); }
 

@@ -14,25 +14,22 @@
 namespace cukiln::wire {
 
 /// Raise it whenever a message below changes. Owner and worker must have the same.
-inline constexpr std::uint32_t kWorkerProtocol = 10;
+inline constexpr std::uint32_t kWorkerProtocol = 11;
 
-/// Descriptors of a compile worker: its end of the socket pair or connection, and a pidfd of its
-/// owner, with which it ends. A worker of another user has no such pidfd.
+/// Descriptors of a compile worker: its end of the socket pair, and a pidfd of its owner, with
+/// which it ends.
 inline constexpr int kWorkerSocket = 3;
 inline constexpr int kWorkerOwner = 4;
 
 /// The messages between a compile worker and its owner. The owner sends requests and the worker
 /// replies, except that the worker asks for files while it compiles.
 ///
-///   owner:  start                       first, over a connection; with a file for stderr
 ///   worker: hello                       once, after NVRTC, or nvJitLink, was opened
 ///   owner:  probe      → probed         the library's version, NVRTC's targets, and whether its
 ///                                       accesses are observed
 ///   owner:  lock       → locked | busy  the lock of a compile
 ///   owner:  compile    → (ask → answer)* → result; the body of ask is the virtual path
 ///   owner:  link       → result         only of a worker that was started to link
-///   owner:  hold       → locked         the lock of a compile, which the owner has taken, with its
-///                                       descriptor: for a worker that may not open the file
 ///   owner:  release    → released       releases the lock
 ///   worker: crashed                     from a signal handler, instead of any reply
 enum class WorkerOp : std::uint16_t {
@@ -49,28 +46,7 @@ enum class WorkerOp : std::uint16_t {
   release,
   released,
   crashed,
-  start,
-  hold,
   link,
-};
-
-/// What a spawned worker has as arguments.
-struct Start {
-  std::uint32_t protocol = kWorkerProtocol;
-  std::string library;   ///< NVRTC; nvJitLink if the worker `links`
-  std::string builtins;  ///< may be empty
-  std::uint64_t memory_bytes = 0;
-  std::uint32_t idle_s = 0;
-  bool links = false;
-
-  template <class Self>
-  static auto fields(Self& self) {
-    return std::tie(self.protocol, self.library, self.builtins, self.memory_bytes, self.idle_s,
-                    self.links);
-  }
-
-  std::string encode() const;
-  static std::optional<Start> decode(ByteView body);
 };
 
 struct Hello {
@@ -82,12 +58,11 @@ struct Hello {
   bool filters_calls = false;   ///< seccomp restricts the worker
   bool hides_memory = false;    ///< the worker is not dumpable: no process of its user traces it
   std::uint32_t max_tasks = 0;  ///< threads that the worker may have; 0: no limit of its own
-  std::uint32_t user = 0;       ///< the worker's effective user when it started
 
   template <class Self>
   static auto fields(Self& self) {
     return std::tie(self.protocol, self.nvrtc_major, self.nvrtc_minor, self.error, self.landlock,
-                    self.filters_calls, self.hides_memory, self.max_tasks, self.user);
+                    self.filters_calls, self.hides_memory, self.max_tasks);
   }
 
   std::string encode() const;

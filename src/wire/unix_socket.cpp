@@ -2,6 +2,7 @@
 #include "wire/unix_socket.hpp"
 
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <array>
@@ -64,28 +65,6 @@ Result<Peer> peer_of(int socket) {
     return make_error(ErrorCode::io, "SO_PEERCRED failed on a socket: {}", errno_text(errno));
   }
   return Peer{credentials.uid, credentials.pid};
-}
-
-bool is_trusted_peer(uid_t peer, uid_t self, const struct stat& folder,
-                     const struct stat& above) noexcept {
-  if (peer == self || peer == 0) {
-    return true;
-  }
-  const bool made_by_root = above.st_uid == 0 && (above.st_mode & (S_IWGRP | S_IWOTH)) == 0;
-  const bool its_own = folder.st_uid == peer && (folder.st_mode & (S_IWGRP | S_IWOTH)) == 0;
-  return made_by_root && its_own;
-}
-
-Result<Listener> listener_at(int socket, const std::string& path, uid_t self) {
-  CUKILN_TRY(const Peer peer, peer_of(socket));
-  const std::string folder = path.substr(0, path.find_last_of('/'));
-  struct stat status {};
-  struct stat above {};
-  if (::stat(folder.c_str(), &status) != 0 || ::stat((folder + "/..").c_str(), &above) != 0) {
-    return make_error(ErrorCode::io, "cannot stat the socket's folder {}: {}", folder,
-                      errno_text(errno));
-  }
-  return Listener{peer.user, is_trusted_peer(peer.user, self, status, above)};
 }
 
 ssize_t send_some(int socket, std::initializer_list<ByteView> parts, int descriptor) noexcept {

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <sys/socket.h>
-#include <sys/stat.h>
 #include <sys/types.h>
 #include <sys/un.h>
 
@@ -39,20 +38,6 @@ struct Peer {
 };
 /// Errors: io.
 Result<Peer> peer_of(int socket);
-
-/// Whether a client of user `self` may trust a daemon of user `peer` that listens on a socket in
-/// `folder`. Trusted are the user itself, root, and the owner of the folder if only root can have
-/// created it; `above` is the folder's parent.
-bool is_trusted_peer(uid_t peer, uid_t self, const struct stat& folder,
-                     const struct stat& above) noexcept;
-
-/// The process that listens where a client of user `self` has connected to `path`.
-struct Listener {
-  uid_t user = 0;
-  bool is_trusted = false;  ///< as is_trusted_peer
-};
-/// Errors: io.
-Result<Listener> listener_at(int socket, const std::string& path, uid_t self);
 
 /// Calls sendmsg once, without blocking and without SIGPIPE. `descriptor` (or -1) is sent with the
 /// first byte. Returns the number of bytes, or -1 with errno.

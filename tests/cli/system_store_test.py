@@ -6,15 +6,11 @@ import json
 import os
 import shutil
 import subprocess
-import sys
 import unittest
-from pathlib import Path
 
 from cli import CUKILN, CliTest, FAILED, STORE, USAGE
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-from support.service_user import SERVICE  # noqa: E402
-
+ANOTHER_USER = 64_003
 MANIFEST = {
     "format": 1,
     "modules": [
@@ -69,7 +65,7 @@ class SystemStores(CliTest):
             if path.suffix in (".cu", ".cuh", ".json"):
                 path.chmod(0o644)
         env = self.environment | {"CUKILN_STORE": "/nowhere/store", "CUKILN_NVRTC_LIBRARY": "/nowhere"}
-        command = ["setpriv", f"--reuid={SERVICE}", f"--regid={SERVICE}", "--clear-groups", "--",
+        command = ["setpriv", f"--reuid={ANOTHER_USER}", f"--regid={ANOTHER_USER}", "--clear-groups", "--",
                    CUKILN, "--json", "preload", "m.json", "--offline", "--no-load"]  # fmt: skip
         run = lambda: subprocess.run(command, cwd=self.folder, env=env, capture_output=True, text=True)  # noqa: E731
         done = run()

@@ -5,22 +5,17 @@
 #include <unistd.h>
 
 #include "store/tiered_store.hpp"
-#include "support/daemon_users.hpp"
+#include "support/daemon_process.hpp"
 #include "support/fake_daemon.hpp"
 #include "support/raw_client.hpp"
 
 using namespace cukiln;
 using cukiln::testing::becomes_true;
-using cukiln::testing::Being;
 using cukiln::testing::FakeDaemon;
-using cukiln::testing::kAlice;
-using cukiln::testing::kMallory;
-using cukiln::testing::kService;
 using cukiln::testing::RawClient;
 using std::chrono::seconds;
 using wire::DaemonOp;
 using Fixture = cukiln::testing::DaemonFixture;
-using Users = cukiln::testing::Users;
 
 namespace {
 
@@ -191,32 +186,4 @@ TEST_CASE_FIXTURE(Fixture,
   }));
   CHECK(counter("requests_put_blob_error") >= 1);
   CHECK(counter("requests_put_blob_ok") == 0);
-}
-
-TEST_CASE_FIXTURE(Users, "fault 255: a system daemon: a blob of one user is no other user's") {
-  if (!is_root) {
-    return;
-  }
-  const auto daemon = serve_all();
-  {
-    const Being mallory(kMallory);
-    REQUIRE(becomes_true([&] { return put_by(socket, {}, "of mallory"); }));
-    CHECK(becomes_true([&] { return get_by(socket, {}) == "of mallory"; }));
-  }
-  {
-    const Being alice(kAlice);
-    for (int i = 0; i < 5; ++i) {  // one that is not greeted in time would be a miss too
-      CHECK_FALSE(get_by(socket, {}));
-    }
-    REQUIRE(becomes_true([&] { return put_by(socket, {}, "of alice"); }));
-    CHECK(becomes_true([&] { return get_by(socket, {}) == "of alice"; }));
-  }
-  {
-    const Being mallory(kMallory);
-    CHECK(becomes_true([&] { return get_by(socket, {}) == "of mallory"; }));
-  }
-  CHECK(counter("requests_get_blob_miss") >= 1);
-  const std::string users = home_of(kService) + "/store/users/";
-  CHECK(std::filesystem::is_directory(users + std::to_string(kAlice)));
-  CHECK(std::filesystem::is_directory(users + std::to_string(kMallory)));
 }

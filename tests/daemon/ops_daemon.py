@@ -11,15 +11,10 @@ import shutil
 import signal
 import socket
 import subprocess
-import sys
 import tempfile
 import time
 import unittest
 from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "support"))
-
-from service_user import as_service  # noqa: E402
 
 BINARIES = Path(os.environ["CUKILN_TEST_BINARY_DIR"])
 
@@ -51,8 +46,7 @@ class DaemonCase(unittest.TestCase):
 
     def start(self, *arguments: str) -> None:
         command = [BINARIES / "cukilnd", "--verbose", "--http", "127.0.0.1:0", *arguments]
-        self.daemon = subprocess.Popen(as_service(command, self.folder) if "--system" in arguments else command,
-                                       env=self.environment, stderr=subprocess.PIPE, text=True)  # fmt: skip
+        self.daemon = subprocess.Popen(command, env=self.environment, stderr=subprocess.PIPE, text=True)
         for line in self.daemon.stderr:
             if match := re.search(r"http://localhost:(\d+)/", line):
                 self.port = int(match[1])

@@ -5,8 +5,6 @@ from __future__ import annotations
 
 import http.client
 import json
-import os
-import shutil
 import stat
 import subprocess
 import unittest
@@ -24,7 +22,7 @@ class OpsDaemonTest(DaemonCase):
         self.wait_until(lambda: self.status()["compiles"] and self.status()["compiles"][0]["waiters"] == 2)
         job = self.status()["compiles"][0]
         self.assertEqual((job["name"], job["target"], job["running"]), ("slow", "sm_90a", True))
-        self.assertEqual((job["owner_process"], job["owner_user"]), (first.pid, os.getuid()))
+        self.assertEqual(job["owner_process"], first.pid)
         metrics = self.get("/metrics")[1]
         self.assertIn("\ncukiln_compiles_in_flight 1\n", metrics)
         self.assertIn("\ncukiln_singleflight_waiters 2\n", metrics)
@@ -42,37 +40,6 @@ class OpsDaemonTest(DaemonCase):
         entry = json.loads(self.get("/api/entries?q=slow")[1])["entries"][0]
         shown = json.loads(self.get(f"/api/entries/{entry['key']}")[1])
         self.assertEqual([kernel["name"] for kernel in shown["kernels"]], ["slow"])
-
-    def test_a_system_daemon_shows_no_users_entries(self) -> None:
-        self.stop()
-        for folder in ("store", "run"):  # of another user than the service's
-            shutil.rmtree(self.folder / folder)
-        self.start("--system")
-        client = self.client("k", 'extern "C" __global__ void k(int* x) {}\n', CUKILN_STORE=str(self.folder / "own"))
-        key = json.loads(client.communicate(timeout=20)[0])["modules"][0]["key"]
-        self.assertIn('\ncukiln_compiles_total{result="ok"} 1\n', self.get("/metrics")[1])
-        self.assertEqual(json.loads(self.get("/api/entries")[1])["entries"], [])
-        self.assertEqual(self.get(f"/api/entries/{key}")[0], 404)
-
-    def test_a_system_daemon_shows_sums_only_over_tcp(self) -> None:  # fault 165
-        self.stop()
-        for folder in ("store", "run"):
-            shutil.rmtree(self.folder / folder)
-        self.start("--system")
-
-        def over_tcp(path: str) -> tuple[int, str]:
-            connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=20)
-            connection.request("GET", path)
-            answer = connection.getresponse()
-            return answer.status, answer.read().decode()
-
-        for path in ("/", "/api/status", "/api/entries", "/page.js"):
-            with self.subTest(path):
-                code, text = over_tcp(path)
-                self.assertEqual(code, 403)
-                self.assertIn("ops.sock", text)
-                self.assertEqual(self.get(path)[0], 200)
-        self.assertEqual((over_tcp("/metrics")[0], over_tcp("/healthz")[0]), (200, 200))
 
     def test_alerts_and_dashboard_use_existing_metrics_and_a_dead_remote_is_shown(self) -> None:
         made = subprocess.run([BINARIES / "cukiln", "keygen", "-o", self.folder / "key", "--json"],

@@ -10,15 +10,10 @@ import re
 import signal
 import socket
 import subprocess
-import sys
 import tempfile
 import time
 import unittest
 from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "support"))
-
-from service_user import as_service  # noqa: E402
 
 BINARIES = Path(os.environ["CUKILN_TEST_BINARY_DIR"])
 TIMEOUT = 30
@@ -52,13 +47,11 @@ class ReloadTest(unittest.TestCase):
             "CUKILN_DAEMON_SOCKET": str(self.folder / "run" / "cukilnd.sock"),
             "NOTIFY_SOCKET": str(self.folder / "notify.sock")}  # fmt: skip
 
-    def start(self, settings: str, *arguments: str) -> None:
+    def start(self, settings: str) -> None:
         self.configure(settings)
         self.log = self.folder / "log"
         with self.log.open("w") as log:
-            command = [BINARIES / "cukilnd", *arguments]
-            self.daemon = subprocess.Popen(as_service(command, self.folder) if "--system" in arguments else command,
-                                           env=self.environment, stderr=log)  # fmt: skip
+            self.daemon = subprocess.Popen([BINARIES / "cukilnd"], env=self.environment, stderr=log)
         self.addCleanup(self.stop)
         self.wait_for("READY=1")
 
@@ -130,8 +123,8 @@ class ReloadTest(unittest.TestCase):
 
     def test_other_changes_need_a_restart_and_invalid_settings_change_nothing(self) -> None:
         self.start('max_size = "64MiB"\n')
-        self.reload('max_size = "64MiB"\ninclude_path = ["/elsewhere"]\ndaemon_watch = false\nsigner_socket = "/elsewhere"\nworker_socket = "/w"\njobs = 3\nmemory = "9GiB"\n')
-        for name in ("include_path", "daemon_watch", "signer_socket", "worker_socket", "jobs", "memory"):
+        self.reload('max_size = "64MiB"\ninclude_path = ["/elsewhere"]\ndaemon_watch = false\njobs = 3\nmemory = "9GiB"\n')
+        for name in ("include_path", "daemon_watch", "jobs", "memory"):
             self.wait_for_log(rf"(?m)^cukilnd: reload: {name} has changed in .* and needs a restart of cukilnd$")
         for mistake in ('max_size = "much"\n', "max_size = \n", 'max_size = "1MiB"\nno_such_key = 1\n'):
             with self.subTest(mistake=mistake):
@@ -140,31 +133,26 @@ class ReloadTest(unittest.TestCase):
                 self.assertEqual(self.cap(), 64 << 20)
                 self.wait_for_log("nothing has changed", before)
 
-    def test_a_system_daemon_refuses_to_sign(self) -> None:  # fault 110
-        key = f'remote_sign = "{self.folder / "key"}"\n'
-        for settings, variables in ((key, {}), ("", {"CUKILN_REMOTE_SIGN": str(self.folder / "key")})):
-            self.configure(settings)
-            with self.subTest(settings=settings, variables=variables):
-                done = subprocess.run(as_service([BINARIES / "cukilnd", "--system"]), env=self.environment | variables,
-                                      stderr=subprocess.PIPE, text=True, timeout=TIMEOUT)  # fmt: skip
-                self.assertEqual(done.returncode, 2, done.stderr)
-                self.assertRegex(done.stderr, "remote_sign is set in .*(config.toml|CUKILN_REMOTE_SIGN)")
-                self.assertIn("cukilnd --signer", done.stderr)
-        self.assertFalse((self.folder / "run" / "cukilnd.sock").exists())
-
-        self.start('max_size = "64MiB"\n', "--system")
+    def test_a_deleted_setting_is_a_warning_and_keeps_no_change_from_being_applied(self) -> None:  # fault 310
+        old = 'worker_socket = "/run/w/worker.sock"\n'
+        self.start('max_size = "64MiB"\n' + old)
+        self.wait_for_log("worker_socket has no effect since 0.3, because cukilnd serves one user")
+        self.reload('max_size = "32MiB"\n' + old)
+        self.assertEqual(self.cap(), 32 << 20)
         before = self.log.stat().st_size
-        self.reload('max_size = "32MiB"\n' + key)
-        self.assertEqual((self.cap(), self.servers()), (64 << 20, []))
-        self.wait_for_log("nothing has changed: remote_sign is set", before)
+        self.reload('max_size = "16MiB"\nno_such_key = 1\n' + old)
+        self.assertEqual(self.cap(), 32 << 20)
+        self.wait_for_log("nothing has changed: .*no_such_key", before)
 
-    @unittest.skipUnless(os.geteuid() == 0, "only root is refused")
-    def test_a_system_daemon_refuses_to_run_as_root(self) -> None:  # fault 136
-        self.configure("")
-        done = subprocess.run([BINARIES / "cukilnd", "--system"], env=self.environment, stderr=subprocess.PIPE,
-                              text=True, timeout=TIMEOUT)  # fmt: skip
-        self.assertEqual(done.returncode, 2, done.stderr)
-        self.assertRegex(done.stderr, "--system as root is refused: .* cukilnd-system.service")
+    def test_a_deleted_option_is_a_usage_error_that_says_why(self) -> None:  # fault 311
+        options = (["--system"], ["--audit", "off"], ["--worker-socket", "/w"], ["--signer"], ["--signer-socket", "/s"],
+                   ["--signer-accepts", "cukiln"])  # fmt: skip
+        for option in options:
+            with self.subTest(option=option):
+                done = subprocess.run([BINARIES / "cukilnd", *option], env=self.environment, stderr=subprocess.PIPE,
+                                      text=True, timeout=TIMEOUT)  # fmt: skip
+                self.assertEqual(done.returncode, 2, done.stderr)
+                self.assertIn(f"cukilnd: {option[0]}: cukilnd serves one user now", done.stderr)
         self.assertFalse((self.folder / "run").exists())
 
     def test_the_last_of_many_signals_is_applied(self) -> None:

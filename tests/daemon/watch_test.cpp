@@ -159,10 +159,8 @@ TEST_CASE_FIXTURE(Fixture,
   check_ahead(path, 1);
 }
 
-TEST_CASE_FIXTURE(Fixture, "a system daemon watches nothing, nor does one with daemon_watch off") {
-  std::unique_ptr<cukiln::testing::Child> daemon;
-  SUBCASE("for a system") { daemon = start({"--system"}); }
-  SUBCASE("by the setting") { daemon = start({}, {"CUKILN_DAEMON_WATCH=0"}); }
+TEST_CASE_FIXTURE(Fixture, "with daemon_watch off nothing is watched") {
+  const auto daemon = start({}, {"CUKILN_DAEMON_WATCH=0"});
   scratch.write("tile.h", "one");
   const std::string path = source(kIncludes);
   CHECK(client(path)->wait() == 0);

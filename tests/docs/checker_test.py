@@ -36,7 +36,7 @@ class Prose(CheckerTest):
         self.assertEqual([], self.check("""
             # A page
 
-            `cukiln ls --arch sm_90a`, `cukiln help gc`, `cukiln compile a.cu -O3 -DX=1`, `cukilnd --system`,
+            `cukiln ls --arch sm_90a`, `cukiln help gc`, `cukiln compile a.cu -O3 -DX=1`, `cukilnd --verbose`,
             `scripts/test --preset dev -- -R store`, `src/base`, `src/cli/*.cpp`, `tests/unit/<layer>`,
             `CUKILN_STORE`, `python -m cukiln ls`, `cukiln COMMAND --json`, [this](#a-page), `cukiln daemon
             status`.

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Machines whose daemons know the remote store: their applications reach it without knowing of it."""
 
-import json
 import os
 import signal
 import socket
@@ -9,11 +8,9 @@ import subprocess
 import threading
 import time
 import unittest
-from pathlib import Path
 
 from fleet import BINARIES, CUKILN, DaemonFleetTest
 from servers import Hostile, Nginx, Redis
-from service_user import as_service
 
 
 class Daemons(DaemonFleetTest):
@@ -28,21 +25,6 @@ class Daemons(DaemonFleetTest):
         b = self.daemon("b", redis.url, writer=False)
         self.assertEqual(self.outcome(b), "hit")
         (entry,) = self.run_json("ls", env=b)["entries"]
-        self.assertEqual((entry["origin"], entry["signer"]), ("remote", self.public))
-
-    def test_a_daemon_for_all_users_takes_what_the_fleet_signed_for_who_asks(self):
-        redis = self.started(Redis())
-        self.assertEqual(self.outcome(self.daemon("a", redis.url)), "compiled")
-        deadline = time.monotonic() + 20
-        while len(redis.keys()) != 2:
-            self.assertLess(time.monotonic(), deadline, redis.keys())
-            time.sleep(0.02)
-        b = self.daemon("b", redis.url, "--system", writer=False)
-        theirs = Path(b["CUKILN_STORE"]) / "users" / str(os.getuid())
-        self.assertEqual(self.outcome(b | {"CUKILN_STORE": str(self.folder / "own")}), "hit")
-        listed = subprocess.run(as_service([CUKILN, "--json", "ls"]), env=self.environment | {"CUKILN_STORE": str(theirs)},
-                                capture_output=True, check=True)  # fmt: skip
-        (entry,) = json.loads(listed.stdout)["entries"]
         self.assertEqual((entry["origin"], entry["signer"]), ("remote", self.public))
 
     def test_a_header_that_differs_is_compiled_there(self):
@@ -168,21 +150,9 @@ class Blobs(DaemonFleetTest):
         reader = self.daemon("a", redis.url, writer=False)
         self.ask(reader, "put", "key", b"bytes", own=True)
         self.assertEqual(self.ask(reader, "get", "key"), b"bytes")
-        everyone = self.daemon("b", redis.url, "--system", writer=False)
-        self.ask(everyone, "put", "key", b"bytes")
-        for name in ("a", "b"):
-            self.processes[name].send_signal(signal.SIGTERM)  # waits for its uploads
-            self.processes[name].wait(30)
+        self.processes["a"].send_signal(signal.SIGTERM)  # waits for its uploads
+        self.processes["a"].wait(30)
         self.assertEqual(redis.keys(), [])
-
-    def test_a_daemon_for_all_users_gives_what_the_fleet_signed(self):
-        redis = self.started(Redis())
-        self.ask(self.daemon("a", redis.url), "put", "key", b"bytes")
-        self.wait_until(lambda: len(redis.keys()) == 1)
-        b = self.daemon("b", redis.url, "--system", writer=False)
-        self.assertEqual(self.ask(b, "get", "key"), b"bytes")
-        redis.stop()
-        self.assertEqual(self.ask(b, "get", "key"), b"bytes")
 
 
 if __name__ == "__main__":

@@ -10,11 +10,9 @@ import time
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "cli"))
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "support"))
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 from cli import BINARIES, CUKILN, CliTest  # noqa: E402
-from service_user import as_service  # noqa: E402
 
 KERNELS = ("add.cu", "-DADDEND=1", "--arch", "sm_90a")
 
@@ -56,18 +54,15 @@ class DaemonFleetTest(FleetTest):
         super().setUp()
         self.processes = {}  # of daemons, by the names of their hosts
 
-    def daemon(self, name, remote, *arguments, writer=True, **more):
+    def daemon(self, name, remote, writer=True, **more):
         """A daemon for a host, and the environment of the host's applications, which name no remote."""
         host = self.host(name, remote, writer, **more)
         run = Path(tempfile.mkdtemp(prefix="ckf-"))  # a socket's path is short
         self.addCleanup(lambda: os.rmdir(run) if not any(run.iterdir()) else None)
         socket = run / "s" / "cukilnd.sock"
         with open(self.folder / f"{name}.log", "w") as log:
-            command = [BINARIES / "cukilnd", "--socket", str(socket), *arguments]
-            hosts = Path(host["CUKILN_STORE"]).parent
-            hosts.mkdir(exist_ok=True)
             process = subprocess.Popen(
-                as_service(command, self.folder, hosts, run) if "--system" in arguments else command, env=self.environment | host, cwd=self.folder,
+                [BINARIES / "cukilnd", "--socket", str(socket)], env=self.environment | host, cwd=self.folder,
                 stdin=subprocess.DEVNULL, stderr=log,
             )  # fmt: skip
         self.processes[name] = process

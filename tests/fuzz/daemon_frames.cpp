@@ -13,7 +13,6 @@
 #include "wire/daemon_frame.hpp"
 #include "wire/daemon_messages.hpp"
 #include "wire/messages.hpp"
-#include "wire/signing_messages.hpp"
 
 namespace {
 
@@ -43,8 +42,6 @@ void try_all(ByteView body) {
   try_message<Progress>(body);
   try_message<DaemonSnapshot>(body);
   try_message<Answers>(body);
-  try_message<SigningVerdict>(body);
-  static_cast<void>(SigningOffer::decode(SharedBytes(std::string(body))));
   static_cast<void>(EntryBody::decode(SharedBytes(std::string(body))));
   const Checksum checksum = checksum_of(body);
   static_cast<void>(

@@ -2,9 +2,7 @@
 #pragma once
 
 #include <signal.h>
-#include <unistd.h>
 
-#include <algorithm>
 #include <filesystem>
 #include <memory>
 #include <string>
@@ -18,13 +16,12 @@
 
 namespace cukiln::testing {
 
-/// The user of a system daemon.
-inline constexpr uid_t kService = 64'003;
-
 /// cukilnd for one user, in a folder of its own, and clients of it.
 struct DaemonFixture : FlightFixture {
   std::string runtime = scratch / "run";
   std::string socket = scratch / "run/cukiln/cukilnd.sock";
+  std::string
+      daemon_log;  ///< the file to which a daemon that starts logs; empty: the test's stderr
   int clients = 0;
 
   DaemonFixture() {
@@ -38,11 +35,8 @@ struct DaemonFixture : FlightFixture {
     std::vector<std::string> command = {bin() + "/cukilnd", "--store", scratch / "store",
                                         "--socket", socket};
     command.insert(command.end(), extra.begin(), extra.end());
-    if (::geteuid() == 0 && std::find(extra.begin(), extra.end(), "--system") != extra.end()) {
-      as_service(command);
-      // access(2) heeds no capability.
-      std::filesystem::permissions(scratch.path(), std::filesystem::perms(0711));
-      std::filesystem::permissions(runtime, std::filesystem::perms(0711));
+    if (!daemon_log.empty()) {
+      command.insert(command.begin(), {"/bin/sh", "-c", "exec \"$0\" \"$@\" 2>>" + daemon_log});
     }
     environment.push_back("XDG_RUNTIME_DIR=" + runtime);
     environment.push_back("XDG_CONFIG_HOME=" + scratch / "config");
@@ -50,17 +44,6 @@ struct DaemonFixture : FlightFixture {
     auto daemon = std::make_unique<Child>(command, environment);
     CHECK(becomes_true([this] { return state().has_value(); }, std::chrono::seconds(20)));
     return daemon;
-  }
-
-  /// A system daemon does not start as root, who runs the command as the service's user instead. It
-  /// may write in root's scratch folders.
-  static void as_service(std::vector<std::string>& command) {
-    const std::string id = std::to_string(kService);
-    command.insert(command.begin(),
-                   {"/bin/sh", "-c",
-                    "exec setpriv --reuid=" + id + " --regid=" + id +
-                        " --clear-groups --inh-caps=+dac_override --ambient-caps=+dac_override -- "
-                        "\"$0\" \"$@\""});
   }
 
   /// What the daemon says of itself; nothing when it does not answer.

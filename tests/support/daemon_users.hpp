@@ -27,7 +27,7 @@ class Being {
   ~Being() { static_cast<void>(::seteuid(0) == 0 && ::setegid(0) == 0); }
 };
 
-/// A daemon for all users of a machine, and several of them. Only root can become each of them.
+/// Several users of a machine. Only root can become each of them.
 struct Users : DaemonFixture {
   // Root of a namespace with one user in it cannot become another user either.
   bool is_root = ::geteuid() == 0 &&
@@ -77,27 +77,6 @@ struct Users : DaemonFixture {
                   {in_bin("build_process"), home_of(user) + "/" + store, in_bin("libnvrtc_fake.so"),
                    in_bin("cukiln-compile-worker"), path, "log"},
                   {variable, "HOME=" + home_of(user)});
-  }
-  /// A daemon for all users, of the service's own; where root keeps its socket's folder, as in
-  /// /run.
-  std::unique_ptr<Child> serve_all(std::vector<std::string> extra = {}) const {
-    open_to_all(runtime, 0755);
-    std::filesystem::create_directory(runtime + "/cukiln");
-    open_to_all(runtime + "/cukiln", 0755);
-    REQUIRE(::chown((runtime + "/cukiln").c_str(), kService, kService) == 0);
-    std::vector<std::string> command = {
-        in_bin("cukilnd"), "--system", "--socket", socket, "--store", home_of(kService) + "/store"};
-    command.insert(command.end(), extra.begin(), extra.end());
-    auto daemon = run_as(kService, command, {});
-    REQUIRE(becomes_true([this] { return state().has_value(); }, std::chrono::seconds(20)));
-    return daemon;
-  }
-  /// What comes of it when a user wants a kernel from the daemon for all.
-  std::string asks(uid_t user, const std::string& path, const std::string& store = "store") const {
-    const auto process = client_of(user, path, "XDG_RUNTIME_DIR=" + runtime, store);
-    std::string said = all_of(*process);
-    process->wait();
-    return said;
   }
   static std::string all_of(Child& child) {
     std::string text;

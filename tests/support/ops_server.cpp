@@ -44,9 +44,9 @@ void put(TieredStore& store, std::uint64_t number) {
 }
 
 void make_busy(FakeOpsSource& source) {
-  source.jobs = {{"paged_attention<128, half>", "sm_100a", {}, 20411, 1000, 3'240, 7, true, false},
-                 {"moe_gemm_fp8", "sm_90a", {}, 20412, 1000, 812, 1, true, true},
-                 {kHostileName, "sm_100a", {}, 20413, 1001, 0, 2, false, false}};
+  source.jobs = {{"paged_attention<128, half>", "sm_100a", {}, 20411, 3'240, 7, true, false},
+                 {"moe_gemm_fp8", "sm_90a", {}, 20412, 812, 1, true, true},
+                 {kHostileName, "sm_100a", {}, 20413, 0, 2, false, false}};
   for (const char* name : {"compiles_crashed", "compiles_timed_out", "compile_requests",
                            "entry_requests", "declined_busy"}) {
     source.counters.emplace_back(name, 1);

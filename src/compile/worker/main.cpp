@@ -3,12 +3,9 @@
 // owner for every file that NVRTC accesses. Arguments: NVRTC's library, its builtins library (may
 // be empty), the limit of address space in bytes, the seconds after which an idle worker ends, the
 // folder in which it may open locks (may be empty), and `link` for a worker that opens nvJitLink in
-// place of NVRTC, and links. Or `--accept-user USER`: a service manager
-// started it for a connection of that user, which sends all that in a `start` message. Or
-// `--install-headers LIBRARY BUILTINS FOLDER`, which compiles nothing.
+// place of NVRTC, and links. Or `--install-headers LIBRARY BUILTINS FOLDER`, which compiles
+// nothing.
 
-#include <fcntl.h>
-#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -23,7 +20,6 @@
 #include "compile/compile_lock.hpp"
 #include "compile/linker_api.hpp"
 #include "compile/nvrtc_api.hpp"
-#include "compile/worker/activation.hpp"
 #include "compile/worker/allocation.hpp"
 #include "compile/worker/clock.hpp"
 #include "compile/worker/install_headers.hpp"
@@ -50,10 +46,6 @@ constexpr std::size_t kCompileStackBytes = 64 << 20;
 // A live owner answers questions immediately, and stores a result within two seconds or not at all.
 constexpr std::chrono::seconds kOwnerSilence{5};
 
-constexpr std::chrono::seconds kStartTimeout{10};
-
-constexpr rlim_t kMaxFileBytes = 1 << 20;
-
 constexpr const char* kLinks = "link";  // the argument of a worker that links
 constexpr const char* kLinkUnit = "/cukiln/src/link";
 
@@ -66,7 +58,6 @@ struct Arguments {
   bool links = false;
 };
 Arguments g_arguments;
-uid_t g_user = 0;  // a user namespace shows another number
 
 /// Whether the program, the arguments or the name expressions spell a date macro.
 bool spells_time_macro(const wire::Compile& job) {
@@ -81,7 +72,6 @@ bool spells_time_macro(const wire::Compile& job) {
 class Session {
  public:
   void run() {
-    socket_.accept_descriptors();
     // If the owner is stopped or hangs, the processes that wait for the lock must not wait with it.
     socket_.when_silent(kOwnerSilence, [this] { lock_.release(); });
     wire::Hello hello = g_arguments.links ? open_linker() : open_nvrtc();
@@ -91,7 +81,6 @@ class Session {
       hello.filters_calls = active.filters_calls;
       hello.hides_memory = active.hides_memory;
       hello.max_tasks = max_tasks();
-      hello.user = g_user;
     }
     send(WorkerOp::hello, hello.encode());
     if (!hello.error.empty()) {
@@ -161,7 +150,6 @@ class Session {
                                    .encode());
         return true;
       case WorkerOp::lock: return lock(frame.body);
-      case WorkerOp::hold: return hold();
       case WorkerOp::compile: return !g_arguments.links && compile(frame.body);
       case WorkerOp::link: return g_arguments.links && link(frame.body);
       case WorkerOp::release:
@@ -186,16 +174,6 @@ class Session {
         send(WorkerOp::locked, wire::Locked{lock_.reason()}.encode());
         break;
     }
-    return true;
-  }
-
-  bool hold() {
-    const int descriptor = socket_.take_descriptor();
-    if (descriptor < 0 || lock_.held()) {
-      return false;
-    }
-    lock_.adopt(descriptor);
-    send(WorkerOp::locked, wire::Locked{}.encode());
     return true;
   }
 
@@ -291,53 +269,7 @@ void run_session() {
   session.run();
 }
 
-/// Receives what a spawned worker gets as arguments and descriptors. The owner sends nothing else
-/// before `hello`. False if it does not come.
-bool receive_start() {
-  wire::FrameSocket socket(wire::kWorkerSocket);
-  socket.accept_descriptors();
-  wire::Frame frame;
-  const wire::WaitOptions wait{std::chrono::steady_clock::now() + kStartTimeout, {}};
-  if (socket.receive(frame, wait) != wire::IoStatus::ok ||
-      static_cast<WorkerOp>(frame.op) != WorkerOp::start) {
-    return false;
-  }
-  const auto start = wire::Start::decode(frame.body);
-  if (!start || start->protocol != wire::kWorkerProtocol) {
-    wire::Hello hello;  // reports this worker's protocol
-    hello.error = "the worker's protocol is another";
-    socket.send(static_cast<std::uint16_t>(WorkerOp::hello), {hello.encode()});
-    return false;
-  }
-  const int error_log = socket.take_descriptor();
-  if (error_log < 0 || ::dup2(error_log, STDOUT_FILENO) < 0 ||
-      ::dup2(error_log, STDERR_FILENO) < 0) {  // not the service manager's log
-    return false;
-  }
-  ::close(error_log);
-  g_arguments.library = start->library;
-  g_arguments.builtins = start->builtins;
-  g_arguments.memory_bytes = start->memory_bytes;
-  g_arguments.idle = std::chrono::seconds(start->idle_s);
-  g_arguments.links = start->links;
-  return true;
-}
-
 int main_of(int count, char** values) {
-  g_user = ::geteuid();
-  if (count == 3 && std::strcmp(values[1], "--accept-user") == 0) {
-    accept_connection(values[2]);
-    leave_supervisor();
-    ::close(wire::kWorkerOwner);
-    if (!receive_start()) {
-      return 1;
-    }
-    // With the descriptor of a lock, a compiler that a text has taken over could fill a disk.
-    const rlimit bounds{kMaxFileBytes, kMaxFileBytes};
-    ::setrlimit(RLIMIT_FSIZE, &bounds);
-    isolate_process(g_arguments.memory_bytes);
-    run_until_owner_ends(run_session, kCompileStackBytes);
-  }
   if (count == 5 && std::strcmp(values[1], "--install-headers") == 0) {
     ::_exit(install_headers(values[2], values[3], values[4]));  // without destructors of NVRTC
   }

@@ -116,8 +116,8 @@ class RunningDaemon final : public ops::OpsSource {
 }  // namespace
 
 struct AdminHttp::State {
-  State(Server& server, TieredStore& store, const CurrentRemote& remote, bool system)
-      : source(server, store, remote), responder(source, system) {}
+  State(Server& server, TieredStore& store, const CurrentRemote& remote)
+      : source(server, store, remote), responder(source) {}
   ~State() {
     if (!path.empty()) {
       ::unlink(path.c_str());
@@ -136,7 +136,7 @@ int AdminHttp::port() const noexcept { return state_->port; }
 
 Result<std::unique_ptr<AdminHttp>> AdminHttp::open(Options options, Server& server,
                                                    TieredStore& store) {
-  auto state = std::make_unique<State>(server, store, *options.remote, options.system);
+  auto state = std::make_unique<State>(server, store, *options.remote);
   std::vector<ops::HttpListener> listeners;
   if (options.inherited) {
     listeners.push_back({std::move(options.inherited), false});

@@ -20,7 +20,6 @@ class AdminHttp {
     std::string path;     ///< of its socket, in the folder whose lock this daemon holds
     UniqueFd inherited;   ///< a socket of the service manager, used instead of `path`
     std::string address;  ///< a TCP address to listen at too, `127.0.0.1:9464`; may be empty
-    bool system = false;  ///< requests over TCP, which any user can send, get no names
     const CurrentRemote* remote = nullptr;  ///< outlives this
   };
   /// Returns null if this program was built without the server and `address` is empty.

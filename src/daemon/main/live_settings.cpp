@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/main/live_settings.hpp"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <chrono>
 #include <iterator>
@@ -26,19 +24,6 @@ bool is_live(std::string_view name) {
 
 }  // namespace
 
-std::optional<std::string> refused_for_system(const Settings& settings) {
-  if (settings.remote.sign.empty()) {
-    return std::nullopt;
-  }
-  const auto from = std::find_if(settings.all.begin(), settings.all.end(),
-                                 [](const auto& one) { return one.name == "remote_sign"; });
-  return fmt::format(
-      "remote_sign is set in {}, but --system refuses it: any user of this machine could have "
-      "a kernel signed for the fleet. Remove it from these settings, give the key to a signer "
-      "(cukilnd --signer, see OPERATIONS.md) and set signer_socket",
-      from->origin);
-}
-
 void finish_uploads(RemoteStore* remote, const Logger& log) {
   if (remote != nullptr && !remote->finish(kUploadTimeout)) {
     log.warn("dropped uploads to the remote store after {} s", kUploadTimeout.count() / 1000);
@@ -59,13 +44,9 @@ void LiveSettings::open_remote() {
   }
   const auto before = targets_.remote.exchange(fresh);
   if (const RevokedKeys revoked(now_.store.revoked_keys); revoked.any()) {
-    std::uint64_t removed = 0;
-    targets_.stores.for_each([&](TieredStore& store) {
-      const auto gone = remove_revoked(store, revoked);
-      removed += gone ? *gone : 0;
-    });
-    if (removed != 0) {
-      log_.warn("removed {} entries that a revoked key has signed", removed);
+    const auto removed = remove_revoked(targets_.store, revoked);
+    if (removed && *removed != 0) {
+      log_.warn("removed {} entries that a revoked key has signed", *removed);
     }
   }
   finish_uploads(before.get(), log_);
@@ -79,13 +60,6 @@ void LiveSettings::apply(const Settings& fresh) {
             std::end(kNotOfDaemons)) {
       continue;
     }
-    if (targets_.audit != nullptr) {
-      targets_.audit->record({"setting",
-                              ::geteuid(),
-                              ::getpid(),
-                              {{"name", name}, {"origin", fresh.all[i].origin}},
-                              {}});
-    }
     if (is_live(name)) {  // values are not logged: a remote's may have a password
       log_.info("reload: {} has changed in {}", name, fresh.all[i].origin);
     } else {
@@ -96,26 +70,30 @@ void LiveSettings::apply(const Settings& fresh) {
   if (!targets_.verbose) {
     targets_.log_level.store(fresh.log_level, std::memory_order_relaxed);
   }
-  targets_.stores.set_max_bytes(fresh.store.max_bytes);
+  if (targets_.store.disk() != nullptr) {
+    targets_.store.disk()->set_max_bytes(fresh.store.max_bytes);
+  }
+}
+
+/// The first warning about these settings that there was not about those in use; empty if none.
+std::string LiveSettings::new_warning(const Settings& fresh) const {
+  const auto is_known = [&](const std::string& warning) {
+    return std::find(now_.warnings.begin(), now_.warnings.end(), warning) != now_.warnings.end();
+  };
+  const auto at = std::find_if_not(fresh.warnings.begin(), fresh.warnings.end(), is_known);
+  return at != fresh.warnings.end() ? *at : std::string();
 }
 
 void LiveSettings::reload() {
   auto fresh = load_settings(sources_);
-  if (!fresh || !fresh->warnings.empty()) {
-    log_.error("reload: the settings are invalid, nothing has changed: {}",
-               fresh ? fresh->warnings.front() : fresh.error().message());
-    return;
-  }
-  if (const auto refused = targets_.system ? refused_for_system(*fresh) : std::nullopt) {
-    log_.error("reload: the settings are refused, nothing has changed: {}", *refused);
+  const std::string fault = fresh ? new_warning(*fresh) : fresh.error().message();
+  if (!fault.empty()) {
+    log_.error("reload: the settings are invalid, nothing has changed: {}", fault);
     return;
   }
   apply(*fresh);
   now_ = *std::move(fresh);
   open_remote();  // always: key files may have changed though the settings have not
-  if (targets_.audit != nullptr) {
-    targets_.audit->record({"reloaded", ::geteuid(), ::getpid(), {}, {}});
-  }
   log_.info("reload: done");
 }
 

@@ -2,15 +2,13 @@
 #pragma once
 
 #include <atomic>
-#include <optional>
 #include <string>
 #include <string_view>
 
 #include "base/logger.hpp"
-#include "daemon/audit_log.hpp"
 #include "daemon/main/current_remote.hpp"
-#include "daemon/user_stores.hpp"
 #include "loader/settings.hpp"
+#include "store/tiered_store.hpp"
 
 namespace cukiln::daemon {
 
@@ -19,21 +17,21 @@ namespace cukiln::daemon {
 class LiveSettings {
  public:
   struct Targets {
-    UserStores& stores;
+    TieredStore& store;
     CurrentRemote& remote;
     std::atomic<LogLevel>& log_level;
-    AuditLog* audit = nullptr;  ///< may be null
-    bool system = false;        ///< a system daemon must not sign
-    bool verbose = false;       ///< the command line has set the log level
+    bool verbose = false;  ///< the command line has set the log level
   };
   LiveSettings(SettingsSources sources, Settings now, Targets targets, Logger log);
 
   /// Opens the remote stores. If that fails, logs the error and uses none.
   void open_remote();
-  /// Reads the settings and their key files again. Invalid settings change nothing.
+  /// Reads the settings and their key files again. Nothing changes if there is a warning that the
+  /// settings in use did not have.
   void reload();
 
  private:
+  std::string new_warning(const Settings& fresh) const;
   void apply(const Settings& fresh);
 
   const SettingsSources sources_;
@@ -41,10 +39,6 @@ class LiveSettings {
   const Targets targets_;
   const Logger log_;
 };
-
-/// Why a system daemon must not start with these settings: it would sign results of any user of the
-/// machine for the fleet. Nothing if it may.
-std::optional<std::string> refused_for_system(const Settings& settings);
 
 /// Waits some seconds for the pending uploads of a remote store that is no longer used. `remote`
 /// may be null.

@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// cukilnd: compiles each request once for all processes of a user, or of each user of a host.
+// cukilnd: compiles each request once for all processes of a user.
 //
-//   cukilnd [--system] [--socket PATH] [--store DIR] [--jobs N] [--http ADDRESS] [--audit WHERE]
-//           [--worker-socket PATH] [--signer-socket PATH] [--verbose]
-//   cukilnd --signer --signer-accepts USER [--signer-socket PATH] [--audit WHERE] [--verbose]
+//   cukilnd [--socket PATH] [--store DIR] [--jobs N] [--http ADDRESS] [--verbose]
 //
 // Everything else comes from the settings that the library reads too. It runs in the foreground;
 // `cukiln daemon start` or a service manager runs it in the background.
@@ -29,16 +27,12 @@
 #include "base/file.hpp"
 #include "base/result.hpp"
 #include "compile/compile_budget.hpp"
-#include "daemon/audit_log.hpp"
 #include "daemon/ipc_listener.hpp"
 #include "daemon/main/admin_http.hpp"
 #include "daemon/main/live_settings.hpp"
 #include "daemon/main/log_writer.hpp"
-#include "daemon/main/signer_main.hpp"
 #include "daemon/server.hpp"
 #include "daemon/service_manager.hpp"
-#include "daemon/signer_link.hpp"
-#include "daemon/user_stores.hpp"
 #include "loader/settings.hpp"
 #include "store/tiered_store.hpp"
 
@@ -48,18 +42,12 @@ namespace cukiln::daemon {
 namespace {
 
 constexpr const char* kUsage =
-    "usage: cukilnd [--system] [--socket PATH] [--store DIR] [--jobs N] [--http ADDRESS]\n"
-    "               [--audit WHERE] [--worker-socket PATH] [--signer-socket PATH] [--verbose]\n"
+    "usage: cukilnd [--socket PATH] [--store DIR] [--jobs N] [--http ADDRESS] [--verbose]\n"
     "               [--version]\n"
-    "       cukilnd --signer --signer-accepts USER [--signer-socket PATH] [--audit WHERE]\n"
-    "               [--verbose]\n"
-    "Compiles each request once for all processes of this user; with --system for all users of "
-    "this\nmachine, once for each user.\n";
+    "Compiles each request once for all processes of this user.\n";
 
 constexpr const char* kHelp = R"(
 Options:
-  --system        serve all users of this machine, at /run/cukiln/cukilnd.sock; run it as a user of
-                  its own, with a store of its own, and not as root
   --socket PATH   the IPC socket (default: $XDG_RUNTIME_DIR/cukiln/cukilnd.sock, else
                   $TMPDIR/cukiln-<uid>/cukilnd.sock)
   --store DIR     the folder of the store (default: as for every client, see 'cukiln config')
@@ -67,61 +55,32 @@ Options:
                   control groups and memory allow)
   --http ADDRESS  serve the admin HTTP server (page, /metrics, /healthz, /readyz) at a loopback
                   address too, such as 127.0.0.1:9464; else only at ops.sock, beside the IPC socket
-  --audit WHERE   record who compiled what and who got which key: a file of JSON lines, "journal" or
-                  "off" (default with --system: audit.jsonl in the store's folder, else off)
-  --worker-socket PATH
-                  connect to compile workers of another user here, at cukiln-worker.socket, instead
-                  of starting them as this user
-  --signer-socket PATH
-                  give what was compiled to the signer at this socket, which signs and uploads it
-                  (default: the setting signer_socket, else none)
   --verbose       log everything (default: the setting log)
   --version       print the version
   --help          print this text
-
-Options of the signer, which holds the key of a fleet so that no daemon need have it:
-  --signer        compile again what a daemon has compiled, and sign and upload it if the cubin is
-                  the same; run it as a user of its own, and not as root. The key is the credential
-                  remote_sign of its service, or the file of the setting remote_sign
-  --signer-accepts USER
-                  the user of the daemon, a name or a number: others are not listened to
-  --signer-socket PATH
-                  listen here (default: the setting signer_socket, else
-                  /run/cukiln-signer/sign.sock)
-  --audit WHERE   record each decision (default: off)
 
 Environment (config.toml has the same settings in lower case, without CUKILN_):
   CUKILN_STORE, CUKILN_MAX_SIZE        folder and maximum size of the store
   CUKILN_DAEMON_SOCKET                 as --socket
   CUKILN_DAEMON_WATCH=0                does not compile ahead when a source is saved
   CUKILN_NVRTC_LIBRARY, CUKILN_WORKER  paths to use instead of searching
-  CUKILN_WORKER_SOCKET                 as --worker-socket
   CUKILN_JOBS                          as --jobs
   CUKILN_MEMORY                        memory of all compile workers together
   CUKILN_REMOTE, CUKILN_REMOTE_TRUST, CUKILN_REMOTE_SIGN
                                        the remote stores, and their keys
-  CUKILN_SIGNER_SOCKET                 as --signer-socket
   CUKILN_LOG                           error, warn, info or debug
 'cukiln config' shows all settings. SIGHUP reloads them. SIGTERM ends the daemon after running
 compiles, at most 10 s later. It runs in the foreground; 'cukiln daemon start' runs it in the
 background.
 )";
 
-constexpr std::chrono::seconds kSignerTimeout{5};
-
 enum Exit : int { ok = 0, failed = 1, usage = 2, no_store = 4 };
 
 struct Arguments {
-  bool system = false;
-  bool signer = false;
   bool verbose = false;
   std::string socket;
   std::string store;
   std::string http;
-  std::string audit;
-  std::string worker_socket;
-  std::string signer_socket;
-  std::string signer_accepts;
   unsigned jobs = 0;
 };
 
@@ -130,25 +89,11 @@ constexpr std::pair<std::string_view, std::string Arguments::*> kTexts[] = {
     {"--socket", &Arguments::socket},
     {"--store", &Arguments::store},
     {"--http", &Arguments::http},
-    {"--audit", &Arguments::audit},
-    {"--worker-socket", &Arguments::worker_socket},
-    {"--signer-socket", &Arguments::signer_socket},
-    {"--signer-accepts", &Arguments::signer_accepts},
 };
 
-/// Why the options make no sense together; empty if they do.
-std::string conflict_in(const Arguments& arguments) {
-  const bool has_daemons = arguments.system || arguments.jobs != 0 || !arguments.socket.empty() ||
-                           !arguments.store.empty() || !arguments.http.empty() ||
-                           !arguments.worker_socket.empty();
-  if (arguments.signer && has_daemons) {
-    return "--signer takes --signer-accepts, --signer-socket, --audit and --verbose only";
-  }
-  if (arguments.signer != !arguments.signer_accepts.empty()) {
-    return "--signer and --signer-accepts need each other";
-  }
-  return {};
-}
+/// Options of 0.2 for a daemon of several users.
+constexpr std::string_view kDeletedOptions[] = {"--system",        "--audit",  "--worker-socket",
+                                                "--signer-socket", "--signer", "--signer-accepts"};
 
 /// Parses the command line. False if the process must end with `status`.
 bool parse(int count, char** values, Arguments& out, int& status) {
@@ -157,11 +102,15 @@ bool parse(int count, char** values, Arguments& out, int& status) {
     const bool has_value = i + 1 < count;
     const auto* const text = std::find_if(std::begin(kTexts), std::end(kTexts),
                                           [&](const auto& one) { return one.first == name; });
-    if (name == "--system") {
-      out.system = true;
-    } else if (name == "--signer") {
-      out.signer = true;
-    } else if (name == "--verbose") {
+    if (std::find(std::begin(kDeletedOptions), std::end(kDeletedOptions), name) !=
+        std::end(kDeletedOptions)) {
+      std::fprintf(stderr,
+                   "cukilnd: %s: cukilnd serves one user now, the one that runs it: remove %s\n%s",
+                   values[i], values[i], kUsage);
+      status = usage;
+      return false;
+    }
+    if (name == "--verbose") {
       out.verbose = true;
     } else if (text != std::end(kTexts) && has_value) {
       out.*text->second = values[++i];
@@ -190,11 +139,6 @@ bool parse(int count, char** values, Arguments& out, int& status) {
       status = usage;
       return false;
     }
-  }
-  if (const std::string conflict = conflict_in(out); !conflict.empty()) {
-    std::fprintf(stderr, "cukilnd: %s\n%s", conflict.c_str(), kUsage);
-    status = usage;
-    return false;
   }
   return true;
 }
@@ -238,7 +182,7 @@ std::string socket_path(const Arguments& arguments, const Settings& settings,
   if (!settings.store.daemon_socket.empty()) {
     return settings.store.daemon_socket;
   }
-  return arguments.system ? std::string(kSystemSocket) : daemon_sockets(sources).front();
+  return daemon_sockets(sources).front();
 }
 
 /// Reports why listen_at failed and returns the exit status: 0 if another daemon serves the socket.
@@ -267,52 +211,21 @@ TieredStore::Options store_options(const Arguments& arguments, const Settings& s
   if (!arguments.store.empty()) {
     options.store.directory = arguments.store;
   }
-  if (arguments.system) {  // must not serve what another user's system store has
-    options.store.system_directory.clear();
-  }
   return options;
 }
 
 ServerOptions server_options(const Arguments& arguments, const Settings& settings,
                              const LogSink& sink) {
   ServerOptions options;
-  options.system = arguments.system;
   options.loader = settings.loader;
   options.loader.log = sink;
-  options.worker_socket =
-      arguments.worker_socket.empty() ? settings.worker_socket : arguments.worker_socket;
   const unsigned jobs = arguments.jobs != 0 ? arguments.jobs : settings.loader.jobs;
   options.compiles.max_running = CompileBudget({jobs, settings.loader.memory_bytes}).jobs();
   options.compiles.runs.max_time = settings.loader.compile_timeout;
   options.loader.jobs = options.compiles.max_running;
-  for (FairShare* const share : {&options.sessions, &options.compiles.queued,
-                                 &options.compiles.held_bytes, &options.compiles.waiters}) {
-    share->fair = arguments.system;
-  }
   options.watch_sources = settings.watch_sources;
   options.log = Logger(sink);
   return options;
-}
-
-/// Null if there is to be none. Errors: AuditLog::open's.
-Result<std::unique_ptr<AuditLog>> open_audit(const Arguments& arguments, const TieredStore& store,
-                                             const Logger& log) {
-  std::string where = arguments.audit;
-  if (where.empty() && arguments.system && store.disk() != nullptr) {
-    where = join_path(folder_of(store.disk()->directory().root()), "audit.jsonl");
-  }
-  if (where.empty() || where == "off") {
-    return std::unique_ptr<AuditLog>();
-  }
-  AuditLog::Options options;
-  options.where = where;
-  return AuditLog::open(std::move(options), log);
-}
-
-void audit(const std::unique_ptr<AuditLog>& log, const char* event, const std::string& socket) {
-  if (log != nullptr) {
-    log->record({event, ::geteuid(), ::getpid(), {{"socket", socket}, {"version", version()}}, {}});
-  }
 }
 
 /// Opens the stores and serves `listener` until a signal ends the daemon. Returns the exit status.
@@ -320,44 +233,24 @@ int serve(const Arguments& arguments, const SettingsSources& sources, const Sett
           std::atomic<LogLevel>& max_level, const LogSink& sink, IpcListener listener,
           ServiceManager manager) {
   const Logger log(sink);
-  TieredStore::Options tiers = store_options(arguments, settings, sink);
-  UserStores::Options user_options;
-  user_options.each = tiers;
-  auto store = TieredStore::open(std::move(tiers));
+  auto store = TieredStore::open(store_options(arguments, settings, sink));
   if (!store) {
     std::fprintf(stderr, "cukilnd: %s\n", store.error().message().c_str());
     return no_store;
   }
-  const auto stores = arguments.system
-                          ? std::make_unique<UserStores>(**store, std::move(user_options))
-                          : std::make_unique<UserStores>(**store);
-  const auto audit_log = open_audit(arguments, **store, log);
-  if (!audit_log) {
-    return fail(audit_log.error());
-  }
   CurrentRemote remote;
-  LiveSettings live(
-      sources, settings,
-      {*stores, remote, max_level, audit_log->get(), arguments.system, arguments.verbose}, log);
+  LiveSettings live(sources, settings, {**store, remote, max_level, arguments.verbose}, log);
   live.open_remote();
   ServerOptions options = server_options(arguments, settings, sink);
   options.remote = &remote;
-  std::unique_ptr<SignerLink> signer;
-  if (!settings.remote.signer_socket.empty()) {
-    signer = std::make_unique<SignerLink>(
-        SignerLink::Options{.socket = settings.remote.signer_socket}, log);
-  }
-  options.compiles.runs.signer = signer.get();
-  options.audit = audit_log->get();
   const std::string socket = listener.path;
   AdminHttp::Options http;
   http.path = join_path(folder_of(socket), "ops.sock");
   http.inherited = std::move(manager.admin_socket);
   http.address = arguments.http;
-  http.system = arguments.system;
   http.remote = &remote;
   auto server =
-      Server::create(std::move(options), **store, *stores, std::move(listener), std::move(manager));
+      Server::create(std::move(options), **store, std::move(listener), std::move(manager));
   if (!server) {
     return fail(server.error());
   }
@@ -368,25 +261,20 @@ int serve(const Arguments& arguments, const SettingsSources& sources, const Sett
     }
     log.warn("{}; clients are served without it", admin.error().message());
   }
-  (*server)->on_idle_minute([&stores, &log] {
-    if (auto done = stores->maintain(); !done) {
+  (*server)->on_idle_minute([disk = (*store)->disk(), &log] {
+    if (auto done = disk != nullptr ? disk->maintain() : Result<void>(); !done) {
       log.info("maintenance of the store failed: {}", done.error().message());
     }
   });
   (*server)->on_reload([&live] { live.reload(); });
   log.info("serving at {} (process {})", socket, ::getpid());
-  audit(*audit_log, "started", socket);
   if (!arguments.http.empty()) {
     const std::string page = fmt::format("http://localhost:{}/", (*admin)->port());
     log.info("its page is at {}", page);
     (*server)->set_page(page);
   }
   const auto done = (*server)->run();
-  audit(*audit_log, "stopped", socket);
   finish_uploads(remote.get().get(), log);
-  if (signer != nullptr && !signer->finish(kSignerTimeout)) {
-    log.warn("dropped offers to the signer after {} s", kSignerTimeout.count());
-  }
   return done ? ok : fail(done.error());
 }
 
@@ -396,18 +284,7 @@ int run_daemon(int count, char** values) {
   if (!parse(count, values, arguments, status)) {
     return status;
   }
-  if ((arguments.system || arguments.signer) && ::geteuid() == 0) {
-    std::fprintf(stderr,
-                 "cukilnd: %s as root is refused: the compiler of every user's programs would "
-                 "run as root. Run it as a user of its own, which owns nothing but %s does "
-                 "(see OPERATIONS.md)\n",
-                 arguments.signer ? "--signer" : "--system",
-                 arguments.signer ? "its key; cukiln-signer.service (User=cukiln-signer)"
-                                  : "its store; cukilnd-system.service (User=cukiln)");
-    return usage;
-  }
-  ServiceManager manager =
-      ServiceManager::of_this_process(arguments.signer ? SOCK_SEQPACKET : SOCK_STREAM);
+  ServiceManager manager = ServiceManager::of_this_process();
   set_signals();
   ::umask(077);
   raise_descriptor_limit();
@@ -416,10 +293,6 @@ int run_daemon(int count, char** values) {
   auto settings = load_settings(sources);
   if (!settings) {
     return fail(settings.error());
-  }
-  if (const auto refused = arguments.system ? refused_for_system(*settings) : std::nullopt) {
-    std::fprintf(stderr, "cukilnd: %s\n", refused->c_str());
-    return usage;
   }
   std::atomic<LogLevel> max_level = arguments.verbose ? LogLevel::debug : settings->log_level;
   LogWriter writer;
@@ -434,16 +307,8 @@ int run_daemon(int count, char** values) {
       log.warn("{}", warning);
     }
   }
-  if (!arguments.signer_socket.empty()) {
-    settings->remote.signer_socket = arguments.signer_socket;
-  }
-  if (arguments.signer) {
-    const auto done = run_signer({arguments.signer_accepts, arguments.audit}, *settings,
-                                 std::move(manager), sink);
-    return done ? ok : fail(done.error());
-  }
   const std::string socket = socket_path(arguments, *settings, sources);
-  auto listener = listen_at(socket, arguments.system, std::move(manager.ipc_socket));
+  auto listener = listen_at(socket, std::move(manager.ipc_socket));
   if (!listener) {
     return fail_to_listen(listener.error(), socket);
   }

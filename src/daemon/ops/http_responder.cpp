@@ -24,8 +24,8 @@ using httplib::Request;
 using httplib::Response;
 using std::chrono::milliseconds;
 
-constexpr int kBadRequest = 400, kForbidden = 403, kNotFound = 404, kNotAllowed = 405,
-              kInternal = 500, kUnavailable = 503;
+constexpr int kBadRequest = 400, kNotFound = 404, kNotAllowed = 405, kInternal = 500,
+              kUnavailable = 503;
 constexpr milliseconds kStateWait{2000};
 constexpr milliseconds kHealthWait{5000};
 constexpr milliseconds kGateWait{2000};
@@ -140,8 +140,7 @@ Result<void> probe(TieredStore& store) {
 
 class HttpResponder::Server final : public httplib::Server {
  public:
-  Server(OpsSource& source, bool tcp_shows_sums_only)
-      : source_(source), tcp_shows_sums_only_(tcp_shows_sums_only) {
+  explicit Server(OpsSource& source) : source_(source) {
     set_default_headers(
         {{"Content-Security-Policy",
           "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
@@ -210,14 +209,6 @@ class HttpResponder::Server final : public httplib::Server {
     }
     if (request.local_port != 0 && !names_this_host(request)) {
       set_text(response, kBadRequest, "the Host header must name 127.0.0.1, localhost or [::1]");
-      return true;
-    }
-    const bool has_sums =
-        request.path == "/metrics" || request.path == "/healthz" || request.path == "/readyz";
-    if (request.local_port != 0 && tcp_shows_sums_only_ && !has_sums) {
-      set_text(response, kForbidden,
-               "cukilnd --system serves /metrics, /healthz and /readyz over TCP, which all users "
-               "of this host can reach; the page and /api are at ops.sock, for its own user");
       return true;
     }
     return false;
@@ -324,12 +315,10 @@ class HttpResponder::Server final : public httplib::Server {
   }
 
   OpsSource& source_;
-  const bool tcp_shows_sums_only_;
   Gate store_gate_, compiler_gate_;
 };
 
-HttpResponder::HttpResponder(OpsSource& source, bool tcp_shows_sums_only)
-    : server_(std::make_unique<Server>(source, tcp_shows_sums_only)) {}
+HttpResponder::HttpResponder(OpsSource& source) : server_(std::make_unique<Server>(source)) {}
 HttpResponder::~HttpResponder() = default;
 
 std::string HttpResponder::respond(ByteView head, bool tcp) { return server_->respond(head, tcp); }

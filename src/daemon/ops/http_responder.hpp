@@ -14,9 +14,7 @@ namespace cukiln::ops {
 /// file. Threads: safe.
 class HttpResponder {
  public:
-  /// `tcp_shows_sums_only`: requests over TCP, which any user of the host can send, get health and
-  /// metrics, and no names.
-  explicit HttpResponder(OpsSource& source, bool tcp_shows_sums_only = false);
+  explicit HttpResponder(OpsSource& source);
   ~HttpResponder();
 
   /// Returns the whole response to a request without a body. `tcp`: the request came over TCP,

@@ -46,8 +46,7 @@ constexpr CounterRow kDaemonCounters[] = {
     {"compiles_timed_out", "compiles_total", R"(result="timeout")", ""},
     {"compiles_out_of_memory", "compiles_total", R"(result="oom")", ""},
     {"compiles_garbage", "compiles_total", R"(result="garbage")", ""},
-    {"coalesced", "singleflight_coalesced_total", "",
-     "Requests that joined an in-flight compile of the same user."},
+    {"coalesced", "singleflight_coalesced_total", "", "Requests that joined an in-flight compile."},
     {"superseded", "singleflight_superseded_total", "",
      "Compile requests answered with a store lookup, because the store has entries for them."},
     {"restarted", "compiles_restarted_total", "",
@@ -62,10 +61,6 @@ constexpr CounterRow kDaemonCounters[] = {
     {"watch_events", "watch_events_total", "", "File events of watched files."},
     {"watch_overflows", "watch_overflows_total", "",
      "Overflows of the kernel's event queue. All watched files were checked after each."},
-    {"signer_signed", "signer_offers_total", R"(result="signed")",
-     "Compiled entries offered to the signer, by result."},
-    {"signer_declined", "signer_offers_total", R"(result="declined")", ""},
-    {"signer_dropped", "signer_offers_total", R"(result="dropped")", ""},
     {"connections_accepted", "ipc_connections_total", "", "Accepted client connections."},
     {"rejected_user", "ipc_connections_rejected_total", R"(reason="uid")",
      "Rejected client connections, by reason."},
@@ -179,11 +174,6 @@ void add_daemon(Exposition& out, const wire::DaemonSnapshot& state) {
     out.times<ShortTimes>("ipc_request_duration_seconds",
                           "Time from a client's request to the reply.", label("op", op),
                           fmt::format("requests_{}", op), counter);
-  }
-  if (const auto connected = find("signer_connected")) {  // absent if none is configured
-    out.gauge("signer_connected", "1 while the signer is connected.", *connected);
-    out.gauge("signer_queue_length", "Compiled entries that wait for the signer.",
-              state.counter("signer_queued"));
   }
   if (const auto folders = find("watch_directories")) {  // absent if no files are watched
     out.gauge("watch_directories", "Folders that inotify watches.", *folders);

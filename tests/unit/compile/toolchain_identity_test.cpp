@@ -81,23 +81,6 @@ TEST_CASE("the hint of upcoming compiles starts that many workers, up to the lim
   CHECK(lines_in(started) == 3);  // each compile found an idle worker
 }
 
-TEST_CASE("fault 149: without reuse each compile has a worker of its own") {
-  const ScratchFolder folder;
-  const std::string started = folder / "started";
-  NvrtcCompilerOptions options = fake_options();
-  options.worker = counted_worker(folder, started);
-  options.reuse_workers = false;
-  NvrtcCompiler compiler(options);
-  compiler.hint_upcoming(7);
-  REQUIRE(compiler.toolchain());
-  CHECK(lines_in(started) == 1);  // the probe's
-  for (int i = 0; i < 2; ++i) {
-    TestModule module(kKernel);
-    must(module.run(compiler));
-    CHECK(lines_in(started) == 2 + i);
-  }
-}
-
 TEST_CASE("the probe succeeds if only the first of its workers starts") {
   const ScratchFolder folder;
   const std::string started = folder / "started";

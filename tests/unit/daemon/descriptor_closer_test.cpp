@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <chrono>
+#include <cstdint>
 #include <utility>
 
 #include "support/lingering_socket.hpp"
@@ -18,7 +19,7 @@ using cukiln::testing::LingeringSocket;
 
 namespace {
 
-constexpr uid_t kAlice = 1001, kMallory = 1002;
+constexpr std::uint64_t kFirst = 1, kSecond = 2;
 
 /// The writing end of a pipe, and whether all of its descriptors are closed.
 struct Pipe {
@@ -38,31 +39,31 @@ struct Pipe {
 }  // namespace
 
 // fault 160
-TEST_CASE("a close that blocks delays neither the caller nor another user's") {
+TEST_CASE("a close that blocks delays neither the caller nor another connection's") {
   const auto closer = DescriptorCloser::create({});
   REQUIRE(closer);
   LingeringSocket slow(std::chrono::seconds(2));
   Pipe pipe;
   const auto began = std::chrono::steady_clock::now();
-  (*closer)->close(std::move(slow.socket), kMallory);
-  (*closer)->close(std::move(pipe.writing), kAlice);
+  (*closer)->close(std::move(slow.socket), kFirst);
+  (*closer)->close(std::move(pipe.writing), kSecond);
   CHECK(becomes_true([&] { return pipe.is_closed(); }, std::chrono::seconds(1)));
   CHECK(std::chrono::steady_clock::now() - began < std::chrono::seconds(1));
 }
 
-TEST_CASE("one user's closes occupy one thread, and too many of them are reported") {
-  const auto closer = DescriptorCloser::create({.threads = 2, .pending_of_user = 3});
+TEST_CASE("one connection's closes occupy one thread, and too many in all are reported") {
+  const auto closer = DescriptorCloser::create({.threads = 2, .max_pending = 3});
   REQUIRE(closer);
   LingeringSocket slow(std::chrono::seconds(2));
-  (*closer)->close(std::move(slow.socket), kMallory);
+  (*closer)->close(std::move(slow.socket), kFirst);
   Pipe own[3], others;
   for (Pipe& pipe : own) {
-    (*closer)->close(std::move(pipe.writing), kMallory);
+    (*closer)->close(std::move(pipe.writing), kFirst);
   }
-  CHECK((*closer)->is_full(kMallory));
-  CHECK_FALSE((*closer)->is_full(kAlice));
-  (*closer)->close(std::move(others.writing), kAlice);
+  CHECK((*closer)->is_full());
+  (*closer)->close(std::move(others.writing), kSecond);
   CHECK(becomes_true([&] { return others.is_closed(); }, std::chrono::seconds(1)));
   CHECK_FALSE(own[0].is_closed());
   CHECK(becomes_true([&] { return own[2].is_closed(); }, std::chrono::seconds(10)));
+  CHECK_FALSE((*closer)->is_full());
 }

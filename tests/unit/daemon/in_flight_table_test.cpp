@@ -14,7 +14,7 @@ using cukiln::daemon::RequestHandle;
 
 namespace {
 
-constexpr std::uint32_t kAlice = 1001, kBob = 1002;
+constexpr std::uint64_t kFirst = 1, kSecond = 2;
 
 struct Table : ReplySink {
   std::vector<std::uint64_t> hung_up;
@@ -26,10 +26,10 @@ struct Table : ReplySink {
     hung_up.push_back(request.session);
   }
 
-  InFlightTable::Iterator add(std::uint32_t user, const std::string& name, bool ahead = false) {
+  InFlightTable::Iterator add(std::uint64_t session, const std::string& name, bool ahead = false) {
     InFlightTable::Compiles one;
     one.emplace_back(*this);
-    one.front().user = user;
+    one.front().session = session;
     one.front().ahead = ahead;
     one.front().submission.canonical = name;
     one.front().submission.digest = CompileRequest::digest_of(name);
@@ -44,34 +44,58 @@ RequestHandle of_session(std::uint64_t session, std::uint64_t id = 1) {
 
 }  // namespace
 
-TEST_CASE_FIXTURE(Table, "one user's many compiles do not delay another user's") {
-  const auto first = add(kAlice, "a1");
-  const auto second = add(kAlice, "a2");
-  const auto third = add(kAlice, "a3");
-  const auto others = add(kBob, "b1");
-  CHECK(table.next(2) == first);
+// fault 163
+TEST_CASE_FIXTURE(Table, "one session's many compiles do not delay another session's") {
+  const auto first = add(kFirst, "a1");
+  const auto second = add(kFirst, "a2");
+  add(kFirst, "a3");
+  const auto others = add(kSecond, "b1");
+  CHECK(table.next(3) == first);
   table.set_running(first);
-  CHECK(table.next(2) == others);  // Bob has none running
+  CHECK(table.next(3) == others);  // the second session has none running
   table.set_running(others);
   CHECK(table.next(2) == table.end());
-  const auto carols = add(1003, "c1");
-  CHECK(table.next(2) == carols);  // beyond the limit: she has none running
-  table.set_running(carols);
-  table.set_ended(first);
-  table.take(first);
-  table.set_ended(carols);
-  table.take(carols);
-  CHECK(table.next(2) == second);
+  CHECK(table.next(3) == second);
   table.set_running(second);
-  CHECK(table.next(2) == table.end());
-  CHECK(table.next(3) == third);
+  table.set_ended(others);
+  table.take(others);
+  CHECK(table.next(3) == table.end());  // the last place is for another session
+  const auto more = add(kSecond, "b2");
+  CHECK(table.next(3) == more);
+}
+
+TEST_CASE_FIXTURE(Table, "one session may take the only place") {
+  const auto only = add(kFirst, "a1");
+  add(kSecond, "b1");
+  CHECK(table.next(1) == only);
+  table.set_running(only);
+  CHECK(table.next(1) == table.end());
+}
+
+TEST_CASE_FIXTURE(Table,
+                  "a compile counts for the session of its first request, a waiter for its") {
+  const auto place = add(kFirst, "a1");
+  table.add_waiter(place, of_session(kFirst));
+  table.add_waiter(place, of_session(kSecond, 1));
+  table.add_waiter(place, of_session(kSecond, 2));
+  CHECK(table.usage_of(kFirst).compiles == 1);
+  CHECK(table.usage_of(kFirst).held_bytes == 100);
+  CHECK(table.usage_of(kFirst).waiters == 1);
+  CHECK(table.usage_of(kSecond).compiles == 0);
+  CHECK(table.usage_of(kSecond).waiters == 2);
+  table.drop_waiter(place, of_session(kFirst, 0));  // the session ends
+  table.drop_waiter(place, of_session(kSecond, 1));
+  CHECK(table.usage_of(kFirst).compiles == 1);
+  CHECK(table.usage_of(kFirst).waiters == 0);
+  CHECK(table.usage_of(kSecond).waiters == 1);
+  CHECK(table.usage().waiters == 1);
 }
 
 TEST_CASE_FIXTURE(Table,
                   "a compile ahead starts when no client's compile is queued, one at a time") {
-  const auto ahead = add(kAlice, "saved", true);
-  const auto also_ahead = add(kAlice, "saved too", true);
-  const auto asked = add(kAlice, "asked");
+  const auto ahead = add(kFirst, "saved", true);
+  const auto also_ahead = add(kFirst, "saved too", true);
+  const auto asked = add(kFirst, "asked");
   CHECK(table.next(1) == asked);
   table.set_running(asked);
   CHECK(table.next(1) == ahead);  // in addition to clients' compiles
@@ -83,23 +107,29 @@ TEST_CASE_FIXTURE(Table,
 }
 
 TEST_CASE_FIXTURE(Table, "a compile that is taken out is no longer found or counted") {
-  const auto place = add(kAlice, "a1");
-  add(kBob, "a1");
+  const auto place = add(kFirst, "a1");
+  add(kFirst, "a2");
+  table.add_waiter(place, of_session(kSecond));
   CHECK(table.usage().held_bytes == 200);
-  CHECK(table.find(kAlice, CompileRequest::digest_of("a1")) == place);
+  CHECK(table.find(CompileRequest::digest_of("a1")) == place);
   const std::uint64_t serial = place->serial;
-  table.take(place);
-  CHECK(table.find(kAlice, CompileRequest::digest_of("a1")) == table.end());
-  CHECK(table.find(kBob, CompileRequest::digest_of("a1")) != table.end());
+  CHECK(table.take(place).front().waiters.size() == 1);
+  CHECK(table.find(CompileRequest::digest_of("a1")) == table.end());
+  CHECK(table.find(CompileRequest::digest_of("a2")) != table.end());
   CHECK(table.find(serial) == table.end());
   CHECK(table.usage().held_bytes == 100);
+  CHECK(table.usage().waiters == 0);
+  CHECK(table.usage_of(kFirst).compiles == 1);
+  CHECK(table.usage_of(kSecond).waiters == 0);
   CHECK(table.size() == 1);
 }
 
 TEST_CASE_FIXTURE(Table,
                   "waiters without a reply are disconnected when their compile is destroyed") {
-  const auto place = add(kAlice, "a1");
-  place->waiters = {of_session(7), of_session(8), of_session(9)};
+  const auto place = add(kFirst, "a1");
+  for (const std::uint64_t session : {7, 8, 9}) {
+    table.add_waiter(place, of_session(session));
+  }
   {
     const auto taken = table.take(place);
     CHECK(hung_up.empty());
@@ -109,7 +139,7 @@ TEST_CASE_FIXTURE(Table,
 }
 
 TEST_CASE_FIXTURE(Table, "a queued compile whose owner leaves goes to the next waiter") {
-  const auto place = add(kAlice, "a1");
+  const auto place = add(kFirst, "a1");
   place->waiters = {of_session(7), of_session(8, 3), of_session(8, 4)};
   place->owner = place->waiters.front();
   CHECK_FALSE(place->drop(of_session(8, 4)));

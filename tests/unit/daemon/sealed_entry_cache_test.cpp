@@ -13,8 +13,6 @@ using cukiln::daemon::SealedEntryCache;
 
 namespace {
 
-constexpr uid_t kAlice = 1001, kBob = 1002;
-
 CacheKey key(char digit) {
   const auto made = CacheKey::from_hex(std::string(64, digit));
   REQUIRE(made);
@@ -33,36 +31,34 @@ struct Cache {
 
 }  // namespace
 
-TEST_CASE_FIXTURE(Cache, "an entry is found by its user only, and each hit is one use") {
-  cache.put(kAlice, key('a'), sealed(10), cache.generation());
-  CHECK(cache.find(kBob, key('a')) == nullptr);
+TEST_CASE_FIXTURE(Cache, "each hit of an entry is one use") {
+  cache.put(key('a'), sealed(10), cache.generation());
   CHECK_FALSE(cache.has_uses());
-  CHECK(cache.find(kAlice, key('a')) != nullptr);
-  CHECK(cache.find(kAlice, key('a')) != nullptr);
-  CHECK(cache.take_uses() ==
-        std::vector<SealedEntryCache::Key>{{kAlice, key('a')}, {kAlice, key('a')}});
+  CHECK(cache.find(key('a')) != nullptr);
+  CHECK(cache.find(key('a')) != nullptr);
+  CHECK(cache.take_uses() == std::vector<CacheKey>{key('a'), key('a')});
   CHECK_FALSE(cache.has_uses());
 }
 
 TEST_CASE_FIXTURE(
     Cache, "the least recently used entry is evicted, and one that is too large is not cached") {
-  cache.put(kAlice, key('a'), sealed(400), cache.generation());
-  cache.put(kAlice, key('b'), sealed(400), cache.generation());
-  CHECK(cache.find(kAlice, key('a')) != nullptr);
-  cache.put(kAlice, key('c'), sealed(400), cache.generation());
-  CHECK(cache.find(kAlice, key('b')) == nullptr);
-  CHECK(cache.find(kAlice, key('a')) != nullptr);
-  cache.put(kAlice, key('d'), sealed(1001), cache.generation());
-  CHECK(cache.find(kAlice, key('d')) == nullptr);
+  cache.put(key('a'), sealed(400), cache.generation());
+  cache.put(key('b'), sealed(400), cache.generation());
+  CHECK(cache.find(key('a')) != nullptr);
+  cache.put(key('c'), sealed(400), cache.generation());
+  CHECK(cache.find(key('b')) == nullptr);
+  CHECK(cache.find(key('a')) != nullptr);
+  cache.put(key('d'), sealed(1001), cache.generation());
+  CHECK(cache.find(key('d')) == nullptr);
 }
 
 TEST_CASE_FIXTURE(Cache, "an entry that was read before a forget is not cached") {
   const auto before = cache.generation();
-  cache.put(kAlice, key('b'), sealed(10), before);
-  cache.forget(kAlice, key('a'));
-  cache.put(kAlice, key('a'), sealed(10), before);
-  CHECK(cache.find(kAlice, key('a')) == nullptr);
-  CHECK(cache.find(kAlice, key('b')) != nullptr);
-  cache.forget(kAlice, CacheKey{});
-  CHECK(cache.find(kAlice, key('b')) == nullptr);
+  cache.put(key('b'), sealed(10), before);
+  cache.forget(key('a'));
+  cache.put(key('a'), sealed(10), before);
+  CHECK(cache.find(key('a')) == nullptr);
+  CHECK(cache.find(key('b')) != nullptr);
+  cache.forget(CacheKey{});
+  CHECK(cache.find(key('b')) == nullptr);
 }

@@ -83,9 +83,6 @@ TEST_CASE_FIXTURE(Fixture, "the remote stores are a list with commas, in a file 
                 "remote_trust = [\"a:b\", \"" + keys + "\"]\nremote_sign = \"/key\"\n");
   CHECK(resolve().remote.trust == "a:b," + keys);
   CHECK(resolve().remote.sign == "/key");
-  CHECK(resolve().remote.signer_socket == "");
-  environment["CUKILN_SIGNER_SOCKET"] = "/run/sign.sock";
-  CHECK(resolve().remote.signer_socket == "/run/sign.sock");
   for (const char* wrong : {"0", "fast", "-1", "10s"}) {
     environment["CUKILN_REMOTE_TIMEOUT_MS"] = wrong;
     CHECK(resolve().remote.timeout == std::chrono::milliseconds(200));
@@ -327,10 +324,16 @@ TEST_CASE("sizes take the usual units and nothing else") {
   }
 }
 
-TEST_CASE_FIXTURE(Fixture, "the socket of cukilnd's workers is a setting, and empty by default") {
-  CHECK(resolve().worker_socket.empty());
-  environment["CUKILN_WORKER_SOCKET"] = "/run/w/worker.sock";
+TEST_CASE_FIXTURE(Fixture, "fault 310: a deleted setting has no effect, and a warning names it") {
+  scratch.write("etc/config.toml", "worker_socket = \"/run/w/worker.sock\"\nmax_size = \"1GiB\"\n");
+  environment["CUKILN_SIGNER_SOCKET"] = "/run/s/sign.sock";
   const Settings settings = resolve();
-  CHECK(settings.worker_socket == "/run/w/worker.sock");
-  CHECK(origin(settings, "worker_socket") == "environment CUKILN_WORKER_SOCKET");
+  CHECK(settings.store.max_bytes == 1ull << 30);  // the rest of the file counts
+  CHECK(origin(settings, "worker_socket") == "no such setting");
+  const std::string why =
+      " has no effect since 0.3, because cukilnd serves one user and starts its own workers; "
+      "remove it";
+  REQUIRE(settings.warnings.size() == 2);
+  CHECK(settings.warnings[0] == scratch / "etc/config.toml" + ": worker_socket" + why);
+  CHECK(settings.warnings[1] == "CUKILN_SIGNER_SOCKET" + why);
 }

@@ -65,23 +65,6 @@ TEST_CASE("a secret key that others may read is refused") {
   CHECK(SecretKey::load(folder / "none").error().code() == ErrorCode::not_found);
 }
 
-TEST_CASE("a credential of systemd may belong to root, with a list that lets the service read it") {
-  const ScratchFolder folder;
-  const SecretKey key = *SecretKey::generate("credential");
-  const std::string path = save(folder, key, 0400);
-  CHECK(SecretKey::load_credential(path).has_value());
-  for (const mode_t mode : {0444, 0460, 0404}) {
-    ::chmod(path.c_str(), mode);
-    CHECK(SecretKey::load_credential(path).error().code() == ErrorCode::invalid_argument);
-  }
-  ::chmod(path.c_str(), 0440);  // what a mode shows of a list: its mask
-  CHECK(SecretKey::load_credential(path).has_value() == (::geteuid() == 0 && ::getegid() == 0));
-  if (::geteuid() == 0) {
-    REQUIRE(::chown(path.c_str(), 0, 64'001) == 0);
-    CHECK(SecretKey::load_credential(path).error().code() == ErrorCode::invalid_argument);
-  }
-}
-
 // fault 113
 TEST_CASE("the secret key that is checked is the one that is read, even if the file is replaced") {
   const ScratchFolder folder;

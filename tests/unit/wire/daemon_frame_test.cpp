@@ -116,7 +116,6 @@ TEST_CASE("a greeting of 64 bytes round-trips, and any other byte sequence is re
   Greeting greeting;
   greeting.oldest_version = 1;
   greeting.newest_version = 3;
-  greeting.system = true;
   greeting.takes_reports = true;
   greeting.keeps_blobs = true;
   greeting.shares_blobs = true;
@@ -129,7 +128,6 @@ TEST_CASE("a greeting of 64 bytes round-trips, and any other byte sequence is re
   Greeting read;
   REQUIRE(Greeting::decode(bytes, read));
   CHECK(read.newest_version == 3);
-  CHECK(read.system);
   CHECK(read.takes_reports);
   CHECK(read.keeps_blobs);
   CHECK(read.shares_blobs);
@@ -141,7 +139,6 @@ TEST_CASE("a greeting of 64 bytes round-trips, and any other byte sequence is re
   CHECK_FALSE(read.takes_reports);
   CHECK_FALSE(read.keeps_blobs);
   CHECK_FALSE(read.shares_blobs);
-  CHECK(read.system);
   CHECK(read.process == 42);
   CHECK(read.store_inode == 6);
   CHECK(read.build == "0.2.0");
@@ -175,27 +172,4 @@ TEST_CASE("a descriptor that is not sealed against truncation is refused") {
   CHECK_FALSE(check_sealed_file(open_file.get(), 100));
   CHECK_FALSE(check_sealed_file(some_descriptor().get(), 100));
   CHECK_FALSE(check_sealed_file(-1, 100));
-}
-
-TEST_CASE(
-    "fault 36: trusted peers are oneself, root, and the owner of a folder that only root can have "
-    "made") {
-  struct stat folder {};
-  struct stat above {};
-  folder.st_mode = S_IFDIR | 0755;
-  above.st_mode = S_IFDIR | 0755;
-  folder.st_uid = 77;  // as for a service of user 77: /run/cukiln
-  const uid_t self = 1000;
-  CHECK(is_trusted_peer(self, self, folder, above));
-  CHECK(is_trusted_peer(0, self, folder, above));
-  CHECK(is_trusted_peer(77, self, folder, above));
-  CHECK_FALSE(is_trusted_peer(78, self, folder, above));  // not the folder's owner
-  above.st_mode = S_IFDIR | S_ISVTX | 0777;  // as /tmp, in which any user can create it
-  CHECK_FALSE(is_trusted_peer(77, self, folder, above));
-  above.st_mode = S_IFDIR | 0755;
-  above.st_uid = 77;
-  CHECK_FALSE(is_trusted_peer(77, self, folder, above));
-  above.st_uid = 0;
-  folder.st_mode = S_IFDIR | 0777;
-  CHECK_FALSE(is_trusted_peer(77, self, folder, above));
 }

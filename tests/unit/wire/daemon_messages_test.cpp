@@ -181,8 +181,7 @@ TEST_CASE("fault 62: a message that is short, or has bytes left over, is refused
   check_only_whole(ClientReport{{{"preload_us_sum", 1}, {"fallbacks_absent", 2}}});
   DaemonSnapshot snapshot;
   snapshot.page = "http://localhost:9464/";
-  snapshot.worker_socket = "/run/cukiln-worker/worker.sock";
-  snapshot.jobs.push_back({"k", "sm_100a", {}, 1, 2, 3, 4, true, false});
+  snapshot.jobs.push_back({"k", "sm_100a", {}, 1, 2, 3, true, false});
   snapshot.counters = {{"a", 1}, {"b", 2}};
   check_only_whole(snapshot);
 }

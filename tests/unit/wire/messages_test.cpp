@@ -10,16 +10,7 @@ using namespace cukiln::wire;
 using cukiln::testing::check_only_whole;
 
 TEST_CASE("every message round-trips") {
-  const auto start = Start::decode(Start{kWorkerProtocol, "/l", "/b", 7, 10, true}.encode());
-  CHECK(start->links);
-  CHECK(start->protocol == kWorkerProtocol);
-  CHECK(start->library == "/l");
-  CHECK(start->builtins == "/b");
-  CHECK(start->memory_bytes == 7);
-  CHECK(start->idle_s == 10);
-
-  const auto hello =
-      Hello::decode(Hello{kWorkerProtocol, 13, 5, "no", 6, true, true, 66, 1000}.encode());
+  const auto hello = Hello::decode(Hello{kWorkerProtocol, 13, 5, "no", 6, true, true, 66}.encode());
   CHECK(hello->nvrtc_major == 13);
   CHECK(hello->nvrtc_minor == 5);
   CHECK(hello->error == "no");
@@ -27,7 +18,6 @@ TEST_CASE("every message round-trips") {
   CHECK(hello->filters_calls);
   CHECK(hello->hides_memory);
   CHECK(hello->max_tasks == 66);
-  CHECK(hello->user == 1000);
 
   const auto probed = Probed::decode(Probed{"13.0.88", true, "", {75, 121}}.encode());
   CHECK(probed->version == "13.0.88");
@@ -99,7 +89,6 @@ TEST_CASE("a result keeps image, log, names and the paths in their order") {
 }
 
 TEST_CASE("a message that is truncated, or has bytes left over, is refused") {
-  check_only_whole(Start{kWorkerProtocol, "/l", "", 7, 10});
   check_only_whole(Hello{});
   check_only_whole(Probed{"13.0.88", true, "log", {75, 121}});
   check_only_whole(Lock{"/a", "b"});

@@ -127,7 +127,7 @@ function drawStatus(status) {
     status.draining || store.bypassed ? 'warn' : 'good');
   byId('about').textContent = printable(
     `${status.version} · process ${status.process} · up ${duration(status.uptime_ms)} · ` +
-    `${status.system ? 'for this host' : 'for one user'} · ${store.bypassed || store.directory}`);
+    store.bypassed || store.directory);
 
   const asked = lookups.hits + lookups.misses;
   byId('ratio').textContent = asked ? `${((100 * lookups.hits) / asked).toFixed(1)} %` : '–';
@@ -157,7 +157,7 @@ function drawStatus(status) {
     node('tr', { class: job.running ? '' : 'queued' },
       node('td', { class: 'name', title: job.name }, job.name),
       node('td', {}, job.target),
-      node('td', {}, job.orphaned ? 'disconnected' : `process ${job.owner_process}, user ${job.owner_user}`),
+      node('td', {}, job.orphaned ? 'disconnected' : `process ${job.owner_process}`),
       node('td', { class: 'number' }, count(job.waiters)),
       node('td', { class: 'number' }, job.running ? duration(job.elapsed_ms) : 'queued'))));
 
