@@ -212,7 +212,7 @@ def dequantized(codes: torch.Tensor, scales: torch.Tensor, rows: int, columns: i
 
 
 def difference(outputs: torch.Tensor, expected: torch.Tensor) -> str:
-    """What is wrong with bf16 results of launches of the same, near `expected`; "" if nothing is."""
+    """What is wrong with bf16 results of launches of one kernel, near `expected`; "": nothing."""
     error = float((outputs[0].float() - expected).norm() / expected.norm())
     if not error <= _MOST_ERROR:
         return f"its relative error is {error:.2g}"
