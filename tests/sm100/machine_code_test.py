@@ -123,10 +123,10 @@ class MachineCode(unittest.TestCase):
                         self.assertTrue(any(i.startswith("HMMA") for i in code))
 
     def test_mixtures_of_experts_for_sm_90a_use_no_local_memory_either(self):
-        modules = [module for module in modules()
-                   if re.fullmatch(r"nvfp4_moe_(gemm|prefill|w4a16)(_prefill)?(_\d+)?", module["name"])]  # fmt: skip
-        self.assertGreaterEqual(len(modules), 10)
-        for module in modules:
+        chosen = [module for module in modules()
+                  if re.fullmatch(r"nvfp4_moe_(gemm|prefill|w4a16)(_prefill)?(_\d+)?", module["name"])]  # fmt: skip
+        self.assertGreaterEqual(len(chosen), 10)
+        for module in chosen:
             folder = Path(self.folder.name, "sm_90a", module["name"])
             folder.mkdir(parents=True)
             for name, function, code in self.compile(module, folder, "sm_90a"):

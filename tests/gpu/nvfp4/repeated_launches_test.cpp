@@ -11,6 +11,7 @@
 #include <doctest/doctest.h>
 
 #include <cukiln/nvfp4.hpp>
+#include <cukiln/nvfp4_moe.hpp>
 
 #include "gpu/nvfp4/matrices.hpp"
 #include "gpu/support/device.hpp"
@@ -227,6 +228,34 @@ struct W4a16 {
   DeviceBuffer<std::uint16_t> a;
 };
 
+struct Different {
+  unsigned alone;
+  unsigned beside;
+};
+
+/// How many of kLaunches of `launch(output, i)` in a row give other bytes than `expected`.
+template <class Launch>
+Different count_different(DeviceSide& on, const DeviceBuffer<std::uint16_t>& expected,
+                          DeviceBuffer<std::uint16_t>& outputs, const Launch& launch) {
+  const std::size_t count = expected.size();
+  unsigned different[2];
+  for (const bool busy : {false, true}) {
+    outputs.fill_bytes(0xA5, on.stream);
+    on.stream.synchronize();
+    for (unsigned i = 0; i < kLaunches; ++i) {
+      if (busy && i % kGatherEvery == 0) {
+        require_ok(on.gather.launch(on.beside, {{DeviceSide::kGatherBlocks}, {256}}, on.sums.data(),
+                                    on.gathered.data(), static_cast<unsigned>(kGathered - 1), i));
+      }
+      launch(outputs.data() + i * count, i);
+    }
+    require_ok(on.count_different.launch(on.stream, {{kLaunches}, {256}}, on.wrong.data(),
+                                         outputs.data(), expected.data(), count / 8));
+    different[busy ? 1 : 0] = on.take_wrong();
+  }
+  return {different[0], different[1]};
+}
+
 /// Launches every tactic of A [m, k] and B whose kernel has `part` in its name.
 template <class Family>
 void repeat_tactics(DeviceSide& on, const typename Family::Gemm& gemm, const Matrix& b,
@@ -247,36 +276,21 @@ void repeat_tactics(DeviceSide& on, const typename Family::Gemm& gemm, const Mat
     const auto name = gemm.tactic(m, n, k, tactic);
     REQUIRE(name);
     if (name->kernel.find(part) == std::string::npos) continue;
-    const auto launch = [&](std::uint16_t* output, bool constant_b) {
+    const auto launch = [&](std::uint16_t* output, unsigned i) {
       require_ok(gemm.launch(on.stream, bf16(output, m, n), a.view(), b.view(),
                              {space.data(), space.bytes()},
-                             {.constant_b = constant_b, .tactic = tactic}));
+                             {.constant_b = i % 2 == 0, .tactic = tactic}));
     };
     expected.fill_bytes(0xA5, on.stream);
-    launch(expected.data(), false);
+    launch(expected.data(), 1);
     require_ok(on.count_inexact.launch(on.stream, {{256}, {256}}, on.wrong.data(), expected.data(),
                                        exact.data(), count));
     const unsigned inexact = on.take_wrong();
-    unsigned different[2];
-    for (const bool busy : {false, true}) {
-      outputs.fill_bytes(0xA5, on.stream);
-      on.stream.synchronize();
-      for (unsigned i = 0; i < kLaunches; ++i) {
-        if (busy && i % kGatherEvery == 0) {
-          require_ok(on.gather.launch(on.beside, {{DeviceSide::kGatherBlocks}, {256}},
-                                      on.sums.data(), on.gathered.data(),
-                                      static_cast<unsigned>(kGathered - 1), i));
-        }
-        launch(outputs.data() + i * count, i % 2 == 0);
-      }
-      require_ok(on.count_different.launch(on.stream, {{kLaunches}, {256}}, on.wrong.data(),
-                                           outputs.data(), expected.data(), count / 8));
-      different[busy ? 1 : 0] = on.take_wrong();
-    }
+    const Different different = count_different(on, expected, outputs, launch);
     std::printf("%s m %lld n %lld k %lld, %s/%d: of %u launches %u differ alone, %u beside loads\n",
                 Family::kName, static_cast<long long>(m), static_cast<long long>(n),
                 static_cast<long long>(k), name->kernel.c_str(), name->splits, kLaunches,
-                different[0], different[1]);
+                different.alone, different.beside);
     std::fflush(stdout);
     CAPTURE(Family::kName);
     CAPTURE(m);
@@ -285,8 +299,8 @@ void repeat_tactics(DeviceSide& on, const typename Family::Gemm& gemm, const Mat
     CAPTURE(name->kernel);
     CAPTURE(name->splits);
     CHECK(inexact == 0);
-    CHECK(different[0] == 0);
-    CHECK(different[1] == 0);
+    CHECK(different.alone == 0);
+    CHECK(different.beside == 0);
   }
 }
 
@@ -332,6 +346,71 @@ TEST_CASE(
   for (const std::int64_t m : {1, 8, 16, 24, 32, 64, 128, 300}) {
     repeat_tactics<W4a16>(on, w4a16, b, m, "");
     repeat_tactics<W4a4>(on, w4a4, b, m, "");
+  }
+}
+
+// fault 320
+TEST_CASE("a thousand launches of every mixture of experts give the same bytes") {
+  DeviceSide on;
+  const auto moe = create<nvfp4::MoeGemm>();
+  constexpr std::int64_t kExperts = 8;
+  constexpr std::int64_t kSize = 2048;  // passes the rings of kernels for many tokens three times
+  const Matrix up(kExperts * 2 * kSize, kSize);
+  const Matrix down(kExperts * kSize, kSize);
+  on.fill(up);
+  on.fill(down);
+  const DeviceBuffer<float> decode(std::vector<float>(kExperts, Matrix::kDecode));
+  const auto hidden_scale = on_device({64, 0x1p-6f});
+  for (const std::int64_t tokens : {4, 12, 30, 60, 200, 600}) {
+    constexpr std::int64_t kTopk = 2;
+    const auto count = static_cast<std::size_t>(tokens * kSize);
+    const DeviceBuffer<std::uint16_t> hidden(count);
+    on.fill(hidden);
+    std::vector<std::int32_t> experts;
+    for (std::int64_t i = 0; i < tokens * kTopk; ++i) {
+      experts.push_back(static_cast<std::int32_t>((i * 5 + i / 7) % kExperts));
+    }
+    const DeviceBuffer<std::int32_t> ids(experts);
+    const DeviceBuffer<float> weights(std::vector<float>(experts.size(), 0.5f));
+    DeviceBuffer<std::uint16_t> expected(count);
+    DeviceBuffer<std::uint16_t> outputs(kLaunches * count);
+    for (const bool w4a16 : {true, false}) {
+      nvfp4::MoeShape shape;
+      shape.tokens = tokens;
+      shape.topk = kTopk;
+      shape.experts = kExperts;
+      shape.hidden = kSize;
+      shape.width = kSize;
+      shape.w4a16 = w4a16;
+      shape.dynamic_activation_scale = !w4a16;
+      nvfp4::MoeInput input;
+      input.hidden = bf16(hidden.data(), tokens, kSize);
+      if (!w4a16) input.hidden_scale = hidden_scale.data();
+      input.topk_ids = {DataType::i32, ids.data(), tokens, kTopk};
+      input.topk_weights = {DataType::f32, weights.data(), tokens, kTopk};
+      nvfp4::MoeLayer layer;
+      layer.up = {up.data.data(), up.scales.data(), decode.data(), kExperts, 2 * kSize,
+                  kSize,          nullptr};
+      layer.down = {down.data.data(), down.scales.data(), decode.data(), kExperts, kSize, kSize,
+                    nullptr};
+      layer.dynamic_activation_scale = !w4a16;
+      const DeviceBuffer<std::uint8_t> space(moe.workspace_bytes(shape));
+      const auto launch = [&](std::uint16_t* output, unsigned) {
+        require_ok(moe.launch(on.stream, bf16(output, tokens, kSize), input, layer,
+                              {space.data(), space.bytes()}));
+      };
+      launch(expected.data(), 0);
+      const Different different = count_different(on, expected, outputs, launch);
+      std::printf(
+          "mixture of experts, %s, %lld tokens: of %u launches %u differ alone, %u beside loads\n",
+          w4a16 ? "W4A16" : "W4A4", static_cast<long long>(tokens), kLaunches, different.alone,
+          different.beside);
+      std::fflush(stdout);
+      CAPTURE(tokens);
+      CAPTURE(w4a16);
+      CHECK(different.alone == 0);
+      CHECK(different.beside == 0);
+    }
   }
 }
 

@@ -7,8 +7,8 @@ in the store, from which every process that starts later takes them.
   python -m cukiln.torch.tune --activations bf16      only W4A16, as a layer's `activations`
   python -m cukiln.torch.tune --store DIR 7168x7168   in another store than that of the settings
 
-A tactic is kept only if its results are right: those of launches in a row are the same bytes, and near
-the product in float32. One whose results are not is left out, with a warning that names it.
+A tactic is kept only if its results are right: those of launches in a row are the same bytes, and
+near the product in float32. One whose results are not is left out, with a warning that names it.
 
 Run it before the processes of a job start: each reads the store once, and all of them should find
 the same. `cukiln ls --blobs --name cukiln.tactics` lists what was kept, `cukiln show` prints it,
@@ -144,12 +144,8 @@ class Operands:
 
     def problem(self, m: int, tactic: int) -> str:
         """What is wrong with the results of launches in a row; "" if nothing is."""
-        outputs = torch.empty(
-            max(8, min(_LAUNCHES, _COMPARED_BYTES // (2 * m * self._n))),
-            *(m, self._n),
-            device="cuda",
-            dtype=torch.bfloat16,
-        )
+        count = max(8, min(_LAUNCHES, _COMPARED_BYTES // (2 * m * self._n)))
+        outputs = torch.empty(count, m, self._n, device="cuda", dtype=torch.bfloat16)
         for output in outputs:
             self._launch(0, tactic, output)
         return difference(outputs, self._product(m))
@@ -216,12 +212,15 @@ def dequantized(codes: torch.Tensor, scales: torch.Tensor, rows: int, columns: i
 
 
 def difference(outputs: torch.Tensor, expected: torch.Tensor) -> str:
-    """What is wrong with bf16 results of the same launch, each of which should be `expected`; "" if nothing is."""
+    """What is wrong with bf16 results of launches of one kernel, near `expected`; "": nothing."""
     error = float((outputs[0].float() - expected).norm() / expected.norm())
     if not error <= _MOST_ERROR:
         return f"its relative error is {error:.2g}"
-    differ = int((outputs.view(torch.int16) != outputs[0].view(torch.int16)).flatten(1).any(1).sum())
-    return f"of {len(outputs)} launches {differ} gave other results than the first" if differ else ""
+    bits = outputs.view(torch.int16)
+    differ = int((bits != bits[0]).flatten(1).any(1).sum())
+    if differ:
+        return f"of {len(outputs)} launches {differ} gave other results than the first"
+    return ""
 
 
 def all_times(
@@ -241,8 +240,11 @@ def fastest(
     time: Callable[[int, int, float], float],
     problem: Callable[[int, int], str],
 ) -> Iterator[Measured]:
-    """The fastest tactic for each number of tokens whose results are right. `time(m, tactic, best)` is in
-    microseconds, `problem(m, tactic)` says what is wrong with its results."""
+    """The fastest tactic whose results are right, for each number of tokens.
+
+    `time(m, tactic, best)` is in microseconds, `problem(m, tactic)` says what is wrong with its
+    results.
+    """
     for m in TOKENS:
         times = all_times(gemm, m, n, k, time)
         tactics = list(times)
@@ -268,8 +270,8 @@ def tune(
 ) -> list[Measured]:
     """Measures on the current CUDA device, for each of the weights [n, k] and of the activations,
     "nvfp4" (W4A4) or "bf16" (W4A16), and keeps what is fastest in the store of the loader (the
-    default loader's) as soon as these weights are done. A tactic with wrong results is left out, with
-    a warning.
+    default loader's) as soon as these weights are done. A tactic with wrong results is left out,
+    with a warning.
 
     `report` is called with each row. Errors: InvalidArgumentError (n is no multiple of 8, k none of
     32), IoError (there is no store on disk, or it cannot be written); those of a compile.
