@@ -5,6 +5,7 @@ A layer takes any leading batch shape and any floating dtype (it works in bfloat
 of a graph. Its weights are those of a runner, `runner_id`. It moves with `.to(device)`, and keeps
 its dtypes. Copies, pickles and state dicts work: a state dict holds what a ModelOpt checkpoint
 holds, under its names, so that either loads the other's. A layer that goes to meta is empty again.
+An empty layer has NaN for scales and 0 for codes; a call before all of it was loaded is an error.
 
 A layer may be called on several streams concurrently, and captured in graphs. A graph or an exported
 program has the runner's number in it, and a fingerprint of the weights that it had at its creation:
@@ -33,11 +34,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import pad
 
-from ._layer import E4M3, Layer, as_rows, check_weight, largest, like, one_scale
+from ._layer import Layer, as_rows, check_weight, largest, like, one_scale
 from ._linear import as_linear, is_linear
 from ._report import QuantizeReport, reason_changed, reason_left
 from ._runners import LinearRunner, Runner
-from ._weights import BLOCK, K_MULTIPLE, N_MULTIPLE, gsa_of, quantize, up
+from ._weights import BLOCK, E4M3, K_MULTIPLE, N_MULTIPLE, blank, gsa_of, quantize, up
 from .experts import NVFP4MoE
 from .stacked import NVFP4Experts, is_stacked, unsupported_reason
 
@@ -84,11 +85,11 @@ class NVFP4Linear(Layer):
         self.in_features, self.out_features = in_features, out_features
         rows, columns = self.shape("weight")
         for name, value in (
-            ("weight", torch.empty(rows, columns // 2, dtype=torch.uint8, device=device)),
-            ("weight_scale", torch.empty(rows, columns // BLOCK, dtype=E4M3, device=device)),
-            ("weight_scale_2", torch.empty((), dtype=torch.float32, device=device)),
+            ("weight", blank((rows, columns // 2), torch.uint8, device)),
+            ("weight_scale", blank((rows, columns // BLOCK), E4M3, device)),
+            ("weight_scale_2", blank((), torch.float32, device)),
             ("input_scale", torch.zeros((), dtype=torch.float32, device=device)),
-            ("bias", torch.zeros(rows, dtype=torch.bfloat16, device=device) if bias else None),
+            ("bias", blank((rows,), torch.bfloat16, device) if bias else None),
         ):
             self.register_buffer(name, value)
 

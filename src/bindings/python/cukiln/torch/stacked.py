@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from ._checkpoints import from_mxfp4
+from ._weights import blank
 from .experts import NVFP4MoE
 
 # gpt-oss: gate and up in pairs of rows.
@@ -31,8 +32,7 @@ class NVFP4Experts(NVFP4MoE):
         device = settings.get("device")
         for name, columns in (("w13_bias", 2 * width), ("w2_bias", hidden_size)):
             if bias:
-                zeros = torch.zeros(experts, columns, dtype=torch.bfloat16, device=device)
-                self.register_buffer(name, zeros)
+                self.register_buffer(name, blank((experts, columns), torch.bfloat16, device))
 
     @classmethod
     def from_module(cls, module: nn.Module, **settings: Any) -> NVFP4Experts:
