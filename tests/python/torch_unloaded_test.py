@@ -23,8 +23,6 @@ from cukiln.torch import (
 from torch_layers_support import Mlp, bf16_linear, modelopt
 
 
-
-
 @pytest.fixture(autouse=True)
 def seed():
     torch.manual_seed(20250605)
@@ -119,7 +117,9 @@ def test_the_first_call_names_what_a_state_dict_lacked(make, name, device):
     found = model.load_state_dict(lacking, strict=False, assign=assign)
     assert f"inner.{name}" in found.missing_keys
     for copied in (model, copy.deepcopy(model), saved(model)):
-        with pytest.raises(RuntimeError, match=rf"no weights yet, nothing was loaded into inner\.{name}:"):
+        with pytest.raises(
+            RuntimeError, match=rf"no weights yet, nothing was loaded into inner\.{name}:"
+        ):
             call(copied["inner"])
     with pytest.raises(RuntimeError, match=f"{name}:|is on meta"):
         model["inner"].process_weights_after_loading()
@@ -141,7 +141,11 @@ def test_a_compiled_call_names_it_too(make, fullgraph):
     assert isinstance(layer.compile_unsupported_reason(), str)
     with pytest.raises(Exception, match=f"nothing was loaded into {name}:"):
         if make in (moe, stacked):
-            x, ids, weights = torch.randn(3, 64), torch.zeros(3, 1, dtype=torch.int32), torch.ones(3, 1)
+            x, ids, weights = (
+                torch.randn(3, 64),
+                torch.zeros(3, 1, dtype=torch.int32),
+                torch.ones(3, 1),
+            )
             compiled(x, *((ids, weights) if make is stacked else (weights, ids)))
         else:
             compiled(torch.randn(3, 64))
@@ -220,7 +224,9 @@ def test_block_scales_alone_are_in_the_form_of_a_checkpoint():
     states = [layer.state_dict() for layer in layers]  # 128 rows of 4 blocks, as the kernels have
     mixed = {**states[0], "weight_scale": states[1]["weight_scale"]}
     layers[0].load_state_dict({"weight_scale": states[1]["weight_scale"]}, strict=False)
-    assert torch.equal(call(layers[0]), call(NVFP4Linear.from_checkpoint(**mixed, activations="bf16")))
+    assert torch.equal(
+        call(layers[0]), call(NVFP4Linear.from_checkpoint(**mixed, activations="bf16"))
+    )
 
 
 def test_a_workspace_is_empty_until_a_weight_is_quantised():
@@ -239,7 +245,11 @@ def test_a_workspace_is_empty_until_a_weight_is_quantised():
 def test_nan_in_the_scales_of_one_expert_names_it():
     tensors, state = {}, full(moe)
     for expert in range(2):
-        for name, shape in (("gate_proj", (32, 64)), ("up_proj", (32, 64)), ("down_proj", (64, 32))):
+        for name, shape in (
+            ("gate_proj", (32, 64)),
+            ("up_proj", (32, 64)),
+            ("down_proj", (64, 32)),
+        ):
             one, _ = modelopt(torch.randn(*shape).bfloat16())
             tensors |= {f"e.{expert}.{name}.{kind}": tensor for kind, tensor in one.items()}
     bad = tensors["e.1.down_proj.weight_scale"]

@@ -1,0 +1,282 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Models of transformers whose checkpoints lack weights, or have what no layer takes: errors that
+name them. And architectures that initialise, join or read the weights of their layers.
+
+fault 330, fault 331
+"""
+
+import logging
+
+import pytest
+import torch
+import transformers  # which scripts/bootstrap --tests fetches
+from safetensors.torch import load_file, save_file
+
+from cukiln.torch.transformers import CukilnConfig, checkpoint_config
+from torch_formats_test import compressed
+from torch_layers_support import modelopt
+from torch_transformers_test import (
+    COMPRESSED,
+    MODELOPT,
+    SIZES,
+    kinds,
+    load,
+    made,
+    quantised_files,
+    tokens,
+    write_config,
+)
+
+
+@pytest.fixture(autouse=True)
+def seed():
+    torch.manual_seed(20250605)
+
+
+def small(kind, head="ForCausalLM", config=None, **sizes):
+    """A model in bf16 with random weights, of any architecture."""
+    made_of = getattr(transformers, f"{config or kind}Config")(**sizes)
+    model = getattr(transformers, kind + head)(made_of).to(torch.bfloat16).eval()
+    for name, parameter in model.named_parameters():
+        if parameter.dim() >= 2 and "conv" not in name:
+            torch.nn.init.normal_(parameter, std=0.08)
+    return model.requires_grad_(False)
+
+
+def rewritten(path, change):
+    """The checkpoint in a folder, with its tensors as `change` returns them."""
+    file = path / "model.safetensors"
+    tensors = {name: tensor.contiguous() for name, tensor in change(load_file(file)).items()}
+    save_file(tensors, file, {"format": "pt"})
+
+
+def without(path, part):
+    rewritten(path, lambda given: {k: t for k, t in given.items() if part not in k})
+
+
+def packed(head, weight):
+    """llm-compressor's tensors of one matrix."""
+    tensors = compressed(modelopt(weight)[0])
+    return {f"{head}.{kind}": tensor for kind, tensor in tensors.items()}
+
+
+class Reports(logging.Handler):
+    def __enter__(self):
+        self.text = ""
+        logging.getLogger("transformers").addHandler(self)
+        return self
+
+    def emit(self, record):
+        self.text += record.getMessage()
+
+    def __exit__(self, *_):
+        logging.getLogger("transformers").removeHandler(self)
+
+
+# ---- Every matrix has its weights
+
+
+@pytest.mark.parametrize("form", ["bf16", "modelopt", "compressed"])
+@pytest.mark.parametrize(
+    ("name", "part", "missing"),
+    [
+        ("llama", "layers.1.mlp.up_proj", "layers.1.mlp.up_proj.weight"),
+        ("llama", "lm_head", "lm_head.weight"),
+        ("llama", "embed_tokens", "embed_tokens.weight"),
+        ("mixtral", "layers.1.mlp.experts", "layers.1.mlp.experts.gate_up_proj"),
+        ("mixtral", "layers.1.mlp.gate.", "layers.1.mlp.gate.weight"),
+    ],
+)
+def test_a_matrix_that_is_missing_is_named_and_not_random(name, part, missing, form, tmp_path):
+    model = made(name)
+    if form == "bf16":
+        model.save_pretrained(tmp_path)
+        options = {"quantization_config": CukilnConfig()}
+    else:
+        theirs = form == "compressed"
+        quantised_files(model, tmp_path, theirs, COMPRESSED if theirs else MODELOPT)
+        options = {"config": checkpoint_config(tmp_path)}
+    load(tmp_path, **options)
+    without(tmp_path, part.replace("mlp.experts", "block_sparse_moe.experts").replace(
+        "mlp.gate.", "block_sparse_moe.gate."))  # fmt: skip
+    with pytest.raises(ValueError, match=f"the checkpoint has no weights for .*{missing}.*random"):
+        load(tmp_path, **options)
+
+
+def test_what_is_no_matrix_is_reported_by_transformers(tmp_path):
+    quantised_files(made("llama"), tmp_path, True, COMPRESSED)
+    with Reports() as reports:
+        load(tmp_path, config=checkpoint_config(tmp_path))
+    assert not reports.text
+    without(tmp_path, "layers.1.input_layernorm")
+    rewritten(tmp_path, lambda given: {**given, "model.layers.1.mlp.other": torch.ones(1)})
+    with Reports() as reports:
+        load(tmp_path, config=checkpoint_config(tmp_path))
+    for name in ("layers.1.input_layernorm.weight", "layers.1.mlp.other"):
+        assert name in reports.text
+
+
+# ---- Every quantised tensor has a layer that takes it
+
+
+LLAMA4 = {
+    **SIZES,
+    "num_local_experts": 4,
+    "num_experts_per_tok": 1,
+    "intermediate_size_mlp": 96,
+    "interleave_moe_layer_step": 1,
+}
+NEMOTRON = {
+    **SIZES,
+    "layers_block_type": ["mamba", "moe"],
+    "mamba_num_heads": 8,
+    "mamba_head_dim": 16,
+    "ssm_state_size": 16,
+    "n_groups": 1,
+    "n_routed_experts": 4,
+    "num_experts_per_tok": 4,
+    "moe_intermediate_size": 96,
+    "moe_shared_expert_intermediate_size": 96,
+    "n_group": 1,
+    "topk_group": 1,
+}
+
+
+def one_by_one(given):
+    """Experts as llm-compressor unstacks them, and the matrices of other layers."""
+    tensors = {}
+    for name, tensor in given.items():
+        head, _, last = name.rpartition(".")
+        if ".experts." in name and tensor.dim() == 3:
+            for expert, one in enumerate(tensor):
+                both = {last: one}
+                if last == "gate_up_proj":
+                    both = dict(zip(("gate_proj", "up_proj"), one.chunk(2, -1), strict=True))
+                for projection, weight in both.items():
+                    matrix = weight.T.contiguous()
+                    tensors |= packed(f"{head}.{expert}.{projection}", matrix)
+        elif name.endswith("q_proj.weight") or ".experts." in name:
+            tensors |= packed(head, tensor)
+        else:
+            tensors[name] = tensor
+    return tensors
+
+
+@pytest.mark.parametrize(
+    ("kind", "config", "sizes", "said"),
+    [
+        ("Llama4", "Llama4Text", LLAMA4, r"0\.feed_forward\.experts, a Llama4TextExperts, is quan"),
+        ("NemotronH", None, NEMOTRON, r"1\.mixer\.experts, a NemotronHExperts, is quan"),
+    ],
+)
+def test_experts_that_no_layer_takes_are_an_error(kind, config, sizes, said, tmp_path):
+    small(kind, config=config, **sizes).save_pretrained(tmp_path)
+    rewritten(tmp_path, one_by_one)
+    write_config(tmp_path, COMPRESSED)
+    said = rf"{said}tised in the checkpoint in compressed-tensors' NVFP4, .*no layer .*0\..*packed"
+    with pytest.raises(ValueError, match=said):
+        getattr(transformers, f"{kind}ForCausalLM").from_pretrained(
+            tmp_path, config=checkpoint_config(tmp_path)
+        )
+
+
+def test_tensors_of_no_module_are_an_error_unless_the_model_expects_them(tmp_path):
+    given = quantised_files(made("deepseek_v3"), tmp_path, True, COMPRESSED)
+
+    def loads_with(head):
+        more = packed(head, torch.randn(64, 64).bfloat16())
+        rewritten(tmp_path, lambda _: {**given, **more})
+        load(tmp_path, config=checkpoint_config(tmp_path))
+
+    loads_with("model.layers.61.mlp.up_proj")  # of a draft, which this class does not have
+    for head in ("model.layers.2.mlp.up", "other.up", "model.layers.1.mlp.experts.4.up"):
+        with pytest.raises(ValueError, match=rf"no layer that takes .*{head[-2:]}\w*\.weight_p"):
+            loads_with(head)
+
+
+def test_a_base_model_leaves_the_head_of_its_checkpoint(tmp_path):
+    model = made("llama")
+    quantised_files(model, tmp_path, True, COMPRESSED)
+    without(tmp_path, "lm_head")
+    head = packed("lm_head", model.lm_head.weight)
+    rewritten(tmp_path, lambda given: {**given, **head})
+    whole = load(tmp_path, config=checkpoint_config(tmp_path))
+    base = transformers.AutoModel.from_pretrained(tmp_path, config=checkpoint_config(tmp_path))
+    ids = tokens()
+    assert torch.equal(base(ids).last_hidden_state, whole.model(ids).last_hidden_state)
+
+
+def test_a_format_that_is_not_supported_is_named(tmp_path):
+    """As ModelOpt exports gpt-oss, and an embedding."""
+    made("gpt_oss").save_pretrained(tmp_path)
+
+    def stacked(given):
+        tensors = {}
+        for name, tensor in given.items():
+            tensors[name] = tensor
+            if ".experts." in name and tensor.dim() == 3:
+                tensors[name] = torch.zeros(4, tensor.shape[1] // 2, tensor.shape[2]).byte()
+                blocks = torch.ones(4, tensor.shape[1] // 16, tensor.shape[2])
+                tensors[f"{name}_weight_scale"] = blocks.to(torch.float8_e4m3fn)
+                tensors[f"{name}_weight_scale_2"] = torch.tensor(0.01)
+                tensors[f"{name}_input_scale"] = torch.tensor(0.01)
+            elif name.endswith("q_proj.weight"):
+                head = name.removesuffix("weight")
+                tensors |= {head + kind: t for kind, t in modelopt(tensor)[0].items()}
+        return tensors
+
+    rewritten(tmp_path, stacked)
+    write_config(tmp_path, MODELOPT)
+    said = (
+        r"mlp\.experts, a GptOssExperts, is .* ModelOpt's form of stacked experts, .*_weight_scale"
+    )
+    with pytest.raises(ValueError, match=said):
+        load(tmp_path)
+    quantised_files(made("llama"), tmp_path, False, MODELOPT)
+    embedding, _ = modelopt(torch.randn(128, 64).bfloat16())
+    more = {f"model.embed_tokens.{kind}": tensor for kind, tensor in embedding.items()}
+    rewritten(tmp_path, lambda given: {**given, **more})
+    said = r"embed_tokens, a Embedding, is .* ModelOpt's NVFP4, and .* weight_scale, weight_scale_2"
+    with pytest.raises(ValueError, match=said):
+        load(tmp_path)
+
+
+# ---- Architectures that initialise or join the weights of their layers
+
+
+GPT = {"n_embd": 64, "n_layer": 2, "n_head": 4, "n_positions": 64, "vocab_size": 128}
+FALCON = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "vocab_size": 128}
+MAMBA = {"vocab_size": 128, "hidden_size": 64, "num_hidden_layers": 2, "state_size": 16}
+MAMBA2 = {**MAMBA, "num_heads": 8, "head_dim": 16, "n_groups": 1}
+
+
+@pytest.mark.parametrize(
+    ("kind", "sizes", "layers"),
+    [
+        ("GPTBigCode", GPT, 8),
+        ("ModernBertDecoder", {**SIZES, "cls_token_id": 1, "sep_token_id": 2}, 9),
+        ("NanoChat", SIZES, 12),
+        ("Mamba2", MAMBA2, 4),
+        ("HrmText", SIZES, 32),
+        ("GPT2", GPT, 0),
+        ("Falcon", FALCON, 0),
+    ],
+)
+def test_what_was_saved_is_loaded(kind, sizes, layers, tmp_path):
+    model = small(kind, "LMHeadModel" if kind == "GPT2" else "ForCausalLM", **sizes)
+    model.save_pretrained(tmp_path / "bf16")
+    ids = tokens()
+    config = CukilnConfig(activations="bf16")
+    if not layers:
+        with pytest.warns(UserWarning, match="replaced no layer"):
+            quantised = type(model).from_pretrained(tmp_path / "bf16", quantization_config=config)
+    else:
+        quantised = type(model).from_pretrained(tmp_path / "bf16", quantization_config=config)
+    assert kinds(quantised) == ({"NVFP4Linear"} if layers else set())
+    given, at = quantised, tmp_path / "bf16"
+    for name in ("once", "twice"):
+        at = tmp_path / name
+        given.save_pretrained(at)
+        given = type(model).from_pretrained(at)
+        assert kinds(given) == kinds(quantised)
+        assert torch.equal(given(ids).logits, quantised(ids).logits)
