@@ -103,6 +103,22 @@ def test_a_matrix_that_is_missing_is_named_and_not_random(name, part, missing, f
         load(tmp_path, **options)
 
 
+@pytest.mark.parametrize(
+    ("name", "part", "said"),
+    [
+        ("llama", "layers.1.mlp.up_proj.weight_scale", "up_proj: the checkpoint has no weight_sc"),
+        ("llama", "1.mlp.up_proj.weight_global_scale", "up_proj: the checkpoint has no weight_sc"),
+        ("mixtral", "1.block_sparse_moe.experts.3.w2.weight_s", "has no 3.w2.weight_scale"),
+    ],
+)
+def test_a_part_of_a_layer_that_is_missing_is_named(name, part, said, tmp_path):
+    quantised_files(made(name), tmp_path, True, COMPRESSED)
+    without(tmp_path, part)
+    for _ in range(4):  # whatever is in the memory that transformers allocates
+        with pytest.raises(ValueError, match=rf"layers\.1\.mlp\..*{said}"):
+            load(tmp_path, config=checkpoint_config(tmp_path))
+
+
 def test_what_is_no_matrix_is_reported_by_transformers(tmp_path):
     quantised_files(made("llama"), tmp_path, True, COMPRESSED)
     with Reports() as reports:

@@ -393,6 +393,9 @@ def _fill(layer: NVFP4Linear | NVFP4Experts, tensors: Mapping[str, Tensor]) -> N
         state = dict(tensors)
     else:
         state = _experts(layer, tensors).state_dict()
+    missing = [name for name in layer._unloaded() if name not in state]
+    if missing:  # transformers allocated them, with anything in them
+        raise ValueError(f"the checkpoint has no {', '.join(missing)}")
     layer.load_state_dict(state)
 
 
