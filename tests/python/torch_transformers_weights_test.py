@@ -6,13 +6,16 @@ fault 330, fault 331
 """
 
 import logging
+import re
 
 import pytest
 import torch
 import transformers  # which scripts/bootstrap --tests fetches
 from safetensors.torch import load_file, save_file
 
-from cukiln.torch.transformers import CukilnConfig, checkpoint_config
+from cukiln.torch import NVFP4Linear
+from cukiln.torch._sources import reader_of_weight
+from cukiln.torch.transformers import CukilnConfig, _is_router, checkpoint_config
 from torch_formats_test import compressed
 from torch_layers_support import modelopt
 from torch_transformers_test import (
@@ -296,3 +299,179 @@ def test_what_was_saved_is_loaded(kind, sizes, layers, tmp_path):
         given = type(model).from_pretrained(at)
         assert kinds(given) == kinds(quantised)
         assert torch.equal(given(ids).logits, quantised(ids).logits)
+
+
+# ---- Architectures that compute with the weights of their layers, and routers
+
+
+@pytest.mark.parametrize(
+    ("kind", "sizes", "said"),
+    [
+        ("Mamba", MAMBA, r"layers\.0\.mixer\.dt_proj cannot be in NVFP4: MambaMixer computes"),
+        ("Rwkv", FALCON, r"blocks\.0\.attention\.output cannot be in NVFP4: RwkvModel computes"),
+    ],
+)
+def test_a_weight_that_its_model_computes_with_is_refused_before_it_loads(
+    kind, sizes, said, tmp_path
+):
+    sizes = {key: size for key, size in sizes.items() if key != "num_attention_heads"}
+    model = small(kind, **sizes)
+    model.save_pretrained(tmp_path)
+    rewritten(tmp_path, lambda given: dict(list(given.items())[:1]))  # no weight is read
+    with pytest.raises(ValueError, match=f"{said} with its weight itself.*modules_to_not_convert"):
+        type(model).from_pretrained(tmp_path, quantization_config=CukilnConfig())
+    model.save_pretrained(tmp_path)
+    name = "dt_proj" if kind == "Mamba" else "attention.output"
+
+    def quantised(given):
+        chosen = {key: t for key, t in given.items() if key.endswith(f"{name}.weight")}
+        rest = {key: t for key, t in given.items() if key not in chosen}
+        for key, tensor in chosen.items():
+            more = -tensor.shape[1] % 16
+            padded = torch.nn.functional.pad(tensor, (0, more))
+            rest |= packed(key.removesuffix(".weight"), padded)
+        return rest
+
+    rewritten(tmp_path, quantised)
+    write_config(tmp_path, COMPRESSED)
+    with pytest.raises(ValueError, match=f"{said} with its weight itself"):
+        type(model).from_pretrained(tmp_path, config=checkpoint_config(tmp_path))
+
+
+def test_what_its_model_computes_with_can_be_left(tmp_path):
+    model = small("Mamba", **MAMBA)
+    model.save_pretrained(tmp_path / "bf16")
+    config = CukilnConfig(["lm_head", "dt_proj"], activations="bf16")
+    options = {"quantization_config": config, "dtype": torch.bfloat16}
+    quantised = type(model).from_pretrained(tmp_path / "bf16", **options)
+    quantised.save_pretrained(tmp_path / "nvfp4")
+    again, ids = type(model).from_pretrained(tmp_path / "nvfp4"), tokens()
+    assert torch.equal(again(ids).logits, quantised(ids).logits)
+    assert kinds(again) == {"NVFP4Linear"}
+
+
+def test_code_that_knows_quantised_weights_or_trains_is_no_reader():
+    class Knows(torch.nn.Module):
+        def forward(self, x):
+            if self.a.weight.dtype != torch.uint8:
+                x = x.to(self.a.weight.dtype)
+            return self.a(x)
+
+    class Trains(torch.nn.Module):
+        def _init_weights(self, module):
+            self.a.weight.normal_()
+
+        def forward(self, x):
+            if self.training and x.requires_grad:
+                return x @ self.a.weight
+            return self.a(x.to(self.a.weight.device)) * self.a.weight.shape[0]
+
+    class Reads(torch.nn.Module):
+        def forward(self, x):
+            if self.training:
+                return self.a(x)
+            elif isinstance(self.a.weight, torch.Tensor):
+                return torch.nn.functional.linear(x, self.a.weight)
+
+    class Casts(torch.nn.Module):
+        def forward(self, x):
+            return self.a(x.to(dtype=self.a.weight.dtype))
+
+    for kind in (Knows, Trains, Reads, Casts):
+        module = kind()
+        module.a, module.b = torch.nn.Linear(64, 64), torch.nn.Linear(64, 64)
+        model = torch.nn.Sequential(module)
+        expected = kind.__name__ if kind in (Reads, Casts) else None
+        assert reader_of_weight(model, "0.a") == expected
+        assert reader_of_weight(model, "0.b") is None
+
+
+MOE = {**SIZES, "num_experts": 4, "moe_intermediate_size": 64}
+GEMMA4 = {
+    **MOE,
+    "enable_moe_block": True,
+    "top_k_experts": 4,
+    "hidden_size_per_layer_input": 0,
+    "layer_types": ["sliding_attention", "full_attention"],
+    "num_kv_shared_layers": 0,
+}
+LONGCAT = {
+    "vocab_size": 128,
+    "hidden_size": 64,
+    "num_layers": 2,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "ffn_hidden_size": 96,
+    "q_lora_rank": 32,
+    "kv_lora_rank": 32,
+    "qk_nope_head_dim": 16,
+    "qk_rope_head_dim": 16,
+    "v_head_dim": 16,
+    "head_dim": 16,
+    "n_routed_experts": 4,
+    "expert_ffn_hidden_size": 64,
+    "moe_topk": 4,
+    "zero_expert_num": 2,
+}
+
+
+@pytest.mark.parametrize(
+    ("kind", "config", "sizes", "router"),
+    [
+        ("HunYuanMoEV1", None, {**MOE, "moe_topk": 4}, r"layers\.0\.mlp\.gate\.wg"),
+        ("Gemma4", "Gemma4Text", GEMMA4, r"layers\.0\.router\.proj"),
+        ("JetMoe", None, {**SIZES, "num_local_experts": 4, "kv_channels": 16}, r"router\.layer"),
+        ("LongcatFlash", None, LONGCAT, r"layers\.0\.mlp\.router\.classifier"),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:quantize_")
+def test_routers_of_any_name_stay_as_they_are(kind, config, sizes, router, tmp_path):
+    model = small(kind, config=config, **sizes)
+    model.save_pretrained(tmp_path)
+    quantised = type(model).from_pretrained(tmp_path, quantization_config=CukilnConfig())
+    found = {name: module for name, module in quantised.named_modules() if re.search(router, name)}
+    assert found and all(type(module) is torch.nn.Linear for module in found.values())
+    assert "NVFP4Linear" in kinds(quantised)
+
+
+def test_a_layer_with_a_number_for_each_expert_beside_it_is_a_router():
+    class Block(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.selector = torch.nn.Module()
+            self.selector.scores = torch.nn.Linear(64, 4)
+            self.experts = torch.nn.ModuleList([torch.nn.Linear(64, 64) for _ in range(4)])
+            self.other = torch.nn.Linear(64, 64)
+
+    model = torch.nn.ModuleDict({"mlp": Block()})
+    routers = [name for name, _ in model.named_modules() if name and _is_router(model, name)]
+    assert "mlp.selector.scores" in routers
+    assert not {"mlp.experts.0", "mlp.other"} & set(routers)
+
+
+def test_vision_towers_stay_as_they_are(tmp_path):
+    vision = {
+        "hidden_size": 64,
+        "intermediate_size": 64,
+        "num_hidden_layers": 1,
+        "num_attention_heads": 4,
+        "image_size": 16,
+        "patch_size": 8,
+    }
+    model = small(
+        "Llava",
+        "ForConditionalGeneration",
+        text_config=transformers.LlamaConfig(**SIZES),
+        vision_config=transformers.CLIPVisionConfig(**vision),
+        image_token_index=127,
+    )
+    model.save_pretrained(tmp_path / "bf16")
+    quantised = type(model).from_pretrained(tmp_path / "bf16", quantization_config=CukilnConfig())
+    names = [name for name, module in quantised.named_modules() if isinstance(module, NVFP4Linear)]
+    assert names and not [name for name in names if "vision" in name]
+    quantised.save_pretrained(tmp_path / "nvfp4")
+    again = type(model).from_pretrained(tmp_path / "nvfp4")
+    pixels = torch.randn(1, 3, 16, 16).bfloat16()
+    ids = torch.tensor([[1, *[127] * 4, 5, 6]])
+    expected = quantised(ids, pixel_values=pixels).logits
+    assert torch.equal(again(ids, pixel_values=pixels).logits, expected)

@@ -36,6 +36,7 @@ from ._checkpoints import AsModelOpt, refuse_smoothing
 from ._layer import check_activations
 from ._linear import is_conv1d
 from ._report import shortened
+from ._sources import reader_of_weight
 from .experts import NVFP4MoE
 from .layers import NVFP4Linear, quantize_
 from .stacked import PROJECTIONS, NVFP4Experts, is_stacked, unsupported_reason
@@ -45,6 +46,7 @@ _INPUT_SCALES = ("input_scale", "input_global_scale")
 _HIDDEN = "_of_cukiln"  # at the end of names, no checkpoint has it
 _SKIPPED = {"k_scale", "v_scale", "q_scale"}  # of a cache in FP8, which transformers does not have
 _ROUTERS = {"gate", "router", "shared_expert_gate"}
+_VISION = ("vision_tower", "vision_model")  # as vLLM reads ModelOpt's checkpoints
 _QUANTISED = re.compile(
     r"(weight_packed|(weight|input)(_global)?_scale(_2|_inv)?|_blocks|_scales)$"
 )
@@ -66,8 +68,8 @@ def _has_larger_inputs(config: Mapping[str, Any]) -> bool:
 @register_quantization_config("cukiln")
 class CukilnConfig(QuantizationConfigMixin):
     """`modules_to_not_convert`: what stays as it is, in the patterns of transformers: beginnings of
-    names, as regular expressions, or ends; without it, the output layer, what is tied to it, and
-    routers. `activations`: NVFP4Linear's, of every layer. Without it a layer without scales of its
+    names, as regular expressions, or ends; without it, the output layer, what is tied to it,
+    routers and vision towers. `activations`: NVFP4Linear's, of every layer. Without it a layer without scales of its
     inputs in a checkpoint, which has quantised weights alone, keeps activations in bf16, and so do
     all where a checkpoint's configuration, whose words this takes, has inputs of more than 4 bits.
     """
@@ -127,6 +129,10 @@ class CukilnQuantizer(HfQuantizer):
     ) -> None:
         """Empty layers for what is quantised in the checkpoint."""
         if not self.pre_quantized:
+            wanted = self._wanted(model)
+            for path, module in model.named_modules():
+                if type(module) is nn.Linear and wanted(path, module):
+                    _require_no_reader(model, path)
             return
         if not checkpoint_files or not all(
             str(f).endswith(".safetensors") for f in checkpoint_files
@@ -146,6 +152,8 @@ class CukilnQuantizer(HfQuantizer):
                     expected = {name for name in left if _matches(ignored, prefix + name)}
                     _require_takers(path, module, left - expected)
                 continue
+            if isinstance(made, NVFP4Linear):
+                _require_no_reader(model, path)
             _hide_buffers(made, module)
             model.set_submodule(path, made)
             self._layers[path] = made
@@ -192,7 +200,7 @@ class CukilnQuantizer(HfQuantizer):
         left = self.get_modules_to_not_convert(model, given, model._keep_in_fp32_modules)
 
         def wanted(name: str, module: nn.Module) -> bool:
-            if given is None and name.rpartition(".")[2] in _ROUTERS:
+            if given is None and (_is_router(model, name) or any(n in name for n in _VISION)):
                 return False
             # A checkpoint's Conv1D stays too: _empty_layer has no layer for it.
             return not is_conv1d(module) and should_convert_module(name, left)
@@ -287,8 +295,37 @@ def _owner(key: str, modules: set[str]) -> str | None:
     return path or None
 
 
+def _is_router(model: nn.Module, path: str) -> bool:
+    """Whether a layer is one, or a part of one, by the names in its path; or has a number for each
+    of the experts beside it."""
+    parts = path.split(".")
+    if not _ROUTERS.isdisjoint(parts):
+        return True
+    features = getattr(model.get_submodule(path), "out_features", None)
+    for depth in range(max(len(parts) - 2, 0), len(parts)):
+        for name, module in model.get_submodule(".".join(parts[:depth])).named_children():
+            if "expert" in name and name != parts[depth] and features == _count(module):
+                return True
+    return False
+
+
+def _count(experts: nn.Module) -> int | None:
+    if isinstance(experts, nn.ModuleList | nn.ModuleDict):
+        return len(experts)
+    return next((len(each) for each in experts.parameters() if each.dim() == 3), None)
+
+
 def _matches(patterns: Iterable[str] | None, name: str) -> bool:
     return any(re.search(pattern, name) for pattern in patterns or ())
+
+
+def _require_no_reader(model: PreTrainedModel, path: str) -> None:
+    reader = reader_of_weight(model, path)
+    if reader is not None:
+        raise ValueError(
+            f"{path} cannot be in NVFP4: {reader} computes with its weight itself, or casts to its "
+            "dtype; a checkpoint in bfloat16 loads with its name in modules_to_not_convert"
+        )
 
 
 def _require_takers(path: str, module: nn.Module, left: Iterable[str]) -> None:
