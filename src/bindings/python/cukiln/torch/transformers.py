@@ -69,17 +69,25 @@ def _has_larger_inputs(config: Mapping[str, Any]) -> bool:
 class CukilnConfig(QuantizationConfigMixin):
     """`modules_to_not_convert`: what stays as it is, in the patterns of transformers: beginnings of
     names, as regular expressions, or ends; without it, the output layer, what is tied to it,
-    routers and vision towers. `activations`: NVFP4Linear's, of every layer. Without it a layer without scales of its
-    inputs in a checkpoint, which has quantised weights alone, keeps activations in bf16, and so do
-    all where a checkpoint's configuration, whose words this takes, has inputs of more than 4 bits.
+    routers and vision towers. `activations`: NVFP4Linear's, of every layer. Without it a layer
+    without scales of its inputs in a checkpoint, which has quantised weights alone, keeps
+    activations in bf16, and so do all where a checkpoint's configuration, whose words this takes
+    with its `quant_method`, has inputs of more than 4 bits.
     """
 
     def __init__(
         self,
         modules_to_not_convert: list[str] | None = None,
         activations: str | None = None,
+        *,
+        quant_method: str = "cukiln",
         **others: Any,
     ) -> None:
+        if others and quant_method == "cukiln":
+            raise TypeError(
+                f"CukilnConfig has no {', '.join(others)}; modules_to_not_convert, for what others "
+                "call ignore, and activations are expected"
+            )
         check_activations(activations)
         if activations is None and _has_larger_inputs(others):
             activations = "bf16"
@@ -302,6 +310,8 @@ def _is_router(model: nn.Module, path: str) -> bool:
     if not _ROUTERS.isdisjoint(parts):
         return True
     features = getattr(model.get_submodule(path), "out_features", None)
+    if features is None:  # experts
+        return False
     for depth in range(max(len(parts) - 2, 0), len(parts)):
         for name, module in model.get_submodule(".".join(parts[:depth])).named_children():
             if "expert" in name and name != parts[depth] and features == _count(module):
