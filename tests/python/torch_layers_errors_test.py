@@ -6,9 +6,16 @@ import math
 import pytest
 import torch
 from torch import nn
+from torch.autograd import forward_ad
 
 import cukiln.torch as ct
-from cukiln.torch import NVFP4Linear, NVFP4MoE, NVFP4SharedExpert, quantize_
+from cukiln.torch import (
+    NVFP4Linear,
+    NVFP4MoE,
+    NVFP4SharedExpert,
+    NVFP4TrainableLinear,
+    quantize_,
+)
 from torch_layers_support import Mlp, bf16_linear, modelopt
 
 
@@ -63,6 +70,38 @@ def test_a_backward_is_an_error_and_no_missing_gradient():
         assert torch.equal(y, layer(x.detach()))
         with pytest.raises(RuntimeError, match=f"{type(layer).__name__} has no gradient"):
             y.sum().backward()
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: NVFP4Linear.from_linear(bf16_linear(64, 64)),
+        lambda: NVFP4SharedExpert.from_linear([Mlp()]),
+        lambda: NVFP4TrainableLinear(64, 64),
+    ],
+)
+def test_a_derivative_in_forward_mode_is_an_error_and_not_zero(make):
+    torch._dynamo.reset()
+    layer, x = make(), torch.randn(2, 64, dtype=torch.bfloat16)
+
+    def tangent(f, x):
+        return torch.func.jvp(f, (x,), (torch.ones_like(x),))[1]
+
+    said = f"{type(layer).__name__} has no derivative in forward mode"
+    with pytest.raises(RuntimeError, match=said):
+        tangent(layer, x)
+    with pytest.raises(RuntimeError, match=said):
+        torch.func.jacfwd(layer)(x)
+    with forward_ad.dual_level():
+        with pytest.raises(RuntimeError, match=said):
+            layer(forward_ad.make_dual(x, torch.ones_like(x)))
+        assert layer(x).shape == (2, 64)  # no tangent of x
+    compiled = torch.compile(layer, backend="eager")
+    with torch.no_grad():
+        assert compiled(x).shape == (2, 64)
+    for f in (compiled, torch.compile(lambda x: tangent(layer, x), backend="eager")):
+        with pytest.raises(Exception, match=said):
+            tangent(f, x) if f is compiled else f(x)
 
 
 @pytest.mark.parametrize("scale", [math.nan, math.inf, -1.0])

@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.autograd import forward_ad
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from ._checkpoints import blocks_of_16, rename
@@ -327,6 +328,7 @@ class Layer(nn.Module):
     # ---- Runners' numbers in graphs.
 
     def call(self, op: Any, *tensors: Tensor, size: int) -> Tensor:
+        refuse_tangents(self, *tensors)
         if not torch.compiler.is_dynamo_compiling():
             compiling = torch.compiler.is_compiling()
             if not compiling:
@@ -356,6 +358,18 @@ def keeps_values(fn: Callable[[Tensor], Tensor], device: torch.device) -> bool:
         return True
     after = fn(probe.to(device))
     return not after.is_meta and torch.equal(after.cpu(), probe)
+
+
+def refuse_tangents(layer: nn.Module, *tensors: Tensor) -> None:
+    """The ops have no forward-mode derivative, of which PyTorch makes one of zeros."""
+    if forward_ad._current_level >= 0 and (
+        torch.compiler.is_dynamo_compiling()
+        or any(forward_ad.unpack_dual(tensor).tangent is not None for tensor in tensors)
+    ):
+        raise RuntimeError(
+            f"{type(layer).__name__} has no derivative in forward mode (torch.func.jvp, jacfwd, "
+            "dual numbers)"
+        )
 
 
 class _NoGradient(torch.autograd.Function):

@@ -17,7 +17,7 @@ and global scales that were written, but not through `.data`, are an error of th
 of graphs; setting an attribute that the runner has from its layer, such as a limit, is an error.
 `to_empty` makes a layer empty again. The result has the dtype that nn.Linear's would have, in
 regions of autocast too. Nothing here has a gradient: a backward through it is an error, of which
-PyTorch in a compiled graph only warns. `torch.vmap` has no rule for the ops: it calls them once for
+PyTorch in a compiled graph only warns, and a derivative in forward mode is one. `torch.vmap` has no rule for the ops: it calls them once for
 each element, and warns. Training is `cukiln.torch.training`.
 
 Without `input_scale` one scale holds for all tokens of a call, so that a token's result depends on

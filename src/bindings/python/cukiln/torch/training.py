@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.utils.weak import TensorWeakRef
 
-from ._layer import check_input, check_weight, keeps_values, result_dtype
+from ._layer import check_input, check_weight, keeps_values, refuse_tangents, result_dtype
 from ._weights import apply_keeping_dtypes, blank, blank_quantized, ready
 
 _MULTIPLE = 32  # of features: either is summed over in some GEMM
@@ -121,6 +121,7 @@ class NVFP4TrainableLinear(nn.Module):
 
     def forward(self, x: Tensor, is_first_microbatch: bool | None = None) -> Tensor:
         check_input(x, self.in_features)
+        refuse_tangents(self, x, *self.parameters(recurse=False))
         if self.compile_unsupported_reason() is not None:
             return _outside_graphs(self, x, is_first_microbatch, torch.compiler.is_compiling())
         return self._run(x, is_first_microbatch)
