@@ -136,6 +136,25 @@ def test_a_state_dict_is_not_converted(name, dtype):
     assert torch.equal(layer(x), before)
 
 
+def test_the_inverse_of_a_scale_is_refused_for_inputs_too():
+    said = "input_scale is 300.0; a decode scale is expected, .* its inverse"
+    with pytest.raises(ValueError, match=said):
+        NVFP4Linear.from_linear(bf16_linear(64, 16), input_scale=300.0)
+    with pytest.raises(ValueError, match=f"w13_{said}"):
+        NVFP4MoE.from_linear([Mlp()], input_scale=300.0)
+    NVFP4Linear.from_linear(bf16_linear(64, 16), input_scale=20.0)
+
+
+@pytest.mark.parametrize("out_features", [16, 13])
+def test_a_result_is_contiguous_and_a_layer_shows_how_it_keeps_activations(out_features):
+    for activations, shown in (("bf16", "bf16"), ("nvfp4", "nvfp4"), (None, "nvfp4")):
+        layer = NVFP4Linear.from_linear(bf16_linear(64, out_features), activations=activations)
+        y = layer(torch.randn(2, 64))
+        assert y.is_contiguous() and y.view(-1).shape == (2 * out_features,)
+        assert f"activations={shown}, runner_id={layer.runner_id}" in repr(layer)
+    assert "activations=bf16" in repr(NVFP4SharedExpert(64, 32, activations="bf16"))
+
+
 def test_arguments_that_do_not_fit_are_refused():
     layer = NVFP4Linear.from_linear(bf16_linear(64, 16))
     with pytest.raises(ValueError, match=r"\(2, 60\).*64"):

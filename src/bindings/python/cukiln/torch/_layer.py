@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -30,8 +30,10 @@ from ._weights import (
     up,
 )
 
+Activations = Literal["bf16", "nvfp4"] | None
 ACTIVATIONS = ("bf16", "nvfp4", None)
 MOST_DECODE = 16.0  # no weight is as large as 43,008
+MOST_INPUT_DECODE = 100.0  # and no input as 268,800
 WORKABLE = {torch.bfloat16, torch.float16, torch.float32, torch.float64}
 
 
@@ -45,7 +47,7 @@ class Layer(nn.Module):
     copied: tuple[str, ...] = ()  # other buffers that a runner shares no memory with
     settings: tuple[str, ...] = ("activations",)  # what a runner has from its layer besides
 
-    def __init__(self, activations: str | None = None) -> None:
+    def __init__(self, activations: Activations = None) -> None:
         super().__init__()
         check_activations(activations)
         self.activations = activations
@@ -56,7 +58,9 @@ class Layer(nn.Module):
         self._loaded: set[str] = set()  # buffers that a state dict wrote, or that were replaced
         self._prefix = ""  # of the state dict seen last
         self._bound: list[int] = []
-        self._copied: list[tuple[str, Tensor]] = []  # those buffers, and what the runner has of them
+        self._copied: list[
+            tuple[str, Tensor]
+        ] = []  # those buffers, and what the runner has of them
         self.runner_id = -1
         self.fingerprint = 0
 
@@ -123,6 +127,13 @@ class Layer(nn.Module):
                 which = f" of expert {bad.nonzero()[0].item()}" if decode.dim() else ""
                 raise ValueError(
                     f"{name}{which} is {decode[bad][0].item()}; 0 or more is expected, and finite"
+                )
+        for name in self.optional:
+            if getattr(self, name) >= MOST_INPUT_DECODE:
+                raise ValueError(
+                    f"{name} is {getattr(self, name).item()}; a decode scale is expected, amax / "
+                    "2688: this looks like its inverse, which compressed-tensors calls "
+                    "input_global_scale"
                 )
         if self._group:
             self._require_fixed_scales()
@@ -263,7 +274,7 @@ class Layer(nn.Module):
         self._runner, self.runner_id, self.fingerprint, self._ready = None, -1, 0, False
 
     def __getstate__(self) -> dict[str, Any]:
-        fresh = {"_runner": None, "runner_id": -1, "fingerprint": 0, "_copied": []}
+        fresh: dict[str, Any] = {"_runner": None, "runner_id": -1, "fingerprint": 0, "_copied": []}
         return {**self.__dict__, **fresh}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -321,6 +332,11 @@ class Layer(nn.Module):
             self.bind()
         elif given and not any(is_blank(getattr(self, name)) for name in self._unloaded()):
             self.process_weights_after_loading()
+
+    def _shown(self) -> str:
+        """What it computes with, for extra_repr."""
+        kept = "bf16" if self.keeps_bf16() else "nvfp4"
+        return f"activations={kept}, runner_id={self.runner_id}"
 
     def without_gradient(self, y: Tensor) -> Tensor:
         return _NoGradient.apply(y, type(self).__name__) if y.requires_grad else y

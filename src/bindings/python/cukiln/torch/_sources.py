@@ -8,6 +8,7 @@ import functools
 import inspect
 import textwrap
 from collections.abc import Iterator
+from typing import Any
 
 from torch import nn
 
@@ -21,11 +22,11 @@ def reader_of_weight(model: nn.Module, path: str) -> str | None:
     and knows no quantised weights; None if no code of its parents does."""
     parts = path.split(".")
     for depth in range(len(parts)):
-        parent = model.get_submodule(".".join(parts[:depth]))
-        for root, names in _weights_read(type(parent)):
+        kind: Any = type(model.get_submodule(".".join(parts[:depth])))
+        for root, names in _weights_read(kind):
             below = parts[depth:]
             if names == below if root == "self" else names == below[-len(names) :]:
-                return type(parent).__name__
+                return str(kind.__name__)
     return None
 
 

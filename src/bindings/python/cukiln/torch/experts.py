@@ -13,6 +13,7 @@ from torch.nn.functional import pad
 
 from ._checkpoints import AsModelOpt, blocks_of_16, one_decode, refuse_smoothing
 from ._layer import (
+    Activations,
     Layer,
     as_rows,
     check,
@@ -102,7 +103,7 @@ class NVFP4MoE(Layer):
         interleaved: bool = False,
         expert_map: Tensor | None = None,
         max_topk: int = 8,
-        activations: str | None = None,
+        activations: Activations = None,
         device: torch.device | str | None = None,
     ) -> None:
         super().__init__(activations)
@@ -540,7 +541,7 @@ class NVFP4MoE(Layer):
     def extra_repr(self) -> str:
         return (
             f"experts={self.experts}, hidden_size={self.hidden_size}, width={self.width}, "
-            f"runner_id={self.runner_id}"
+            f"{self._shown()}"
         )
 
 

@@ -34,7 +34,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import pad
 
-from ._layer import Layer, as_rows, check_weight, largest, like, one_scale
+from ._layer import Activations, Layer, as_rows, check_weight, largest, like, one_scale
 from ._linear import as_linear, is_linear
 from ._report import QuantizeReport, reason_changed, reason_left
 from ._runners import LinearRunner, Runner
@@ -67,6 +67,12 @@ class NVFP4Linear(Layer):
     optional = ("input_scale",)
     copied = ("weight_scale_2",)
 
+    weight: Tensor
+    weight_scale: Tensor
+    weight_scale_2: Tensor
+    input_scale: Tensor
+    bias: Tensor | None
+
     def __init__(
         self,
         in_features: int,
@@ -74,7 +80,7 @@ class NVFP4Linear(Layer):
         bias: bool = False,
         device: torch.device | str | None = None,
         *,
-        activations: str | None = None,
+        activations: Activations = None,
     ) -> None:
         super().__init__(activations)
         if in_features <= 0 or out_features <= 0:
@@ -99,7 +105,7 @@ class NVFP4Linear(Layer):
         linear: nn.Linear,
         *,
         input_scale: float | Tensor | None = None,
-        activations: str | None = None,
+        activations: Activations = None,
     ) -> NVFP4Linear:
         """Quantises the weight with a scale of its own. `input_scale`: decode, amax / 2688 of what
         calibration saw. Of a linear on meta it is an empty layer there, for
@@ -130,7 +136,7 @@ class NVFP4Linear(Layer):
         weight_scale_2: Tensor,
         input_scale: float | Tensor | None = None,
         bias: Tensor | None = None,
-        activations: str | None = None,
+        activations: Activations = None,
     ) -> NVFP4Linear:
         """Of the tensors of one linear layer in a ModelOpt checkpoint, on the weight's device."""
         if weight.dim() != 2:
@@ -187,7 +193,7 @@ class NVFP4Linear(Layer):
         run = self._run_by_token if self._group else self._run
         y = run(rows, size)
         if size != self.out_features:
-            y = y[:, : self.out_features]
+            y = y[:, : self.out_features].contiguous()
         return like(y, x)
 
     def _run(self, rows: Tensor, size: int) -> Tensor:
@@ -213,7 +219,7 @@ class NVFP4Linear(Layer):
     def extra_repr(self) -> str:
         return (
             f"in_features={self.in_features}, out_features={self.out_features}, "
-            f"bias={self.bias is not None}, runner_id={self.runner_id}"
+            f"bias={self.bias is not None}, {self._shown()}"
         )
 
 
@@ -221,7 +227,7 @@ def quantize_(
     model: nn.Module,
     filter: Callable[[str, nn.Module], bool] | None = None,
     *,
-    activations: str | None = None,
+    activations: Activations = None,
 ) -> QuantizeReport:
     """Puts an NVFP4Linear where the model has an nn.Linear or a Conv1D of transformers (GPT-2's),
     and NVFP4Experts where it has stacked experts of transformers, for which `filter(name, module)`
@@ -229,7 +235,9 @@ def quantize_(
     subclasses of nn.Linear, and what is in an nn.TransformerEncoderLayer, because their parents
     compute with the weights themselves; and modules with a forward of their own, or a weight that
     is computed. Hooks of a forward stay. A model on meta becomes one of empty layers, for
-    load_state_dict(…, assign=True). `activations`: NVFP4Linear's, of every layer.
+    load_state_dict(…, assign=True). `activations`: NVFP4Linear's, of every layer. Where a weight is
+    tied to another module's, as a head's to the embedding, a later `tie_weights()` is an error: a
+    filter leaves the layer as it is.
 
     Returns a report of what was replaced and what was left, and why; warns of experts in parameters
     of three dimensions that stay, and where nothing was replaced. Errors name the layer; those

@@ -33,7 +33,7 @@ from transformers.quantizers.quantizers_utils import should_convert_module
 from transformers.utils.quantization_config import QuantizationConfigMixin
 
 from ._checkpoints import AsModelOpt, refuse_smoothing
-from ._layer import check_activations
+from ._layer import Activations, check_activations
 from ._linear import is_conv1d
 from ._report import shortened
 from ._sources import reader_of_weight
@@ -78,7 +78,7 @@ class CukilnConfig(QuantizationConfigMixin):
     def __init__(
         self,
         modules_to_not_convert: list[str] | None = None,
-        activations: str | None = None,
+        activations: Activations = None,
         *,
         quant_method: str = "cukiln",
         **others: Any,
@@ -101,7 +101,7 @@ if "modelopt" not in AUTO_QUANTIZATION_CONFIG_MAPPING:
 
 
 def checkpoint_config(
-    path: str, *, activations: str | None = None, **options: Any
+    path: str, *, activations: Activations = None, **options: Any
 ) -> PreTrainedConfig:
     """The configuration of an NVFP4 or MXFP4 checkpoint, whichever tool wrote it, for
     `from_pretrained(path, config=…)`. `activations` is CukilnConfig's, `options` are those of
@@ -395,7 +395,7 @@ def _empty_layer(
     path: str,
     module: nn.Module,
     tensors: dict[str, tuple[str, str]],
-    activations: str | None,
+    activations: Activations,
 ) -> NVFP4Linear | NVFP4Experts | None:
     """None for a module that is as it was before quantisation."""
     if not any(name.endswith(_INPUT_SCALES) for name in tensors):
