@@ -223,6 +223,12 @@ def test_a_base_model_leaves_the_head_of_its_checkpoint(tmp_path):
     base = transformers.AutoModel.from_pretrained(tmp_path, config=checkpoint_config(tmp_path))
     ids = tokens()
     assert torch.equal(base(ids).last_hidden_state, whole.model(ids).last_hidden_state)
+    base.save_pretrained(tmp_path / "base")
+    for at in (tmp_path, tmp_path / "base"):
+        config = checkpoint_config(at)
+        config.num_hidden_layers = 1
+        with pytest.raises(ValueError, match=r"no layer that takes .*layers\.1\."):
+            transformers.AutoModel.from_pretrained(at, config=config)
 
 
 def test_a_format_that_is_not_supported_is_named(tmp_path):

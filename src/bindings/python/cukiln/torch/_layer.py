@@ -58,9 +58,7 @@ class Layer(nn.Module):
         self._loaded: set[str] = set()  # buffers that a state dict wrote, or that were replaced
         self._prefix = ""  # of the state dict seen last
         self._bound: list[int] = []
-        self._copied: list[
-            tuple[str, Tensor]
-        ] = []  # those buffers, and what the runner has of them
+        self._copied: list[tuple[str, Tensor]] = []  # those buffers, and what the runner has
         self.runner_id = -1
         self.fingerprint = 0
 

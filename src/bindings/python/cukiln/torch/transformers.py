@@ -153,12 +153,15 @@ class CukilnQuantizer(HfQuantizer):
             module = model.get_submodule(path)
             made = _empty_layer(path, module, tensors, self.quantization_config.activations)
             if made is None:
-                ignored = model._keys_to_ignore_on_load_unexpected
-                if path or model.base_model is not model:  # else they may be of a model's head
-                    prefix = path and path + "."
-                    left = {name for name in tensors if prefix + name not in known}
-                    expected = {name for name in left if _matches(ignored, prefix + name)}
-                    _require_takers(path, module, left - expected)
+                prefix, ignored = path and path + ".", model._keys_to_ignore_on_load_unexpected
+                left = {name for name in tensors if prefix + name not in known}
+                if not path and model.base_model is model:  # but for a head's
+                    base = f"{model.base_model_prefix}."
+                    left = {
+                        n for n in left if n.startswith(base) or n.split(".")[0] in model._modules
+                    }
+                expected = {name for name in left if _matches(ignored, prefix + name)}
+                _require_takers(path, module, left - expected)
                 continue
             if isinstance(made, NVFP4Linear):
                 _require_no_reader(model, path)
