@@ -42,7 +42,7 @@ struct RowSeed {
 /// Parameters of each row, dense [rows], or absent.
 struct Parameters {
   VectorView temperature;  ///< f32; absent: 1; ≤ 0 or NaN: the largest logit, lowest index
-  VectorView top_k;        ///< i32; absent, ≤ 0, ≥ vocabulary: off
+  VectorView top_k;        ///< i32; absent, ≤ 0, ≥ vocabulary: off; 1: greedy
   VectorView top_p;        ///< f32; absent, ≥ 1, NaN: off
   VectorView min_p;        ///< f32; absent, ≤ 0, NaN: off
   FilterOrder order = FilterOrder::top_k_first;

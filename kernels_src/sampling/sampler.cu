@@ -7,7 +7,7 @@
 //     min-p  w_i >= min_p, that is p_i >= min_p * max p
 //   The base set of top-p is the top-k set (order kTopKFirst 0: renormalised after top-k) or all
 //   tokens (kJoint 1). Ties at a threshold are all kept; the most likely tokens always are.
-//   temperature <= 0 or NaN: the largest logit, lowest index among equals.
+//   temperature <= 0 or NaN, or top_k 1: greedy, the largest logit, lowest index among equals.
 //   log_probabilities, where not null: the natural logarithm of the probability that the token was
 //   drawn with, w / (sum of kept w); of a greedy row, of the token's probability under the plain
 //   softmax, at temperature 1. Absolute error below 1e-5; with top-p, a token at the
@@ -109,9 +109,10 @@ extern "C" __global__ void __cluster_dims__(cukiln::sampling::kClusterBlocks, 1,
   if (threadIdx.x == 0) init_exchanges();
   cluster_arrive_relaxed();
   logits += row_index * row_stride;
-  const RowParameters parameters{temperature ? temperature[row_index] : 1.0f,
-                                 top_k ? top_k[row_index] : 0, top_p ? top_p[row_index] : 1.0f,
-                                 min_p ? min_p[row_index] : 0.0f};
+  const int own_top_k = top_k ? top_k[row_index] : 0;
+  const float own_temperature = temperature ? temperature[row_index] : 1.0f;
+  const RowParameters parameters{own_top_k == 1 ? 0.0f : own_temperature, own_top_k,
+                                 top_p ? top_p[row_index] : 1.0f, min_p ? min_p[row_index] : 0.0f};
   if (threadIdx.x == 0) {
     row_seed = row_seeds ? row_seeds[row_index] : PhiloxSeed{state->seed, state->offset};
     own_row = row_index;

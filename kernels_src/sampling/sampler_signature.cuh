@@ -24,7 +24,7 @@ using Sampler = void(
     sampling::u32 vocabulary,      // 1 .. 4194304
     sampling::i64 row_stride,
     const float* temperature,      // [rows], or null for 1; <= 0 or NaN: greedy
-    const int* top_k,              // [rows], or null; <= 0 or >= vocabulary: off
+    const int* top_k,              // [rows], or null; <= 0 or >= vocabulary: off; 1: greedy
     const float* top_p,            // [rows], or null; >= 1 or NaN: off
     const float* min_p,            // [rows], or null; <= 0 or NaN: off
     sampling::u32 order,           // 0 top-k first, 1 joint

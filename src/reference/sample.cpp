@@ -87,7 +87,7 @@ struct RowParameters {
   float min_p;
   sampling::FilterOrder order;
 
-  bool is_greedy() const noexcept { return !(temperature > 0.0f); }
+  bool is_greedy() const noexcept { return !(temperature > 0.0f) || top_k == 1; }
 };
 
 template <class T>

@@ -234,9 +234,10 @@ class Sampler(unittest.TestCase):
 
     def test_greedy_takes_the_lowest_index_among_equals(self):
         logits = rows_of("equals", np.random.default_rng(4))
-        tokens, log_probabilities = sample(logits, temperature=0)
-        np.testing.assert_array_equal(tokens, logits.argmax(1))
-        np.testing.assert_allclose(log_probabilities, log_softmax(logits).max(1), rtol=0, atol=ERROR)
+        for filters in ({"temperature": 0}, {"top_k": 1}, {"top_k": 1, "temperature": 2, "top_p": 0.5}):
+            tokens, log_probabilities = sample(logits, **filters)
+            np.testing.assert_array_equal(tokens, logits.argmax(1))
+            np.testing.assert_allclose(log_probabilities, log_softmax(logits).max(1), rtol=0, atol=ERROR)
 
     def test_a_state_moves_on_and_a_row_with_a_seed_draws_the_same_anywhere(self):
         logits = np.broadcast_to(rows_of("normal", np.random.default_rng(6))[:1, :999], (6, 999))

@@ -36,6 +36,7 @@ reveal_type(layer)
 reveal_type(layer.runner_id)
 reveal_type(quantize_(nn.Sequential()).replaced)
 quantize_(nn.Sequential(), lambda name, linear: name.startswith("mlp"))
+NVFP4Linear(64, 16, activations="fp8")
 layer.reserve("many")
 NVFP4TrainableLinear(64, 64, parallel_mode="diagonal")
 """
@@ -47,6 +48,7 @@ SAID = {
         'type is "cukiln.torch.layers.NVFP4Linear"',
         'type is "int"',
         'type is "tuple[str, ...]"',
+        "Literal['bf16', 'nvfp4'] | None",
         'incompatible type "str"; expected "int"',
         "Literal['column', 'row'] | None",
     ],

@@ -6,9 +6,16 @@ import math
 import pytest
 import torch
 from torch import nn
+from torch.autograd import forward_ad
 
 import cukiln.torch as ct
-from cukiln.torch import NVFP4Linear, NVFP4MoE, NVFP4SharedExpert, quantize_
+from cukiln.torch import (
+    NVFP4Linear,
+    NVFP4MoE,
+    NVFP4SharedExpert,
+    NVFP4TrainableLinear,
+    quantize_,
+)
 from torch_layers_support import Mlp, bf16_linear, modelopt
 
 
@@ -65,6 +72,38 @@ def test_a_backward_is_an_error_and_no_missing_gradient():
             y.sum().backward()
 
 
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: NVFP4Linear.from_linear(bf16_linear(64, 64)),
+        lambda: NVFP4SharedExpert.from_linear([Mlp()]),
+        lambda: NVFP4TrainableLinear(64, 64),
+    ],
+)
+def test_a_derivative_in_forward_mode_is_an_error_and_not_zero(make):
+    torch._dynamo.reset()
+    layer, x = make(), torch.randn(2, 64, dtype=torch.bfloat16)
+
+    def tangent(f, x):
+        return torch.func.jvp(f, (x,), (torch.ones_like(x),))[1]
+
+    said = f"{type(layer).__name__} has no derivative in forward mode"
+    with pytest.raises(RuntimeError, match=said):
+        tangent(layer, x)
+    with pytest.raises(RuntimeError, match=said):
+        torch.func.jacfwd(layer)(x)
+    with forward_ad.dual_level():
+        with pytest.raises(RuntimeError, match=said):
+            layer(forward_ad.make_dual(x, torch.ones_like(x)))
+        assert layer(x).shape == (2, 64)  # no tangent of x
+    compiled = torch.compile(layer, backend="eager")
+    with torch.no_grad():
+        assert compiled(x).shape == (2, 64)
+    for f in (compiled, torch.compile(lambda x: tangent(layer, x), backend="eager")):
+        with pytest.raises(Exception, match=said):
+            tangent(f, x) if f is compiled else f(x)
+
+
 @pytest.mark.parametrize("scale", [math.nan, math.inf, -1.0])
 def test_scales_that_cannot_be_are_refused(scale):
     tensors, _ = modelopt(torch.randn(16, 64).bfloat16())
@@ -95,6 +134,25 @@ def test_a_state_dict_is_not_converted(name, dtype):
             | {f"0.{name}": state[name].view(torch.uint8).to(dtype)}
         )
     assert torch.equal(layer(x), before)
+
+
+def test_the_inverse_of_a_scale_is_refused_for_inputs_too():
+    said = "input_scale is 300.0; a decode scale is expected, .* its inverse"
+    with pytest.raises(ValueError, match=said):
+        NVFP4Linear.from_linear(bf16_linear(64, 16), input_scale=300.0)
+    with pytest.raises(ValueError, match=f"w13_{said}"):
+        NVFP4MoE.from_linear([Mlp()], input_scale=300.0)
+    NVFP4Linear.from_linear(bf16_linear(64, 16), input_scale=20.0)
+
+
+@pytest.mark.parametrize("out_features", [16, 13])
+def test_a_result_is_contiguous_and_a_layer_shows_how_it_keeps_activations(out_features):
+    for activations, shown in (("bf16", "bf16"), ("nvfp4", "nvfp4"), (None, "nvfp4")):
+        layer = NVFP4Linear.from_linear(bf16_linear(64, out_features), activations=activations)
+        y = layer(torch.randn(2, 64))
+        assert y.is_contiguous() and y.view(-1).shape == (2 * out_features,)
+        assert f"activations={shown}, runner_id={layer.runner_id}" in repr(layer)
+    assert "activations=bf16" in repr(NVFP4SharedExpert(64, 32, activations="bf16"))
 
 
 def test_arguments_that_do_not_fit_are_refused():

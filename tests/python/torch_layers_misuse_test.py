@@ -102,6 +102,28 @@ def test_a_scale_of_a_layer_made_in_inference_mode_is_no_less_watched():
             layer(x)
 
 
+def test_a_frozen_layer_in_a_ddp_model_which_broadcasts_its_buffers(tmp_path):
+    frozen = NVFP4Linear.from_linear(bf16_linear(64, 64, True), input_scale=0.01)
+    model = nn.Sequential(frozen, bf16_linear(64, 8))
+    x = torch.randn(2, 64, dtype=torch.bfloat16)
+    expected, version = model(x), frozen.weight_scale_2._version
+    torch.distributed.init_process_group(
+        "gloo", init_method=f"file://{tmp_path}/ranks", rank=0, world_size=1
+    )
+    try:
+        parallel = nn.parallel.DistributedDataParallel(model)
+        for _ in range(2):
+            y = parallel(x)
+            assert torch.equal(y, expected)
+            y.sum().backward()
+        assert frozen.weight_scale_2._version > version
+        frozen.weight_scale_2 *= 2
+        with pytest.raises(RuntimeError, match="a scale written"):
+            parallel(x)
+    finally:
+        torch.distributed.destroy_process_group()
+
+
 @pytest.mark.parametrize("name", ["w13_weight_scale_2", "w2_weight_scale_2"])
 def test_scales_of_experts_that_were_written_count(name):
     layer = NVFP4SharedExpert.from_linear([Mlp()])

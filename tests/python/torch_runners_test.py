@@ -207,6 +207,27 @@ def test_an_object_with_run_impl_is_behind_the_ops():
             ct.unregister_runner(unknown)
 
 
+class Fails:
+    def __init__(self, error):
+        self.error = error
+
+    def _run_impl(self, x):
+        raise self.error
+
+
+def test_an_exception_of_a_registered_runner_is_named_and_ctrl_c_stays_one():
+    for error in (torch.OutOfMemoryError("2 GiB are not there"), KeyError("2 GiB")):
+        number = ct.register_runner(Fails(error))
+        with pytest.raises(RuntimeError, match=rf"failed: {type(error).__name__}: .*2 GiB"):
+            ops.linear_gemm(matrix(2, 64), number, 48)
+    number = ct.register_runner(Fails(KeyboardInterrupt))
+    with pytest.raises(KeyboardInterrupt):
+        try:
+            ops.linear_gemm(matrix(2, 64), number, 48)
+        except RuntimeError:
+            len("")  # Python looks for signals
+
+
 def test_a_closed_runner_is_not_found():
     runner = linear_runner()
     runner.close()

@@ -18,6 +18,19 @@ def test_greedy_rows_take_the_first_of_the_largest():
     assert torch.allclose(log_probabilities, torch.cat([expected, torch.tensor([-math.log(4)])]))
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
+def test_the_best_token_alone_is_the_greedy_one(dtype):
+    logits = torch.zeros(300, 50, dtype=dtype)
+    logits[:, [7, 9, 30]] = 5.0
+    one, half = torch.ones(300, dtype=torch.int32), torch.full((300,), 0.5)
+    greedy = torch.ops.cukiln.sample(logits, sampler_state(), temperature=torch.zeros(300))
+    for seed in (1, 2):
+        given = {"top_k": one, "temperature": half, "top_p": half}
+        drawn = torch.ops.cukiln.sample(logits, sampler_state(seed), **given)
+        assert all(torch.equal(a, b) for a, b in zip(drawn, greedy, strict=True))
+    assert greedy[0].eq(7).all()
+
+
 def by_definition(weights, top_k=12, top_p=1.0, min_p=0.0, joint=False):
     """With sets: those that top-k leaves, of them top-p's, of them min-p's."""
     order = weights.argsort(descending=True)

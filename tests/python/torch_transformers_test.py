@@ -170,6 +170,16 @@ def test_activations_are_kept_as_the_configuration_says(tmp_path):
         CukilnConfig(activations="fp8")
 
 
+@pytest.mark.parametrize("word", ["activation", "module_to_not_convert", "ignore"])
+def test_a_word_that_the_configuration_does_not_know_is_an_error(word, tmp_path):
+    said = f"CukilnConfig has no {word}; modules_to_not_convert, for what others call ignore"
+    with pytest.raises(TypeError, match=said):
+        CukilnConfig(**{word: "bf16"})
+    made("llama").save_pretrained(tmp_path)
+    with pytest.raises(TypeError, match=said):
+        load(tmp_path, quantization_config={"quant_method": "cukiln", word: "bf16"})
+
+
 def group(bits):
     both = {"input_activations": bits and {"num_bits": bits}, "weights": {"num_bits": 4}}
     return {"config_groups": {"group_0": both}}

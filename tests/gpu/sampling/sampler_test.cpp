@@ -227,7 +227,7 @@ TEST_CASE_FIXTURE(DrawFixture,
       {"unfiltered", 16, 1, {}, 20000},
       {"temperature", 300, 1, {0.7f}, 20000},
       {"top-k", 1000, 3, {0.8f, 50}, 20000},
-      {"top-k 1", 1000, 3, {1, 1}, 200},
+      {"top-k 2", 1000, 3, {1, 2}, 200},
       {"top-p", 1000, 3, {1, 0, 0.9f}, 20000},
       {"top-p 0", 1000, 3, {1, 0, 0}, 200},
       {"min-p", 1000, 3, {1, 0, 1, 0.1f}, 20000},
@@ -309,11 +309,14 @@ TEST_CASE_FIXTURE(Fixture, "a million draws follow the exact probabilities") {
   }
 }
 
-TEST_CASE_FIXTURE(Fixture, "a greedy row's log-probability is that of the plain softmax") {
+TEST_CASE_FIXTURE(Fixture, "a row is greedy with top-k 1, by the plain softmax") {
   for (const std::size_t vocabulary : {5, 4001, 128256}) {
     const auto logits = normal_logits(vocabulary, 3);
     DeviceBuffer<State> state = state_of(1);
     const Draws greedy = draw_all(logits, 2, {0, 1, 0.5f, 0.5f}, state);
+    const Draws best = draw_all(logits, 2, {1.5f, 1, 0.5f}, state);
+    CHECK(best.tokens == greedy.tokens);
+    CHECK(best.log_probabilities == greedy.log_probabilities);
     const auto exact = probabilities(logits, {});
     const double p = exact[static_cast<std::size_t>(greedy.tokens[0])];
     CHECK(p == *std::max_element(exact.begin(), exact.end()));

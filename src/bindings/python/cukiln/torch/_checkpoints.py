@@ -19,9 +19,8 @@ from collections.abc import Iterator, Mapping, MutableMapping
 import torch
 from torch import Tensor
 
-from ._weights import K_MULTIPLE, ready, unswizzle, up
+from ._weights import E4M3, K_MULTIPLE, ready, unswizzle, up
 
-E4M3 = torch.float8_e4m3fn
 _COMPRESSED = {
     "weight": "weight_packed",
     "weight_scale_2": "weight_global_scale",

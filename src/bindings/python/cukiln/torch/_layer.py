@@ -6,19 +6,23 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
+from torch.autograd import forward_ad
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from ._checkpoints import blocks_of_16, rename
 from ._runners import Runner
 from ._weights import (
     BLOCK,
+    E4M3,
     K_MULTIPLE,
     N_MULTIPLE,
     apply_keeping_dtypes,
+    blank,
+    is_blank,
     pad_codes,
     pad_scales,
     swizzle,
@@ -26,9 +30,10 @@ from ._weights import (
     up,
 )
 
-E4M3 = torch.float8_e4m3fn
+Activations = Literal["bf16", "nvfp4"] | None
 ACTIVATIONS = ("bf16", "nvfp4", None)
 MOST_DECODE = 16.0  # no weight is as large as 43,008
+MOST_INPUT_DECODE = 100.0  # and no input as 268,800
 WORKABLE = {torch.bfloat16, torch.float16, torch.float32, torch.float64}
 
 
@@ -42,7 +47,7 @@ class Layer(nn.Module):
     copied: tuple[str, ...] = ()  # other buffers that a runner shares no memory with
     settings: tuple[str, ...] = ("activations",)  # what a runner has from its layer besides
 
-    def __init__(self, activations: str | None = None) -> None:
+    def __init__(self, activations: Activations = None) -> None:
         super().__init__()
         check_activations(activations)
         self.activations = activations
@@ -50,8 +55,10 @@ class Layer(nn.Module):
         self._max_tokens = 0
         self._group = 0  # tokens of a call, if it is always the same
         self._runner: Runner | None = None
+        self._loaded: set[str] = set()  # buffers that a state dict wrote, or that were replaced
+        self._prefix = ""  # of the state dict seen last
         self._bound: list[int] = []
-        self._copied: list[str] = []  # all those buffers, as far as writes to them are counted
+        self._copied: list[tuple[str, Tensor]] = []  # those buffers, and what the runner has
         self.runner_id = -1
         self.fingerprint = 0
 
@@ -75,18 +82,24 @@ class Layer(nn.Module):
         that copy into the buffers; `load_state_dict` calls it itself."""
         if self._ready:
             return
+        device = getattr(self, self.matrices[0][0]).device
+        for name in self.optional:
+            if getattr(self, name).is_meta:
+                self._buffers[name] = torch.zeros((), device=device)
         if any(buffer.is_meta for buffer in self.buffers()):
             raise RuntimeError(
                 f"this {type(self).__name__} is on meta, where there is no memory to load into: "
                 "use load_state_dict(…, assign=True), or to_empty(device=…) before"
             )
+        missing = [name for name in self._unloaded() if is_blank(getattr(self, name))]
+        if missing:
+            raise RuntimeError(self._without(missing))
         for codes, scales in self.matrices:
             rows, columns = self.shape(codes)
             setattr(self, scales, blocks_of_16(getattr(self, codes), getattr(self, scales)))
             check(codes, getattr(self, codes), torch.uint8, rows, columns // 2)
             check(scales, getattr(self, scales), E4M3, rows, columns // BLOCK)
-            if (getattr(self, scales).view(torch.uint8) >= 0x7F).any():
-                raise ValueError(f"{scales} has NaN or a negative number; a block scale is neither")
+            check_block_scales(scales, getattr(self, scales))
         for name in self.decodes:
             if (getattr(self, name) >= MOST_DECODE).any():
                 raise ValueError(
@@ -107,8 +120,19 @@ class Layer(nn.Module):
         """A runner for the buffers as they are."""
         for name in (*self.decodes, *self.optional):
             decode = getattr(self, name)
-            if not ((decode >= 0) & decode.isfinite()).all():
-                raise ValueError(f"{name} is {decode.tolist()}; 0 or more is expected, and finite")
+            bad = ~((decode >= 0) & decode.isfinite())
+            if bad.any():
+                which = f" of expert {bad.nonzero()[0].item()}" if decode.dim() else ""
+                raise ValueError(
+                    f"{name}{which} is {decode[bad][0].item()}; 0 or more is expected, and finite"
+                )
+        for name in self.optional:
+            if getattr(self, name) >= MOST_INPUT_DECODE:
+                raise ValueError(
+                    f"{name} is {getattr(self, name).item()}; a decode scale is expected, amax / "
+                    "2688: this looks like its inverse, which compressed-tensors calls "
+                    "input_global_scale"
+                )
         if self._group:
             self._require_fixed_scales()
         self._runner = self.make_runner()
@@ -124,10 +148,10 @@ class Layer(nn.Module):
         for name in (*self.optional, *self.copied):
             buffer = self._buffers.get(name)
             if buffer is not None:
-                if buffer.is_inference():  # which counts no writes
-                    with torch.inference_mode(False):
+                with torch.inference_mode(False):
+                    if buffer.is_inference():  # which counts no writes
                         self._buffers[name] = buffer.clone()
-                self._copied.append(name)
+                    self._copied.append((name, buffer.clone()))
         self._bound = self._state()
 
     def _checkpoint_form(self, codes: str, scales: str) -> tuple[Tensor, Tensor]:
@@ -160,12 +184,23 @@ class Layer(nn.Module):
 
     def compile_unsupported_reason(self) -> str | None:
         """Why torch.compile cannot have this layer in a graph; None where it can."""
-        if not self._ready:
-            return (
-                f"this {type(self).__name__} has no weights yet: load them, then call "
-                "process_weights_after_loading()"
-            )
-        return None
+        return None if self._ready else self._without(self._unloaded())
+
+    def _unloaded(self) -> list[str]:
+        """Buffers that a layer needs, and that no state dict has written."""
+        return [
+            name
+            for name, buffer in self._buffers.items()
+            if buffer is not None and name not in self.optional and name not in self._loaded
+        ]
+
+    def _without(self, missing: list[str]) -> str:
+        names = ", ".join([self._prefix + name for name in missing])
+        return (
+            f"this {type(self).__name__} has no weights yet, nothing was loaded into {names}: "
+            "load_state_dict loads them; who writes them in place then calls "
+            "process_weights_after_loading()"
+        )
 
     def require_ready(self) -> None:
         if not self._ready:
@@ -183,18 +218,27 @@ class Layer(nn.Module):
                 f"with {self.__dict__[name]!r}: make a layer with {name}={value!r}"
             )
         super().__setattr__(name, value)
+        if name in self.__dict__.get("_buffers", ()):
+            self._loaded.add(name)
 
     def _state(self) -> list[int]:
         """Where buffers are, and how often those were written of which the runner has a copy."""
         buffers = self._buffers
         state = [buffer.data_ptr() for buffer in buffers.values() if buffer is not None]
-        for name in self._copied:
+        for name, _ in self._copied:
             state.append(buffers[name]._version)
         return state
 
     def _require_bound(self) -> None:
         try:
-            if self._state() == self._bound:
+            state = self._state()
+            if state == self._bound:
+                return
+            there = len(state) - len(self._copied)
+            if state[:there] == self._bound[:there] and all(
+                torch.equal(self._buffers[name], value) for name, value in self._copied
+            ):  # written with what it was, as DDP does before each forward
+                self._bound = state
                 return
         except RuntimeError:
             pass  # a buffer without memory, such as a batch of vmap
@@ -207,7 +251,7 @@ class Layer(nn.Module):
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Layer:
         before = [buffer.data_ptr() for buffer in self.buffers()] if self._ready else []
-        kept = all(_keeps_values(fn, device) for device in {each.device for each in self.buffers()})
+        kept = all(keeps_values(fn, device) for device in {each.device for each in self.buffers()})
         apply_keeping_dtypes(self, super()._apply, fn, recurse)
         if not kept:
             self._become_empty()
@@ -219,12 +263,17 @@ class Layer(nn.Module):
         """On meta, or in memory that to_empty did not fill: as before weights were loaded."""
         for codes, scales in self.matrices if self._ready else ():
             self._buffers[codes], self._buffers[scales] = self._checkpoint_form(codes, scales)
-        for name in self.optional:
-            getattr(self, name).zero_()
+        for name, buffer in self._buffers.items():
+            if buffer is not None:
+                form = {"dtype": buffer.dtype, "device": buffer.device}
+                make = torch.zeros if name in self.optional else blank
+                self._buffers[name] = make(buffer.shape, **form)
+        self._loaded.clear()
         self._runner, self.runner_id, self.fingerprint, self._ready = None, -1, 0, False
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_runner": None, "runner_id": -1, "fingerprint": 0}
+        fresh: dict[str, Any] = {"_runner": None, "runner_id": -1, "fingerprint": 0, "_copied": []}
+        return {**self.__dict__, **fresh}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
@@ -259,23 +308,33 @@ class Layer(nn.Module):
         if errors:  # copying would convert them, number by number
             arguments[-1].extend(errors)
             return
-        complete = all(prefix + name in state_dict for pair in self.matrices for name in pair)
-        if complete:
-            for name in self.optional:
-                device = state_dict[prefix + self.matrices[0][0]].device  # this layer's may be meta
-                zero = torch.zeros_like(getattr(self, name), device=device)
-                state_dict.setdefault(prefix + name, zero)
-            for codes, scales in self.matrices if self._ready else ():
+        given = {name for name in self._buffers if prefix + name in state_dict}
+        of_matrices = [name for pair in self.matrices for name in pair]
+        if given.issuperset(of_matrices):
+            for name in set(self.optional) - given:
+                device = state_dict[prefix + of_matrices[0]].device  # this layer's may be meta
+                state_dict[prefix + name] = torch.zeros_like(getattr(self, name), device=device)
+        reloads = not given.isdisjoint(of_matrices)
+        if self._ready and reloads:
+            for codes, scales in self.matrices:
                 form = self._checkpoint_form(codes, scales)
                 self._buffers[codes], self._buffers[scales] = form
-        changed = any(prefix + name in state_dict for name in self._buffers)
-        was_ready = self._ready
-        self._ready = was_ready and not changed
+        was_ready, failed = self._ready, len(arguments[-1])
+        self._prefix, self._ready = prefix, was_ready and not given
         super()._load_from_state_dict(state_dict, prefix, *arguments)
-        if complete:
-            self.process_weights_after_loading()
-        elif was_ready and changed:
+        if len(arguments[-1]) > failed and (reloads or not was_ready):
+            self._loaded -= given  # what there is now may be of two checkpoints
+            return
+        self._loaded |= given
+        if was_ready and given and not reloads:
             self.bind()
+        elif given and not any(is_blank(getattr(self, name)) for name in self._unloaded()):
+            self.process_weights_after_loading()
+
+    def _shown(self) -> str:
+        """What it computes with, for extra_repr."""
+        kept = "bf16" if self.keeps_bf16() else "nvfp4"
+        return f"activations={kept}, runner_id={self.runner_id}"
 
     def without_gradient(self, y: Tensor) -> Tensor:
         return _NoGradient.apply(y, type(self).__name__) if y.requires_grad else y
@@ -283,6 +342,7 @@ class Layer(nn.Module):
     # ---- Runners' numbers in graphs.
 
     def call(self, op: Any, *tensors: Tensor, size: int) -> Tensor:
+        refuse_tangents(self, *tensors)
         if not torch.compiler.is_dynamo_compiling():
             compiling = torch.compiler.is_compiling()
             if not compiling:
@@ -303,7 +363,7 @@ def _replaced(layer: str, what: str) -> str:
     )
 
 
-def _keeps_values(fn: Callable[[Tensor], Tensor], device: torch.device) -> bool:
+def keeps_values(fn: Callable[[Tensor], Tensor], device: torch.device) -> bool:
     """Whether what `_apply` is called with moves values, which to_empty does not."""
     if device.type == "meta":
         return False
@@ -312,6 +372,18 @@ def _keeps_values(fn: Callable[[Tensor], Tensor], device: torch.device) -> bool:
         return True
     after = fn(probe.to(device))
     return not after.is_meta and torch.equal(after.cpu(), probe)
+
+
+def refuse_tangents(layer: nn.Module, *tensors: Tensor) -> None:
+    """The ops have no forward-mode derivative, of which PyTorch makes one of zeros."""
+    if forward_ad._current_level >= 0 and (
+        torch.compiler.is_dynamo_compiling()
+        or any(forward_ad.unpack_dual(tensor).tangent is not None for tensor in tensors)
+    ):
+        raise RuntimeError(
+            f"{type(layer).__name__} has no derivative in forward mode (torch.func.jvp, jacfwd, "
+            "dual numbers)"
+        )
 
 
 class _NoGradient(torch.autograd.Function):
@@ -339,6 +411,18 @@ def check(name: str, tensor: Tensor, dtype: torch.dtype, rows: int, columns: int
         raise ValueError(
             f"{name} is {tuple(tensor.shape)} {tensor.dtype}; [..., {rows}, {columns}] {dtype} is "
             "expected"
+        )
+
+
+def check_block_scales(name: str, scales: Tensor) -> None:
+    """Of one matrix, or of each expert's."""
+    bad = scales.view(torch.uint8) >= 0x7F
+    if bad.any():
+        *expert, row, block = bad.nonzero()[0].tolist()
+        which = f" of expert {expert[0]}" if expert else ""
+        raise ValueError(
+            f"{name}{which} has NaN or a negative number, in row {row} and block {block}; a block "
+            "scale is neither"
         )
 
 

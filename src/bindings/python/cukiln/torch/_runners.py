@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import _thread
 import contextlib
 import ctypes
 import math
@@ -284,6 +285,8 @@ def register_runner(runner: Any) -> int:
     [rows of the input, out_features or hidden_size] on the input's device, which is copied if it is
     a view of an argument or not contiguous. Compiled graphs call it as they call a LinearRunner. An
     op with a fingerprint is an error unless the object's attribute `fingerprint` is that number.
+    An exception of `_run_impl`, torch.OutOfMemoryError too, is a RuntimeError of the op, with its
+    type and text; Ctrl-C is a KeyboardInterrupt, in the main thread.
     The object is kept alive until unregister_runner.
     """
     if not callable(getattr(runner, "_run_impl", None)):
@@ -316,6 +319,13 @@ def unregister_runner(runner_id: int) -> None:
     del _registered[runner_id]
 
 
+class _Interrupt:
+    """Ctrl-C once more when it goes. PyTorch's C interface makes a RuntimeError of an exception and
+    drops it, and no code in Python runs in between that could be interrupted."""
+
+    __del__ = staticmethod(_thread.interrupt_main)
+
+
 def _run(runner_id: int, columns: int, fingerprint: int, *arguments: Tensor) -> Tensor:
     runner, x = _registered[runner_id], arguments[0]
     if fingerprint not in (0, getattr(runner, "fingerprint", 0)):
@@ -323,7 +333,11 @@ def _run(runner_id: int, columns: int, fingerprint: int, *arguments: Tensor) -> 
             f"runner {runner_id}, a {type(runner).__name__}, has other weights than this graph was "
             "made with: make the same runners in the same order as where it was made"
         )
-    result = runner._run_impl(*arguments)
+    try:
+        result = runner._run_impl(*arguments)
+    except KeyboardInterrupt as error:
+        error.again = _Interrupt()  # type: ignore[attr-defined]
+        raise
     expected = (x.shape[0], columns), torch.bfloat16, x.device
     given = (
         (tuple(result.shape), result.dtype, result.device)

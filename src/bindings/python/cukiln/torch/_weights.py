@@ -7,6 +7,7 @@ The kernels read block scales in atoms of 128 rows by 4 blocks of 16 columns (<c
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -16,6 +17,7 @@ from torch.nn.functional import pad
 
 from ._runners import use_loader
 
+E4M3 = torch.float8_e4m3fn
 BLOCK = 16  # columns that share a scale
 K_MULTIPLE = 32  # columns of a GEMM's operands
 N_MULTIPLE = 8  # columns of its result
@@ -29,6 +31,30 @@ def ready(tensor: Tensor) -> None:
     """The kernels, where a tensor is on a GPU."""
     if tensor.is_cuda:
         use_loader()
+
+
+def blank(
+    shape: tuple[int, ...], dtype: torch.dtype, device: torch.device | str | None
+) -> Tensor:
+    """What a tensor of weights is until something is loaded: codes of 0; NaN, which no scale and no
+    bias is; and -2, which no map of experts has."""
+    if dtype == torch.uint8:
+        return torch.zeros(shape, dtype=dtype, device=device)
+    if dtype == E4M3:
+        return torch.full(shape, 0x7F, dtype=torch.uint8, device=device).view(dtype)
+    value = math.nan if dtype.is_floating_point else -2
+    return torch.full(shape, value, dtype=dtype, device=device)
+
+
+def is_blank(tensor: Tensor) -> bool:
+    """Whether it is as `blank` made it. Codes that are 0 may have been written: PyTorch counts."""
+    if tensor.is_meta:
+        return True
+    if tensor.dtype == torch.uint8:
+        return not (tensor.is_inference() or tensor._version or tensor.any())
+    if tensor.dtype == E4M3:
+        return bool((tensor.view(torch.uint8) == 0x7F).all())
+    return bool((tensor.isnan() if tensor.is_floating_point() else tensor == -2).all())
 
 
 def swizzle(scales: Tensor) -> Tensor:
@@ -46,7 +72,7 @@ def unswizzle(scales: Tensor, rows: int, blocks: int) -> Tensor:
     *lead, rows_up, blocks_up = scales.shape
     atoms = scales.reshape(*lead, rows_up // 128, blocks_up // 4, 32, 4, 4)
     bytes_ = atoms.transpose(-2, -3).movedim(-4, -2).reshape(scales.shape)
-    return bytes_[..., :rows, :blocks].contiguous().view(torch.float8_e4m3fn)
+    return bytes_[..., :rows, :blocks].contiguous().view(E4M3)
 
 
 def pad_codes(codes: Tensor, rows: int, columns: int) -> Tensor:
@@ -84,13 +110,13 @@ def gsa_of(decode: Tensor) -> Tensor:
     return torch.stack([1 / decode, decode], -1).contiguous()
 
 
-def empty_quantized(
+def blank_quantized(
     rows: int, columns: int, device: torch.device | str | None
 ) -> tuple[Tensor, Tensor]:
-    """Room for the codes and swizzled scales of a matrix."""
-    codes = torch.empty(rows, columns // 2, dtype=torch.uint8, device=device)
-    blocks = columns // BLOCK
-    return codes, codes.new_empty(up(rows, 128), up(blocks, 4))
+    """Room for the codes and swizzled scales of a matrix, with nothing in it."""
+    codes = blank((rows, columns // 2), torch.uint8, device)
+    scales = blank((up(rows, 128), up(columns // BLOCK, 4)), E4M3, device)
+    return codes, scales.view(torch.uint8)
 
 
 def apply_keeping_dtypes(

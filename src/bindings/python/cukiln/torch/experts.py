@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -12,9 +12,19 @@ from torch import Tensor, nn
 from torch.nn.functional import pad
 
 from ._checkpoints import AsModelOpt, blocks_of_16, one_decode, refuse_smoothing
-from ._layer import E4M3, Layer, as_rows, check, check_weight, largest, like, one_scale
+from ._layer import (
+    Activations,
+    Layer,
+    as_rows,
+    check,
+    check_block_scales,
+    check_weight,
+    largest,
+    like,
+    one_scale,
+)
 from ._runners import MoeRunner, Runner
-from ._weights import BLOCK, K_MULTIPLE, gsa_of, quantize
+from ._weights import BLOCK, E4M3, K_MULTIPLE, blank, gsa_of, quantize
 
 _PROJECTIONS = ("gate_proj", "up_proj", "down_proj")
 _IDS = {torch.int32, torch.int64}
@@ -93,7 +103,7 @@ class NVFP4MoE(Layer):
         interleaved: bool = False,
         expert_map: Tensor | None = None,
         max_topk: int = 8,
-        activations: str | None = None,
+        activations: Activations = None,
         device: torch.device | str | None = None,
     ) -> None:
         super().__init__(activations)
@@ -112,15 +122,16 @@ class NVFP4MoE(Layer):
             rows, columns = self.shape(f"{part}_weight")
             codes, blocks = (experts, rows, columns // 2), (experts, rows, columns // BLOCK)
             for name, value in (
-                ("weight", torch.empty(codes, dtype=torch.uint8, device=device)),
-                ("weight_scale", torch.empty(blocks, dtype=E4M3, device=device)),
-                ("weight_scale_2", torch.empty(experts, dtype=torch.float32, device=device)),
+                ("weight", blank(codes, torch.uint8, device)),
+                ("weight_scale", blank(blocks, E4M3, device)),
+                ("weight_scale_2", blank((experts,), torch.float32, device)),
                 ("input_scale", torch.zeros((), dtype=torch.float32, device=device)),
             ):
                 self.register_buffer(f"{part}_{name}", value)
         self.register_buffer("w13_bias", None)
         self.register_buffer("w2_bias", None)
         self.register_buffer("expert_map", expert_map, persistent=False)
+        self._loaded.add("expert_map")  # no state dict has it
 
     @classmethod
     def from_linear(
@@ -186,6 +197,7 @@ class NVFP4MoE(Layer):
             scales = blocks_of_16(codes, scales)
             check(f"{path}.weight", codes, torch.uint8, rows, columns // 2)
             check(f"{path}.weight_scale", scales, E4M3, rows, columns // BLOCK)
+            check_block_scales(f"{path}.weight_scale", scales)
             if decode.numel() != 1:
                 raise ValueError(f"{path}.weight_scale_2 is {tuple(decode.shape)}; one is expected")
             return codes, scales, decode.reshape(1)
@@ -362,6 +374,14 @@ class NVFP4MoE(Layer):
     def _sized(cls, experts: int, hidden_size: int, width: int, **settings: Any) -> NVFP4MoE:
         return cls(experts, hidden_size, width, device="meta", **settings)
 
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> NVFP4MoE:
+        given = self.expert_map
+        super()._apply(fn, recurse)
+        if given is not None and not given.is_meta and not self._ready:  # not lost by to_empty
+            device = self.w13_weight.device
+            self.expert_map = given if device.type == "meta" else given.to(device)
+        return self
+
     def shape(self, codes: str) -> tuple[int, int]:
         if codes == "w13_weight":
             return 2 * self.width, self.hidden_size
@@ -521,7 +541,7 @@ class NVFP4MoE(Layer):
     def extra_repr(self) -> str:
         return (
             f"experts={self.experts}, hidden_size={self.hidden_size}, width={self.width}, "
-            f"runner_id={self.runner_id}"
+            f"{self._shown()}"
         )
 
 

@@ -5,6 +5,7 @@ A layer takes any leading batch shape and any floating dtype (it works in bfloat
 of a graph. Its weights are those of a runner, `runner_id`. It moves with `.to(device)`, and keeps
 its dtypes. Copies, pickles and state dicts work: a state dict holds what a ModelOpt checkpoint
 holds, under its names, so that either loads the other's. A layer that goes to meta is empty again.
+An empty layer has NaN for scales and 0 for codes; a call before all of it was loaded is an error.
 
 A layer may be called on several streams concurrently, and captured in graphs. A graph or an exported
 program has the runner's number in it, and a fingerprint of the weights that it had at its creation:
@@ -16,7 +17,7 @@ and global scales that were written, but not through `.data`, are an error of th
 of graphs; setting an attribute that the runner has from its layer, such as a limit, is an error.
 `to_empty` makes a layer empty again. The result has the dtype that nn.Linear's would have, in
 regions of autocast too. Nothing here has a gradient: a backward through it is an error, of which
-PyTorch in a compiled graph only warns. `torch.vmap` has no rule for the ops: it calls them once for
+PyTorch in a compiled graph only warns, and a derivative in forward mode is one. `torch.vmap` has no rule for the ops: it calls them once for
 each element, and warns. Training is `cukiln.torch.training`.
 
 Without `input_scale` one scale holds for all tokens of a call, so that a token's result depends on
@@ -33,11 +34,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import pad
 
-from ._layer import E4M3, Layer, as_rows, check_weight, largest, like, one_scale
+from ._layer import Activations, Layer, as_rows, check_weight, largest, like, one_scale
 from ._linear import as_linear, is_linear
 from ._report import QuantizeReport, reason_changed, reason_left
 from ._runners import LinearRunner, Runner
-from ._weights import BLOCK, K_MULTIPLE, N_MULTIPLE, gsa_of, quantize, up
+from ._weights import BLOCK, E4M3, K_MULTIPLE, N_MULTIPLE, blank, gsa_of, quantize, up
 from .experts import NVFP4MoE
 from .stacked import NVFP4Experts, is_stacked, unsupported_reason
 
@@ -66,6 +67,12 @@ class NVFP4Linear(Layer):
     optional = ("input_scale",)
     copied = ("weight_scale_2",)
 
+    weight: Tensor
+    weight_scale: Tensor
+    weight_scale_2: Tensor
+    input_scale: Tensor
+    bias: Tensor | None
+
     def __init__(
         self,
         in_features: int,
@@ -73,7 +80,7 @@ class NVFP4Linear(Layer):
         bias: bool = False,
         device: torch.device | str | None = None,
         *,
-        activations: str | None = None,
+        activations: Activations = None,
     ) -> None:
         super().__init__(activations)
         if in_features <= 0 or out_features <= 0:
@@ -84,11 +91,11 @@ class NVFP4Linear(Layer):
         self.in_features, self.out_features = in_features, out_features
         rows, columns = self.shape("weight")
         for name, value in (
-            ("weight", torch.empty(rows, columns // 2, dtype=torch.uint8, device=device)),
-            ("weight_scale", torch.empty(rows, columns // BLOCK, dtype=E4M3, device=device)),
-            ("weight_scale_2", torch.empty((), dtype=torch.float32, device=device)),
+            ("weight", blank((rows, columns // 2), torch.uint8, device)),
+            ("weight_scale", blank((rows, columns // BLOCK), E4M3, device)),
+            ("weight_scale_2", blank((), torch.float32, device)),
             ("input_scale", torch.zeros((), dtype=torch.float32, device=device)),
-            ("bias", torch.zeros(rows, dtype=torch.bfloat16, device=device) if bias else None),
+            ("bias", blank((rows,), torch.bfloat16, device) if bias else None),
         ):
             self.register_buffer(name, value)
 
@@ -98,7 +105,7 @@ class NVFP4Linear(Layer):
         linear: nn.Linear,
         *,
         input_scale: float | Tensor | None = None,
-        activations: str | None = None,
+        activations: Activations = None,
     ) -> NVFP4Linear:
         """Quantises the weight with a scale of its own. `input_scale`: decode, amax / 2688 of what
         calibration saw. Of a linear on meta it is an empty layer there, for
@@ -129,7 +136,7 @@ class NVFP4Linear(Layer):
         weight_scale_2: Tensor,
         input_scale: float | Tensor | None = None,
         bias: Tensor | None = None,
-        activations: str | None = None,
+        activations: Activations = None,
     ) -> NVFP4Linear:
         """Of the tensors of one linear layer in a ModelOpt checkpoint, on the weight's device."""
         if weight.dim() != 2:
@@ -186,7 +193,7 @@ class NVFP4Linear(Layer):
         run = self._run_by_token if self._group else self._run
         y = run(rows, size)
         if size != self.out_features:
-            y = y[:, : self.out_features]
+            y = y[:, : self.out_features].contiguous()
         return like(y, x)
 
     def _run(self, rows: Tensor, size: int) -> Tensor:
@@ -212,7 +219,7 @@ class NVFP4Linear(Layer):
     def extra_repr(self) -> str:
         return (
             f"in_features={self.in_features}, out_features={self.out_features}, "
-            f"bias={self.bias is not None}, runner_id={self.runner_id}"
+            f"bias={self.bias is not None}, {self._shown()}"
         )
 
 
@@ -220,7 +227,7 @@ def quantize_(
     model: nn.Module,
     filter: Callable[[str, nn.Module], bool] | None = None,
     *,
-    activations: str | None = None,
+    activations: Activations = None,
 ) -> QuantizeReport:
     """Puts an NVFP4Linear where the model has an nn.Linear or a Conv1D of transformers (GPT-2's),
     and NVFP4Experts where it has stacked experts of transformers, for which `filter(name, module)`
@@ -228,7 +235,9 @@ def quantize_(
     subclasses of nn.Linear, and what is in an nn.TransformerEncoderLayer, because their parents
     compute with the weights themselves; and modules with a forward of their own, or a weight that
     is computed. Hooks of a forward stay. A model on meta becomes one of empty layers, for
-    load_state_dict(…, assign=True). `activations`: NVFP4Linear's, of every layer.
+    load_state_dict(…, assign=True). `activations`: NVFP4Linear's, of every layer. Where a weight is
+    tied to another module's, as a head's to the embedding, a later `tie_weights()` is an error: a
+    filter leaves the layer as it is.
 
     Returns a report of what was replaced and what was left, and why; warns of experts in parameters
     of three dimensions that stay, and where nothing was replaced. Errors name the layer; those

@@ -11,11 +11,12 @@ import torch
 from torch import Tensor, nn
 
 from ._checkpoints import from_mxfp4
+from ._weights import blank
 from .experts import NVFP4MoE
 
 # gpt-oss: gate and up in pairs of rows.
 GPT_OSS: dict[str, Any] = {"limit": 7.0, "alpha": 1.702, "beta": 1.0, "interleaved": True}
-_PROJECTIONS = ("gate_up_proj", "down_proj")
+PROJECTIONS = ("gate_up_proj", "down_proj")
 
 
 class NVFP4Experts(NVFP4MoE):
@@ -31,8 +32,7 @@ class NVFP4Experts(NVFP4MoE):
         device = settings.get("device")
         for name, columns in (("w13_bias", 2 * width), ("w2_bias", hidden_size)):
             if bias:
-                zeros = torch.zeros(experts, columns, dtype=torch.bfloat16, device=device)
-                self.register_buffer(name, zeros)
+                self.register_buffer(name, blank((experts, columns), torch.bfloat16, device))
 
     @classmethod
     def from_module(cls, module: nn.Module, **settings: Any) -> NVFP4Experts:
@@ -41,14 +41,14 @@ class NVFP4Experts(NVFP4MoE):
         reason = unsupported_reason(module)
         if reason is not None:
             raise ValueError(f"a {type(module).__name__} is given, {reason}")
-        weights = [getattr(module, name).detach() for name in _PROJECTIONS]
+        weights = [getattr(module, name).detach() for name in PROJECTIONS]
         if module.is_transposed:
             weights = [weight.transpose(1, 2) for weight in weights]
         settings = {**cast(dict[str, Any], _activation(module)), **settings}
         empty = weights[0].is_meta
         layer = cls.from_bf16(*weights, bias=module.has_bias and empty, **settings)
         if module.has_bias and not empty:
-            layer._set_biases(*(getattr(module, f"{name}_bias") for name in _PROJECTIONS))
+            layer._set_biases(*(getattr(module, f"{name}_bias") for name in PROJECTIONS))
             layer.bind()
         return layer.train(module.training)
 
@@ -60,7 +60,7 @@ class NVFP4Experts(NVFP4MoE):
         `model.layers.3.mlp.experts.`: the same numbers in NVFP4. Biases count where they are there;
         the activation is gpt-oss' unless `settings` say otherwise."""
         parts = []
-        for name in _PROJECTIONS:
+        for name in PROJECTIONS:
             for kind in ("blocks", "scales"):
                 if f"{prefix}{name}_{kind}" not in tensors:
                     raise KeyError(f"the checkpoint has no {prefix}{name}_{kind}")
@@ -79,7 +79,7 @@ class NVFP4Experts(NVFP4MoE):
             )
         up_parts, down_parts = parts
         rows, half = up_parts[0][0].shape
-        biases = [tensors.get(f"{prefix}{name}_bias") for name in _PROJECTIONS]
+        biases = [tensors.get(f"{prefix}{name}_bias") for name in PROJECTIONS]
         layer = cls._from_parts(
             up_parts, down_parts, 2 * half, rows // 2, None, None, {**GPT_OSS, **settings}
         )
@@ -152,7 +152,7 @@ def is_stacked(module: nn.Module) -> bool:
     """Whether a module keeps experts as transformers 5 does."""
     return hasattr(module, "_apply_gate") and all(
         isinstance(getattr(module, name, None), nn.Parameter) and getattr(module, name).dim() == 3
-        for name in _PROJECTIONS
+        for name in PROJECTIONS
     )
 
 

@@ -19,8 +19,8 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.utils.weak import TensorWeakRef
 
-from ._layer import check_input, check_weight, result_dtype
-from ._weights import apply_keeping_dtypes, empty_quantized, ready
+from ._layer import check_input, check_weight, keeps_values, refuse_tangents, result_dtype
+from ._weights import apply_keeping_dtypes, blank, blank_quantized, ready
 
 _MULTIPLE = 32  # of features: either is summed over in some GEMM
 _WORKSPACE = ("_wq", "_wsf", "_wtq", "_wtsf", "_wgsa")  # as quantize_weight_ takes them
@@ -74,9 +74,9 @@ class NVFP4TrainableLinear(nn.Module):
         self.weight = nn.Parameter(torch.empty(n, k, device=device, dtype=dtype))
         self.bias = nn.Parameter(torch.empty(n, device=device, dtype=dtype)) if bias else None
         workspace = (
-            *empty_quantized(n, k, device),
-            *empty_quantized(k, n, device),
-            torch.empty(2, device=device),
+            *blank_quantized(n, k, device),
+            *blank_quantized(k, n, device),
+            blank((2,), torch.float32, device),
         )
         for name, buffer in zip(_WORKSPACE, workspace, strict=True):
             self.register_buffer(name, buffer, persistent=False)
@@ -121,6 +121,7 @@ class NVFP4TrainableLinear(nn.Module):
 
     def forward(self, x: Tensor, is_first_microbatch: bool | None = None) -> Tensor:
         check_input(x, self.in_features)
+        refuse_tangents(self, x, *self.parameters(recurse=False))
         if self.compile_unsupported_reason() is not None:
             return _outside_graphs(self, x, is_first_microbatch, torch.compiler.is_compiling())
         return self._run(x, is_first_microbatch)
@@ -196,6 +197,7 @@ class NVFP4TrainableLinear(nn.Module):
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> NVFP4TrainableLinear:
         self._last = None  # a weak reference would keep torch.utils.swap_tensors from it
+        self._quantized = self._quantized and keeps_values(fn, self.weight.device)
         apply_keeping_dtypes(self, super()._apply, fn, recurse)
         ready(self.weight)
         return self

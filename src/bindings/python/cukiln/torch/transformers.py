@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from typing import Any
 
@@ -26,24 +26,30 @@ from safetensors import safe_open
 from torch import Tensor, nn
 from transformers import AutoConfig, PreTrainedConfig, PreTrainedModel
 from transformers.conversion_mapping import get_model_conversion_mapping
-from transformers.core_model_loading import WeightRenaming, rename_source_key
+from transformers.core_model_loading import WeightConverter, WeightRenaming, rename_source_key
 from transformers.quantizers import HfQuantizer, register_quantization_config, register_quantizer
 from transformers.quantizers.auto import AUTO_QUANTIZATION_CONFIG_MAPPING
 from transformers.quantizers.quantizers_utils import should_convert_module
 from transformers.utils.quantization_config import QuantizationConfigMixin
 
 from ._checkpoints import AsModelOpt, refuse_smoothing
-from ._layer import check_activations
+from ._layer import Activations, check_activations
 from ._linear import is_conv1d
+from ._report import shortened
+from ._sources import reader_of_weight
 from .experts import NVFP4MoE
 from .layers import NVFP4Linear, quantize_
-from .stacked import NVFP4Experts, is_stacked, unsupported_reason
+from .stacked import PROJECTIONS, NVFP4Experts, is_stacked, unsupported_reason
 
 _KINDS = {"weight", "weight_scale", "weight_scale_2", "input_scale", "bias"}
 _INPUT_SCALES = ("input_scale", "input_global_scale")
 _HIDDEN = "_of_cukiln"  # at the end of names, no checkpoint has it
 _SKIPPED = {"k_scale", "v_scale", "q_scale"}  # of a cache in FP8, which transformers does not have
 _ROUTERS = {"gate", "router", "shared_expert_gate"}
+_VISION = ("vision_tower", "vision_model")  # as vLLM reads ModelOpt's checkpoints
+_QUANTISED = re.compile(
+    r"(weight_packed|(weight|input)(_global)?_scale(_2|_inv)?|_blocks|_scales)$"
+)
 _NAMES = (("gate_proj", "up_proj", "down_proj"), ("w1", "w3", "w2"))
 
 
@@ -62,18 +68,26 @@ def _has_larger_inputs(config: Mapping[str, Any]) -> bool:
 @register_quantization_config("cukiln")
 class CukilnConfig(QuantizationConfigMixin):
     """`modules_to_not_convert`: what stays as it is, in the patterns of transformers: beginnings of
-    names, as regular expressions, or ends; without it, the output layer, what is tied to it, and
-    routers. `activations`: NVFP4Linear's, of every layer. Without it a layer without scales of its
-    inputs in a checkpoint, which has quantised weights alone, keeps activations in bf16, and so do
-    all where a checkpoint's configuration, whose words this takes, has inputs of more than 4 bits.
+    names, as regular expressions, or ends; without it, the output layer, what is tied to it,
+    routers and vision towers. `activations`: NVFP4Linear's, of every layer. Without it a layer
+    without scales of its inputs in a checkpoint, which has quantised weights alone, keeps
+    activations in bf16, and so do all where a checkpoint's configuration, whose words this takes
+    with its `quant_method`, has inputs of more than 4 bits.
     """
 
     def __init__(
         self,
         modules_to_not_convert: list[str] | None = None,
-        activations: str | None = None,
+        activations: Activations = None,
+        *,
+        quant_method: str = "cukiln",
         **others: Any,
     ) -> None:
+        if others and quant_method == "cukiln":
+            raise TypeError(
+                f"CukilnConfig has no {', '.join(others)}; modules_to_not_convert, for what others "
+                "call ignore, and activations are expected"
+            )
         check_activations(activations)
         if activations is None and _has_larger_inputs(others):
             activations = "bf16"
@@ -87,7 +101,7 @@ if "modelopt" not in AUTO_QUANTIZATION_CONFIG_MAPPING:
 
 
 def checkpoint_config(
-    path: str, *, activations: str | None = None, **options: Any
+    path: str, *, activations: Activations = None, **options: Any
 ) -> PreTrainedConfig:
     """The configuration of an NVFP4 or MXFP4 checkpoint, whichever tool wrote it, for
     `from_pretrained(path, config=…)`. `activations` is CukilnConfig's, `options` are those of
@@ -123,6 +137,10 @@ class CukilnQuantizer(HfQuantizer):
     ) -> None:
         """Empty layers for what is quantised in the checkpoint."""
         if not self.pre_quantized:
+            wanted = self._wanted(model)
+            for path, module in model.named_modules():
+                if type(module) is nn.Linear and wanted(path, module):
+                    _require_no_reader(model, path)
             return
         if not checkpoint_files or not all(
             str(f).endswith(".safetensors") for f in checkpoint_files
@@ -130,41 +148,62 @@ class CukilnQuantizer(HfQuantizer):
             raise ValueError(f"the checkpoint is {checkpoint_files}; safetensors are expected")
         self._found = _find(model, checkpoint_files)
         self._layers: dict[str, NVFP4Linear | NVFP4Experts] = {}
-        patterns = set()
+        known, paths = set(model.state_dict()), []
         for path, tensors in self._found.items():
             module = model.get_submodule(path)
             made = _empty_layer(path, module, tensors, self.quantization_config.activations)
             if made is None:
+                prefix, ignored = path and path + ".", model._keys_to_ignore_on_load_unexpected
+                left = {name for name in tensors if prefix + name not in known}
+                if not path and model.base_model is model:  # but for a head's
+                    base = f"{model.base_model_prefix}."
+                    left = {
+                        n for n in left if n.startswith(base) or n.split(".")[0] in model._modules
+                    }
+                expected = {name for name in left if _matches(ignored, prefix + name)}
+                _require_takers(path, module, left - expected)
                 continue
-            _rename_buffers(made, lambda name: name + _HIDDEN)
+            if isinstance(made, NVFP4Linear):
+                _require_no_reader(model, path)
+            _hide_buffers(made, module)
             model.set_submodule(path, made)
             self._layers[path] = made
-            bare = path.removeprefix(f"{model.base_model_prefix}.")
-            patterns.add(rf"(^|\.){re.sub(r'[0-9]+', '[0-9]+', re.escape(bare))}\.")
+            paths.append(re.escape(path.removeprefix(f"{model.base_model_prefix}.")))
         if not self._layers:
             raise ValueError(
                 f"the checkpoint has no layer in NVFP4 or MXFP4, in {len(checkpoint_files)} files: "
                 "for one in bfloat16 use quantization_config=CukilnConfig()"
             )
         # They are read after the rest, by _process_model_after_weight_loading.
-        for name in ("_keys_to_ignore_on_load_unexpected", "_keys_to_ignore_on_load_missing"):
-            setattr(model, name, {*(getattr(model, name) or ()), *patterns})
+        for kind, pattern in (
+            ("unexpected", rf"(^|\.)({'|'.join(paths)})\."),
+            ("missing", f"{_HIDDEN}$"),
+        ):
+            name = f"_keys_to_ignore_on_load_{kind}"
+            setattr(model, name, {*(getattr(model, name) or ()), pattern})
 
     def _process_model_after_weight_loading(self, model: PreTrainedModel, **_: Any) -> None:
+        _require_weights(model)
         if not self.pre_quantized:
             wanted = self._wanted(model)
-            quantize_(model, wanted, activations=self.quantization_config.activations)
+            report = quantize_(model, wanted, activations=self.quantization_config.activations)
+            if not report.replaced:
+                self.remove_quantization_config(model)  # what is saved is no NVFP4 checkpoint
+            _keep_layers_apart(model, report.replaced)
             return
         with ExitStack() as files:
             for path, layer in self._layers.items():
                 if any(buffer.is_meta for buffer in layer.buffers()):
                     raise ValueError(f"{path} is on no device; NVFP4 layers are not offloaded")
-                _rename_buffers(layer, lambda name: name.removesuffix(_HIDDEN))
+                _show_buffers(layer)
                 tensors = _Read(self._found[path], files)
                 try:
                     _fill(layer, tensors)
                 except (KeyError, RuntimeError, ValueError) as error:
                     raise ValueError(f"{path}: {error}") from error
+                if isinstance(layer, NVFP4Experts):
+                    _require_takers(path, layer, tensors.keys() - tensors.taken)
+        _keep_layers_apart(model, self._layers)
         del self._found, self._layers
 
     def _wanted(self, model: PreTrainedModel) -> Any:
@@ -172,9 +211,9 @@ class CukilnQuantizer(HfQuantizer):
         left = self.get_modules_to_not_convert(model, given, model._keep_in_fp32_modules)
 
         def wanted(name: str, module: nn.Module) -> bool:
-            if given is None and name.rpartition(".")[2] in _ROUTERS:
+            if given is None and (_is_router(model, name) or any(n in name for n in _VISION)):
                 return False
-            # GPT-2 writes the weights of its Conv1D while it loads, when an NVFP4 layer has none yet.
+            # A checkpoint's Conv1D stays too: _empty_layer has no layer for it.
             return not is_conv1d(module) and should_convert_module(name, left)
 
         return wanted
@@ -191,15 +230,35 @@ class CukilnQuantizer(HfQuantizer):
         return True
 
 
+def _keep_layers_apart(model: PreTrainedModel, paths: Iterable[str]) -> None:
+    """Of the conversions that saving reverts, none that would join the codes of several layers."""
+    weights = [f"{path}.weight" for path in paths]
+    model._weight_conversions = [
+        entry
+        for entry in getattr(model, "_weight_conversions", None) or ()
+        if not isinstance(entry, WeightConverter)
+        or not any(
+            re.search(pattern, weight)
+            for pattern in entry.reverse_transform().source_patterns
+            for weight in weights
+        )
+    ]
+
+
 class _Read(Mapping[str, Tensor]):
     """One layer's tensors, read from their files when they are asked for."""
 
     def __init__(self, places: dict[str, tuple[str, str]], files: ExitStack) -> None:
         self._places, self._files = places, files
         self._open: dict[str, Any] = {}
+        self.taken: set[str] = set()
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._places
 
     def __getitem__(self, name: str) -> Tensor:
         file, key = self._places[name]
+        self.taken.add(name)
         if file not in self._open:
             self._open[file] = self._files.enter_context(safe_open(file, framework="pt"))
         return self._open[file].get_tensor(key)
@@ -214,7 +273,8 @@ class _Read(Mapping[str, Tensor]):
 def _find(
     model: PreTrainedModel, checkpoint_files: list[str]
 ) -> dict[str, dict[str, tuple[str, str]]]:
-    """For each module the tensors below it, by what follows its name: file, and key there."""
+    """For each module the tensors below it, by what follows its name: file, and key there. What is
+    of no module is the model's, \"\"."""
     renamings = [r for r in get_model_conversion_mapping(model) if isinstance(r, WeightRenaming)]
     modules = {name for name, module in model.named_modules() if name and not _is_listed(module)}
     prefix = f"{model.base_model_prefix}."
@@ -229,6 +289,8 @@ def _find(
                 if path is not None:
                     found[path][candidate[len(path) + 1 :]] = (str(file), key)
                     break
+            else:
+                found[""][name] = (str(file), key)
     return found
 
 
@@ -244,17 +306,99 @@ def _owner(key: str, modules: set[str]) -> str | None:
     return path or None
 
 
-def _rename_buffers(layer: NVFP4Linear | NVFP4Experts, new: Callable[[str], str]) -> None:
+def _is_router(model: nn.Module, path: str) -> bool:
+    """Whether a layer is one, or a part of one, by the names in its path; or has a number for each
+    of the experts beside it."""
+    parts = path.split(".")
+    if not _ROUTERS.isdisjoint(parts):
+        return True
+    features = getattr(model.get_submodule(path), "out_features", None)
+    if features is None:  # experts
+        return False
+    for depth in range(max(len(parts) - 2, 0), len(parts)):
+        for name, module in model.get_submodule(".".join(parts[:depth])).named_children():
+            if "expert" in name and name != parts[depth] and features == _count(module):
+                return True
+    return False
+
+
+def _count(experts: nn.Module) -> int | None:
+    if isinstance(experts, nn.ModuleList | nn.ModuleDict):
+        return len(experts)
+    return next((len(each) for each in experts.parameters() if each.dim() == 3), None)
+
+
+def _matches(patterns: Iterable[str] | None, name: str) -> bool:
+    return any(re.search(pattern, name) for pattern in patterns or ())
+
+
+def _require_no_reader(model: PreTrainedModel, path: str) -> None:
+    reader = reader_of_weight(model, path)
+    if reader is not None:
+        raise ValueError(
+            f"{path} cannot be in NVFP4: {reader} computes with its weight itself, or casts to its "
+            "dtype; a checkpoint in bfloat16 loads with its name in modules_to_not_convert"
+        )
+
+
+def _require_takers(path: str, module: nn.Module, left: Iterable[str]) -> None:
+    """An error if any of the tensors below a module that nothing reads is quantised."""
+    names = sorted(name for name in left if _QUANTISED.search(name))
+    if names:
+        raise ValueError(
+            f"{path or 'the model'}, a {type(module).__name__}, is quantised in the checkpoint in "
+            f"{_format(names)}, and cukiln has no layer that takes {shortened(names)}"
+        )
+
+
+def _format(names: list[str]) -> str:
+    if any(name.endswith(("weight_packed", "_global_scale")) for name in names):
+        return "compressed-tensors' NVFP4"
+    if any(name.endswith("_proj_weight_scale") for name in names):
+        return "ModelOpt's form of stacked experts"
+    if any(name.endswith("weight_scale_2") for name in names):
+        return "ModelOpt's NVFP4"
+    return "MXFP4" if any(name.endswith("_blocks") for name in names) else "another format"
+
+
+def _require_weights(model: PreTrainedModel) -> None:
+    """An error if a matrix is as transformers initialises what a checkpoint lacks: at random."""
+    missing = [
+        name
+        for name, parameter in model.named_parameters()
+        if parameter.dim() >= 2
+        and not parameter.is_meta  # offloaded
+        and not getattr(parameter, "_is_hf_initialized", False)
+        and not _matches(model._keys_to_ignore_on_load_missing, name)
+    ]
+    if missing:
+        raise ValueError(
+            f"the checkpoint has no weights for {shortened(missing)}: they would be random numbers"
+        )
+
+
+def _hide_buffers(layer: NVFP4Linear | NVFP4Experts, replaced: nn.Module) -> None:
     """So that transformers allocates a layer's buffers, and reads nothing into them: a checkpoint's
-    tensors may have other shapes under the same names."""
-    layer._buffers = {new(name): buffer for name, buffer in layer._buffers.items()}
+    tensors may have other shapes under the same names. Models initialise some parameters by their
+    names; they find the ones of the module that was there, on meta."""
+    layer._buffers = {name + _HIDDEN: buffer for name, buffer in layer._buffers.items()}
+    for name, parameter in replaced._parameters.items():
+        if parameter is not None:
+            parameter._is_hf_initialized = True
+        layer.__dict__[name] = parameter
+
+
+def _show_buffers(layer: NVFP4Linear | NVFP4Experts) -> None:
+    layer._buffers = {n.removesuffix(_HIDDEN): buffer for n, buffer in layer._buffers.items()}
+    for name in (*layer._buffers, *PROJECTIONS):
+        layer.__dict__.pop(name, None)
 
 
 def _empty_layer(
     path: str,
     module: nn.Module,
     tensors: dict[str, tuple[str, str]],
-    activations: str | None,
+    activations: Activations,
 ) -> NVFP4Linear | NVFP4Experts | None:
     """None for a module that is as it was before quantisation."""
     if not any(name.endswith(_INPUT_SCALES) for name in tensors):
@@ -299,6 +443,9 @@ def _fill(layer: NVFP4Linear | NVFP4Experts, tensors: Mapping[str, Tensor]) -> N
         state = dict(tensors)
     else:
         state = _experts(layer, tensors).state_dict()
+    missing = [name for name in layer._unloaded() if name not in state]
+    if missing:  # transformers allocated them, with anything in them
+        raise ValueError(f"the checkpoint has no {', '.join(missing)}")
     layer.load_state_dict(state)
 
 
