@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "base/file_lock.hpp"
+#include "base/file_size_limit.hpp"
 #include "base/mutex.hpp"
 #include "base/process_local.hpp"
 #include "base/result.hpp"
@@ -405,6 +406,7 @@ WorkerReply NvrtcCompiler::Run::acquire_lock() {
     return worker->request(wire::WorkerOp::lock, wire::Lock{job.guard.lock_path, line}.encode(),
                            wait);
   }
+  const FileSizeLimitGuard guard;
   // A worker that had ended, before this one, may have left it held.
   const CompileLock::State state =
       own_lock.held() ? CompileLock::State::held : own_lock.acquire(job.guard.lock_path, line);
