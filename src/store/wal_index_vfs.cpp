@@ -37,6 +37,11 @@ const sqlite3_io_methods& unix_methods(sqlite3_file* file) noexcept {
   return *reinterpret_cast<const Methods*>(file->pMethods)->unix_table;
 }
 
+int read_plain(sqlite3_file* file, void* bytes, int count, sqlite3_int64 offset) {
+  const int code = unix_methods(file).xRead(file, bytes, count, offset);
+  return code == SQLITE_IOERR_CORRUPTFS ? SQLITE_IOERR_READ : code;
+}
+
 int write_guarded(sqlite3_file* file, const void* bytes, int count, sqlite3_int64 offset) {
   const FileSizeLimitGuard guard;
   return unix_methods(file).xWrite(file, bytes, count, offset);
@@ -113,6 +118,7 @@ int open_file(sqlite3_vfs* vfs, const char* path, sqlite3_file* file, int flags,
   if (code == SQLITE_OK) {
     auto* const methods = new (reinterpret_cast<char*>(file) + offset_of_methods(*unix_vfs))
         Methods{*file->pMethods, file->pMethods};
+    methods->table.xRead = read_plain;
     methods->table.xWrite = write_guarded;
     methods->table.xTruncate = truncate_guarded;
     methods->table.xFileControl = control_guarded;
