@@ -10,6 +10,7 @@
 #include <cstring>
 #include <system_error>
 
+#include "base/file_size_limit.hpp"
 #include "base/hasher.hpp"
 #include "base/result.hpp"
 
@@ -102,6 +103,7 @@ FileStamp stamp_of(const struct stat& s) noexcept {
 }
 
 bool write_all(int fd, ByteView bytes) noexcept {
+  const FileSizeLimitGuard guard;
   while (!bytes.empty()) {
     const ssize_t put = ::write(fd, bytes.data(), bytes.size());
     if (put < 0 && errno == EINTR) {

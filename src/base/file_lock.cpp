@@ -14,6 +14,7 @@
 #include <string_view>
 #include <thread>
 
+#include "base/file_size_limit.hpp"
 #include "base/result.hpp"
 
 namespace cukiln {
@@ -162,6 +163,7 @@ void FileLock::write_line(std::string_view line) noexcept {
   if (!is_own()) {
     return;
   }
+  const FileSizeLimitGuard guard;
   static_cast<void>(!::ftruncate(fd_.get(), 0));
   static_cast<void>(!::pwrite(fd_.get(), line.data(), line.size(), 0));
   ::futimens(fd_.get(), nullptr);

@@ -23,6 +23,22 @@ namespace {
 
 constexpr std::uint64_t kMaxReportBytes = 1ull << 30;
 
+/// Passes on the signals that processes send to this one, and returns the status of the child.
+/// What the terminal sends, such as SIGINT for Ctrl-C, reaches the child anyway.
+int pass_signals_until_end(pid_t child, const sigset_t& signals) {
+  for (;;) {
+    siginfo_t info{};
+    const int signal = ::sigwaitinfo(&signals, &info);
+    int status = 0;
+    if (signal == SIGCHLD && ::waitpid(child, &status, WNOHANG) == child) {
+      return status;
+    }
+    if (signal > 0 && signal != SIGCHLD && info.si_code <= 0) {
+      ::kill(child, signal);
+    }
+  }
+}
+
 }  // namespace
 
 Result<ReportFile> ReportFile::make(std::string start) {
@@ -97,27 +113,31 @@ Result<int> run_application(std::vector<std::string> command,
   if (output_to_stderr) {
     ::posix_spawn_file_actions_adddup2(&actions, STDERR_FILENO, STDOUT_FILENO);
   }
-  struct sigaction ignore {};
-  struct sigaction before {};
-  ignore.sa_handler = SIG_IGN;
+  // Taken here one by one, so that each reaches the application while it exists, also where this is
+  // process 1, for which signals without a handler have no effect.
+  sigset_t signals;
+  ::sigemptyset(&signals);
+  for (const int signal : {SIGCHLD, SIGINT, SIGQUIT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2}) {
+    ::sigaddset(&signals, signal);
+  }
+  sigset_t before;
+  ::signal(SIGCHLD, SIG_DFL);  // if it was ignored, there would be no exit code
+  ::sigprocmask(SIG_BLOCK, &signals, &before);
   posix_spawnattr_t attributes;
   ::posix_spawnattr_init(&attributes);
   sigset_t defaults;
   ::sigemptyset(&defaults);
-  ::sigaddset(&defaults, SIGINT);
   ::sigaddset(&defaults, SIGXFSZ);
   ::posix_spawnattr_setsigdefault(&attributes, &defaults);
-  ::posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGDEF);
-  ::sigaction(SIGINT, &ignore, &before);
+  ::posix_spawnattr_setsigmask(&attributes, &before);
+  ::posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETSIGMASK);
   pid_t child = -1;
   const int error =
       ::posix_spawnp(&child, argv[0], &actions, &attributes, argv.data(), environment.data());
   ::posix_spawn_file_actions_destroy(&actions);
   ::posix_spawnattr_destroy(&attributes);
-  int status = 0;
-  while (error == 0 && ::waitpid(child, &status, 0) < 0 && errno == EINTR) {
-  }
-  ::sigaction(SIGINT, &before, nullptr);
+  const int status = error == 0 ? pass_signals_until_end(child, signals) : 0;
+  ::sigprocmask(SIG_SETMASK, &before, nullptr);
   if (error != 0) {
     return make_error(ErrorCode::not_found, "cannot start {}: {}", command[0], errno_text(error));
   }

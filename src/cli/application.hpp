@@ -37,8 +37,8 @@ std::string inherited_variable(std::string_view name);
 
 /// Runs an application with some environment variables set and waits for it. Its output is not
 /// changed, except that `output_to_stderr` keeps stdout for the JSON document. Ctrl-C ends the
-/// application only. Returns the exit code, or 128 + the signal that ended the application. Errors:
-/// not_found.
+/// application only, and the signals by which a process is ended or notified are passed on to it.
+/// Returns the exit code, or 128 + the signal that ended the application. Errors: not_found.
 Result<int> run_application(std::vector<std::string> command,
                             const std::vector<std::pair<std::string, std::string>>& variables,
                             bool output_to_stderr);

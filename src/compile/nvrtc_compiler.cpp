@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "base/file_lock.hpp"
+#include "base/file_size_limit.hpp"
 #include "base/mutex.hpp"
 #include "base/process_local.hpp"
 #include "base/result.hpp"

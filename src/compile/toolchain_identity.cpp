@@ -156,7 +156,7 @@ bool recall_toolchain(StatCache* stats, const LibraryStamps& stamps, NvrtcIdenti
       parse_capabilities(std::string_view(version).substr(targets + kTargets.size()));
   version.resize(targets);
   const std::size_t head = version.find(kHead);
-  if (!stats->trusts_stamps(identity.install.library, stamps.library.device) &&
+  if (!stats->trusts_stamps(identity.install.library) &&
       (head == std::string::npos ||
        version.substr(head + kHead.size()) != head_digest(identity.install.library))) {
     return false;
@@ -253,7 +253,7 @@ bool recall_linker(StatCache* stats, LinkerIdentity& identity) {
   std::string version = known->note.substr(kLinker.size());
   const std::size_t head = version.find(kHead);
   if (head == std::string::npos ||
-      (!stats->trusts_stamps(identity.library, identity.stamp.device) &&
+      (!stats->trusts_stamps(identity.library) &&
        version.substr(head + kHead.size()) != head_digest(identity.library))) {
     return false;
   }

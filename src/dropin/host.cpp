@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <utility>
 
+#include "base/file_size_limit.hpp"
 #include "base/fork_gate.hpp"
 #include "base/result.hpp"
 #include "loader/loader_services.hpp"
@@ -24,7 +25,7 @@ void print(LogLevel level, std::string_view message) {
                            : level == LogLevel::warn ? "warning"
                                                      : "note";
   const std::string line = fmt::format("cukiln: {}: {}\n", word, message);
-  static_cast<void>(!::write(STDERR_FILENO, line.data(), line.size()));
+  static_cast<void>(write_all(STDERR_FILENO, line));
 }
 
 }  // namespace
@@ -89,6 +90,7 @@ void Host::report(std::string_view what, std::int64_t microseconds, std::string_
   }
   const std::string_view first_line = why.substr(0, why.find('\n'));
   const std::string line = fmt::format("{} {} {}\n", what, microseconds, first_line);
+  const FileSizeLimitGuard guard;
   static_cast<void>(!::write(report_.get(), line.data(), line.size()));
 }
 

@@ -198,22 +198,22 @@ FileServer::PathState FileServer::probe(const std::string& virtual_path, bool wa
     if (is_within(path, kStdFolder)) {
       return state_of(std_answer(path));  // the last folder
     }
-    struct stat status {};
-    if (::stat(path.c_str(), &status) != 0) {
+    const auto status = status_of(path);
+    if (!status) {
       if (is_absence(errno)) {
         continue;
       }
       return {FileAnswer::Kind::error, {}, {}};
     }
-    const FileIdentity identity{status.st_dev, status.st_ino};
-    if (S_ISDIR(status.st_mode)) {
+    const FileIdentity identity{status->stamp.device, status->stamp.inode};
+    if (S_ISDIR(status->mode)) {
       return {FileAnswer::Kind::folder, {}, identity};
     }
     if (!wants_digest) {
       return {FileAnswer::Kind::file, {}, identity};
     }
-    if (stats_ != nullptr && S_ISREG(status.st_mode)) {
-      if (const auto record = stats_->find(path, stamp_of(status))) {
+    if (stats_ != nullptr && S_ISREG(status->mode)) {
+      if (const auto record = stats_->find(path, status->stamp, status->mount)) {
         return {FileAnswer::Kind::file, record->digest, identity};
       }
     }

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <memory>
-#include <unordered_map>
 #include <utility>
 
 #include "base/serial.hpp"
@@ -31,12 +30,23 @@ SetTree::Leaf read_leaf(SerialReader& in) noexcept {
   return leaf;
 }
 
+/// The number of observations with which both begin.
+std::size_t common_observations(const DependencySet& a, const DependencySet& b) {
+  const auto ends = std::mismatch(a.observations.begin(), a.observations.end(),
+                                  b.observations.begin(), b.observations.end());
+  return static_cast<std::size_t>(ends.first - a.observations.begin());
+}
+
 }  // namespace
 
 // Encoding. A leaf node: u8 0, u32 count, then key and hint of each. A branch node: u8 1, u32
-// position, bytes path, u32 count, then label and `bytes` of each child.
+// position, bytes path, u32 count, then label and `bytes` of each child. Children of equal labels
+// follow each other: their sets differ in what labels do not show, and a walk visits all of them.
+//
+// All sets below a branch are equal before its position, and those below one child there too.
+// Trees of versions before 0.3 can break that: they compared labels only.
 struct SetTree::Node {
-  // Leaf node: sets that the tree cannot tell apart, the most recent first.
+  // Leaf node: one set. More if they differ from the first observation on.
   std::vector<Leaf> leaves;
   // Branch node: the path probed, its index in the sets' observations, and the child of each label.
   std::uint32_t position = 0;
@@ -51,13 +61,20 @@ struct SetTree::Node {
     return node;
   }
 
-  Node* child(const Label& label) const noexcept {
-    for (const auto& [child_label, node] : children) {
-      if (child_label == label) {
-        return node.get();
-      }
+  /// Adds a child behind those of the same label.
+  void add_child(const Label& label, std::unique_ptr<Node> node) {
+    const auto last = std::find_if(children.rbegin(), children.rend(),
+                                   [&](const auto& child) { return child.first == label; });
+    children.insert(last == children.rend() ? children.end() : last.base(),
+                    {label, std::move(node)});
+  }
+
+  const Leaf& first_leaf() const noexcept {
+    const Node* node = this;
+    while (!node->is_leaf()) {
+      node = node->children.front().second.get();
     }
-    return nullptr;
+    return node->leaves.front();
   }
 
   /// Null if malformed. `budget` is the number of leaves that may still follow; since a branch node
@@ -188,10 +205,13 @@ std::vector<SetTree::Leaf> SetTree::candidates(const Probe& probe, std::string* 
     const std::optional<Label> label = probe(path);
     const std::uint32_t count = in.u32();
     bool matched = false;
-    for (std::uint32_t i = 0; i < count && in.ok() && (!label || !matched); ++i) {
+    for (std::uint32_t i = 0; i < count && in.ok(); ++i) {
       const ByteView recorded = in.raw(sizeof(Label));
       const ByteView child = in.bytes();
       if (!in.ok() || (label && recorded != view_of_label(*label))) {
+        if (matched) {
+          break;  // equal labels follow each other
+        }
         continue;
       }
       if (node.empty()) {
@@ -211,85 +231,185 @@ std::vector<SetTree::Leaf> SetTree::candidates(const Probe& probe, std::string* 
   return found;
 }
 
+/// Inserts into the decoded tree.
+class SetTree::Insertion {
+ public:
+  Insertion(std::unique_ptr<Node> root, const Load& load) : root_(std::move(root)), load_(load) {}
+
+  /// Inserts a set, and again those that are not where a walk finds them.
+  std::unique_ptr<Node> run(const Leaf& leaf, const DependencySet& set) {
+    place(leaf, set);
+    // Each at most once: a set whose observations cannot be ordered would be moved forever.
+    for (std::size_t i = 0; i < misplaced_.size(); ++i) {
+      const auto [other, observations] = misplaced_[i];
+      place(other, observations);
+    }
+    return std::move(root_);
+  }
+
+ private:
+  using Path = std::vector<Node*>;  // from the root to a leaf node
+
+  void place(const Leaf& leaf, const DependencySet& set) {
+    while (!try_place(leaf, set)) {
+    }
+  }
+
+  /// False if the tree was changed so that the walk has to begin again.
+  bool try_place(const Leaf& leaf, const DependencySet& set) {
+    if (root_ == nullptr) {
+      root_ = Node::leaf_node(leaf);
+      return true;
+    }
+    const std::optional<Path> nodes = descend(set);
+    if (!nodes) {
+      return false;
+    }
+    std::vector<Leaf>& leaves = nodes->back()->leaves;
+    const auto known = std::find_if(leaves.begin(), leaves.end(),
+                                    [&](const Leaf& one) { return one.key == leaf.key; });
+    if (known != leaves.end() && is_in_place(set, *nodes)) {
+      known->hint = leaf.hint;
+      std::rotate(leaves.begin(), known, known + 1);
+      return true;
+    }
+    if (remove_if_there(leaf.key)) {
+      return false;
+    }
+    if (leaves.size() > 1 && take_out(Leaf(leaves.back()))) {
+      return false;
+    }
+    const Leaf first = leaves.front();
+    const auto other = load(first);
+    if (!other || (!is_in_place(*other, *nodes) && take_out(first))) {
+      return false;
+    }
+    split(leaf, set, *other, *nodes);
+    return true;
+  }
+
+  /// The way to the sets that agree with this one for longest. Where none agrees with it at a
+  /// branch any child will serve: its sets are equal up to there, and only that part is compared.
+  /// Nothing if a set could not be read.
+  std::optional<Path> descend(const DependencySet& set) {
+    Path nodes = {root_.get()};
+    while (!nodes.back()->is_leaf()) {
+      const Node& branch = *nodes.back();
+      const Observation* const ours =
+          branch.position < set.observations.size() ? &set.observations[branch.position] : nullptr;
+      std::vector<Node*> same;
+      for (const auto& [label, node] : branch.children) {
+        if (ours != nullptr && ours->path == branch.path && label == cukiln::label_of(*ours)) {
+          same.push_back(node.get());
+        }
+      }
+      Node* next = same.empty() ? branch.children.front().second.get() : same.front();
+      std::size_t longest = 0;
+      for (std::size_t i = 0; i < same.size() && same.size() > 1; ++i) {
+        const auto other = load(same[i]->first_leaf());
+        if (!other) {
+          return std::nullopt;
+        }
+        if (const std::size_t common = common_observations(set, *other); common > longest) {
+          longest = common;
+          next = same[i];
+        }
+      }
+      nodes.push_back(next);
+    }
+    return nodes;
+  }
+
+  /// Adds a leaf beside `other`, the set at the end of the way.
+  static void split(const Leaf& leaf, const DependencySet& set, const DependencySet& other,
+                    const Path& nodes) {
+    std::size_t position = common_observations(set, other);
+    const auto is_at = [&](const DependencySet& one) { return position < one.observations.size(); };
+    if (!is_at(set) || !is_at(other) ||
+        set.observations[position].path != other.observations[position].path) {
+      // What was looked at next did not depend on what was found alone. The branch is at the last
+      // path that both looked at, with two children of one label.
+      if (position == 0) {
+        nodes.back()->leaves.insert(nodes.back()->leaves.begin(), leaf);
+        return;
+      }
+      --position;
+    }
+    const Observation& ours = set.observations[position];
+    Node* const node = *std::find_if(nodes.begin(), nodes.end(), [&](const Node* one) {
+      return one->is_leaf() || one->position >= position;
+    });
+    if (node->is_leaf() || node->position > position) {
+      auto below = std::make_unique<Node>(std::move(*node));
+      *node = Node();
+      node->position = static_cast<std::uint32_t>(position);
+      node->path = ours.path;
+      node->add_child(cukiln::label_of(other.observations[position]), std::move(below));
+    }
+    node->add_child(cukiln::label_of(ours), Node::leaf_node(leaf));
+  }
+
+  /// Whether a walk finds the set at the end of this way: at each branch it has the path.
+  static bool is_in_place(const DependencySet& set, const Path& nodes) {
+    return std::all_of(nodes.begin(), nodes.end(), [&](const Node* node) {
+      return node->is_leaf() || (node->position < set.observations.size() &&
+                                 set.observations[node->position].path == node->path);
+    });
+  }
+
+  /// Takes a set out, to be placed again. False if that was done before.
+  bool take_out(const Leaf& leaf) {
+    const bool is_known = std::any_of(misplaced_.begin(), misplaced_.end(),
+                                      [&](const auto& one) { return one.first.key == leaf.key; });
+    if (is_known) {
+      return false;
+    }
+    if (auto set = load(leaf)) {
+      misplaced_.emplace_back(leaf, *std::move(set));
+      remove(leaf.key);
+    }
+    return true;
+  }
+
+  /// Reads a set; removes it from the tree if it cannot be read.
+  std::optional<DependencySet> load(const Leaf& leaf) {
+    const Leaf copy = leaf;  // removing it frees its node
+    auto set = load_(copy);
+    if (!set) {
+      remove(copy.key);
+    }
+    return set;
+  }
+
+  bool remove_if_there(const CacheKey& key) {
+    std::vector<Leaf> all;
+    root_->collect(all);
+    const bool is_there =
+        std::any_of(all.begin(), all.end(), [&](const Leaf& one) { return one.key == key; });
+    if (is_there) {
+      remove(key);
+    }
+    return is_there;
+  }
+
+  void remove(const CacheKey& key) { root_ = root_->remove(key) ? std::move(root_) : nullptr; }
+
+  std::unique_ptr<Node> root_;
+  const Load& load_;
+  std::vector<std::pair<Leaf, DependencySet>> misplaced_;
+};
+
 void SetTree::insert(const Leaf& leaf, const DependencySet& set, const Load& load) {
   std::size_t budget = kMaxSets;
   auto root = encoded_.empty() ? nullptr : Node::read(encoded_, budget);
-  const auto save = [&] {
-    SerialWriter out;
-    root->write(out);
-    encoded_ = out.take();
-  };
-  std::unordered_map<std::string_view, const Observation*> by_path;
-  for (std::size_t i = 0; root != nullptr && i < set.observations.size(); ++i) {
-    by_path.emplace(set.observations[i].path, &set.observations[i]);
-  }
-  // The child that agrees with the set. If none does, any child will serve: its sets are equal up
-  // to this branch, and only that part is compared.
-  const auto descend = [&](const Node& branch) {
-    const auto at = by_path.find(branch.path);
-    Node* const same = at != by_path.end() ? branch.child(cukiln::label_of(*at->second)) : nullptr;
-    return same != nullptr ? same : branch.children.front().second.get();
-  };
   if (std::vector<Leaf> all; root != nullptr && budget == 0) {  // full: remove an arbitrary set
     root->collect(all);
     root->remove(all.back().key);
   }
-  for (;;) {
-    if (root == nullptr) {
-      root = Node::leaf_node(leaf);
-      return save();
-    }
-    std::vector<Node*> nodes = {root.get()};  // from the root to a leaf node
-    while (!nodes.back()->is_leaf()) {
-      nodes.push_back(descend(*nodes.back()));
-    }
-    std::vector<Leaf>& leaves = nodes.back()->leaves;
-    const auto known = std::find_if(leaves.begin(), leaves.end(),
-                                    [&](const Leaf& one) { return one.key == leaf.key; });
-    if (known != leaves.end()) {
-      known->hint = leaf.hint;
-      std::rotate(leaves.begin(), known, known + 1);
-      return save();
-    }
-    const auto other = load(leaves.front());
-    if (!other) {
-      const CacheKey stale = leaves.front().key;
-      root = root->remove(stale) ? std::move(root) : nullptr;
-      continue;
-    }
-    const auto& ours = set.observations;
-    const auto& theirs = other->observations;
-    const auto [our_first, their_first] =
-        std::mismatch(ours.begin(), ours.end(), theirs.begin(), theirs.end(),
-                      [](const Observation& a, const Observation& b) {
-                        return a.path == b.path && cukiln::label_of(a) == cukiln::label_of(b);
-                      });
-    if (our_first == ours.end() || their_first == theirs.end() ||
-        our_first->path != their_first->path) {
-      // They differ in identity classes or order only, which labels do not show: same leaf node.
-      leaves.insert(leaves.begin(), leaf);
-      return save();
-    }
-    const auto position = static_cast<std::uint32_t>(our_first - ours.begin());
-    Node* const split = *std::find_if(nodes.begin(), nodes.end(), [&](const Node* node) {
-      return node->is_leaf() || node->position >= position;
-    });
-    if (!split->is_leaf() && split->position == position) {
-      if (split->path == our_first->path) {
-        split->children.emplace_back(cukiln::label_of(*our_first), Node::leaf_node(leaf));
-      } else {
-        leaves.insert(leaves.begin(), leaf);
-      }
-      return save();
-    }
-    auto below = std::make_unique<Node>(std::move(*split));
-    *split = Node();
-    split->position = position;
-    split->path = our_first->path;
-    split->children.emplace_back(cukiln::label_of(*their_first), std::move(below));
-    split->children.emplace_back(cukiln::label_of(*our_first), Node::leaf_node(leaf));
-    return save();
-  }
+  root = Insertion(std::move(root), load).run(leaf, set);
+  SerialWriter out;
+  root->write(out);
+  encoded_ = out.take();
 }
 
 void SetTree::remove(const CacheKey& key) {

@@ -24,7 +24,8 @@ namespace cukiln {
 /// tree keeps only those paths: a branch node has a path and one child for each label that a set
 /// found there; a leaf has the set's key. A walk probes one path for each branch node and ends at
 /// the only set that agrees with all of them, which the caller then checks whole. (It is a crit-bit
-/// tree whose bits are observations.)
+/// tree whose bits are observations.) Labels do not show which paths are one file: sets that differ
+/// in that are below children of equal labels, and a walk ends at each of them.
 ///
 /// The tree is an optimisation: a wrong one costs a compile and never gives a wrong cubin.
 /// A value type over its encoding, which is what stores keep. Threads: one at a time.
@@ -75,6 +76,7 @@ class SetTree {
 
  private:
   struct Node;
+  class Insertion;
 
   std::string encoded_;
 };

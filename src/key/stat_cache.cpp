@@ -13,6 +13,7 @@ namespace {
 // Two seconds is the coarsest timestamp in use (FAT, old NFS). A record made that soon after the
 // file's last change may hold the digest of bytes that were changed again in the same tick.
 constexpr std::int64_t kRacyWindowNs = 2'000'000'000;
+constexpr std::size_t kMaxMounts = 1024;
 
 bool racy(const StatRecord& record) noexcept {
   return std::max(record.stamp.mtime_ns, record.stamp.ctime_ns) + kRacyWindowNs >=
@@ -25,28 +26,39 @@ std::optional<StatRecord> if_current(const StatRecord& record, const FileStamp& 
 
 }  // namespace
 
-bool StatCache::trusts_stamps(const std::string& path, std::uint64_t device) {
-  {
+bool StatCache::trusts_stamps(const std::string& path, std::optional<std::uint64_t> mount) {
+  if (!mount) {
+    const auto status = status_of(path);
+    mount = status ? status->mount : 0;
+  }
+  if (*mount != 0) {
     const ForkSafeLock lock(mutex_);
-    if (const auto known = reliable_.find(device); known != reliable_.end()) {
+    if (const auto known = mounts_.find(*mount); known != mounts_.end()) {
       return known->second;
     }
   }
-  const bool reliable = stamps_are_reliable(file_system_type_(path));
-  const ForkSafeLock lock(mutex_);
-  return reliable_.try_emplace(device, reliable).first->second;
+  const bool reliable = reliable_(path);
+  if (*mount != 0) {
+    const ForkSafeLock lock(mutex_);
+    if (mounts_.size() >= kMaxMounts) {
+      mounts_.clear();
+    }
+    mounts_.try_emplace(*mount, reliable);
+  }
+  return reliable;
 }
 
-std::optional<StatRecord> StatCache::find(const std::string& path, const FileStamp& stamp) {
-  {
+std::optional<StatRecord> StatCache::find(const std::string& path, const FileStamp& stamp,
+                                          std::optional<std::uint64_t> mount) {
+  if (mount) {
     const ForkSafeLock lock(mutex_);
-    const auto reliable = reliable_.find(stamp.device);
+    const auto known = mounts_.find(*mount);
     const auto at = records_.find(path);
-    if (reliable != reliable_.end() && at != records_.end()) {
-      return reliable->second ? if_current(at->second, stamp) : std::nullopt;
+    if (known != mounts_.end() && at != records_.end()) {
+      return known->second ? if_current(at->second, stamp) : std::nullopt;
     }
   }
-  return trusts_stamps(path, stamp.device) ? find_on_any_file_system(path, stamp) : std::nullopt;
+  return trusts_stamps(path, mount) ? find_on_any_file_system(path, stamp) : std::nullopt;
 }
 
 std::optional<StatRecord> StatCache::find_on_any_file_system(const std::string& path,

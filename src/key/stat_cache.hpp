@@ -35,17 +35,18 @@ struct StatRecord {
 /// Threads: safe.
 class StatCache {
  public:
-  using FileSystemType = long (*)(const std::string& path);
-  explicit StatCache(FileSystemType file_system_type = &cukiln::file_system_type) noexcept
-      : file_system_type_(file_system_type) {}
+  using Reliable = bool (*)(const std::string& path);
+  explicit StatCache(Reliable reliable = &stamps_are_reliable) noexcept : reliable_(reliable) {}
 
-  /// The record of a file with this stamp; nothing if there is none that can be used.
-  std::optional<StatRecord> find(const std::string& path, const FileStamp& stamp);
+  /// The record of a file with this stamp; nothing if there is none that can be used. `mount` is
+  /// the number of the file's mount (FileStatus); looked up if the caller has none.
+  std::optional<StatRecord> find(const std::string& path, const FileStamp& stamp,
+                                 std::optional<std::uint64_t> mount = std::nullopt);
   /// As `find`, but on every file system, for callers with another way to tell versions apart.
   std::optional<StatRecord> find_on_any_file_system(const std::string& path,
                                                     const FileStamp& stamp);
-  /// Whether stamps are reliable on the file system of `path`, whose device is `device`.
-  bool trusts_stamps(const std::string& path, std::uint64_t device);
+  /// Whether stamps are reliable on the file system of `path`.
+  bool trusts_stamps(const std::string& path, std::optional<std::uint64_t> mount = std::nullopt);
   void put(StatRecord record);
 
   /// Looks up a record of an earlier process. It is called for one path at a time: a start that
@@ -61,8 +62,8 @@ class StatCache {
   Source source_ CUKILN_GUARDED_BY(mutex_);
   std::unordered_map<std::string, StatRecord> records_ CUKILN_GUARDED_BY(mutex_);
   std::vector<StatRecord> new_ CUKILN_GUARDED_BY(mutex_);
-  const FileSystemType file_system_type_;
-  std::unordered_map<std::uint64_t, bool> reliable_ CUKILN_GUARDED_BY(mutex_);  // by device
+  const Reliable reliable_;
+  std::unordered_map<std::uint64_t, bool> mounts_ CUKILN_GUARDED_BY(mutex_);  // is it reliable
 };
 
 }  // namespace cukiln

@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/file.hpp"
+#include "base/file_size_limit.hpp"
 #include "base/fork_gate.hpp"
 #include "base/hasher.hpp"
 #include "base/result.hpp"
@@ -40,6 +41,7 @@ std::string Recorder::append(const std::string& line) {
   // Opened each time, because a host may close descriptors that it does not know. A write with
   // O_APPEND is atomic.
   const UniqueFd file(::open(path_.c_str(), O_WRONLY | O_APPEND | O_NOFOLLOW | O_CLOEXEC));
+  const FileSizeLimitGuard guard;
   if (!file || ::write(file.get(), line.data(), line.size()) != static_cast<ssize_t>(line.size())) {
     failed_ = true;
     return errno_text(errno);

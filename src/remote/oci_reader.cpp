@@ -206,6 +206,9 @@ Result<void> LayoutReader::decompress(const Image& image, const std::string& to)
   }
   const std::unique_ptr<ZSTD_DCtx, std::size_t (*)(ZSTD_DCtx*)> context(::ZSTD_createDCtx(),
                                                                         &::ZSTD_freeDCtx);
+  if (context == nullptr) {
+    return Error::out_of_memory();
+  }
   std::string packed(kOciCopyBytes, '\0');
   std::string unpacked(kOciCopyBytes, '\0');
   Sha256 layer;

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <memory>
+#include <new>
 #include <set>
 
 #include <fmt/ranges.h>
@@ -96,6 +97,9 @@ class LayerWriter {
       : part_(std::move(part)),
         context_(::ZSTD_createCCtx(), &::ZSTD_freeCCtx),
         buffer_(::ZSTD_CStreamOutSize(), '\0') {
+    if (context_ == nullptr) {
+      throw std::bad_alloc();
+    }
     ::ZSTD_CCtx_setParameter(context_.get(), ZSTD_c_compressionLevel, kLevel);
     ::ZSTD_CCtx_setParameter(context_.get(), ZSTD_c_checksumFlag, 1);
   }

@@ -4,6 +4,7 @@
 #include <sys/stat.h>
 
 #include <chrono>
+#include <string_view>
 
 #include "base/clock.hpp"
 #include "base/result.hpp"
@@ -15,6 +16,10 @@ namespace {
 
 constexpr auto kInitialiseWait = std::chrono::seconds(10);
 constexpr std::int64_t kRecheckIntervalNs = 1'000'000'000;
+// What looks like damage again may be the disk's or another program's doing, and each new
+// generation gives up all entries, for all processes.
+constexpr std::int64_t kMinRebuildIntervalNs = 60'000'000'000;
+constexpr std::string_view kFirstGeneration = "gen-0001";
 constexpr int kMaxRaces = 10;
 constexpr int kMaxAttempts = 12;
 
@@ -174,7 +179,20 @@ Result<std::shared_ptr<Generation>> CurrentGeneration::open_current(bool as_writ
   }
 }
 
+bool CurrentGeneration::was_just_rebuilt() const {
+  const auto name = directory_.current();
+  const std::int64_t age = Clock::system().now_ns() - stamp_of_current().mtime_ns;
+  return name && *name != kFirstGeneration && age >= 0 && age < kMinRebuildIntervalNs &&
+         stamp_at(directory_.path(*name)) != FileStamp{};
+}
+
 Result<void> CurrentGeneration::create(const Error& why, std::optional<Rebuild> rebuild) {
+  if (rebuild == Rebuild::damaged && was_just_rebuilt()) {
+    return make_error(ErrorCode::io,
+                      "{}; the store in {} is not used until a minute after its last new "
+                      "generation; check the disk",
+                      why.message(), directory_.root());
+  }
   if (rebuild) {
     rebuilds_[static_cast<std::size_t>(*rebuild)].fetch_add(1, std::memory_order_relaxed);
     options_.log.warn("the store in {} starts a new, empty generation: {}", directory_.root(),

@@ -75,6 +75,8 @@ class CurrentGeneration {
   /// store before. Call with the writer lock held.
   Result<void> create(const Error& why, std::optional<Rebuild> rebuild);
   Generation::Options generation_options() const;
+  /// True if the current generation took the place of another less than a minute ago.
+  bool was_just_rebuilt() const;
   bool passes_quick_check(const Generation& generation) const;
   bool is_stale(const Generation& generation) const CUKILN_REQUIRES(mutex_);
   FileStamp stamp_of_current() const;

@@ -8,6 +8,7 @@
 #include <algorithm>
 
 #include "base/file.hpp"
+#include "base/file_size_limit.hpp"
 
 namespace cukiln {
 
@@ -32,6 +33,7 @@ void DiskReserve::make(std::uint64_t bytes) const noexcept {
   }
   const off_t before = size_of(fd.get());
   const auto wanted = static_cast<off_t>(bytes);
+  const FileSizeLimitGuard guard;
   // Not posix_fallocate, which writes every block where the file system has no such call.
   if (before >= wanted || ::fallocate(fd.get(), 0, before, wanted - before) == 0) {
     return;

@@ -94,6 +94,9 @@ Result<void> check_consistent(const StoreEntry& entry, const EncodedEntry& encod
 std::string compress(ByteView text) {
   std::string out(ZSTD_compressBound(text.size()), '\0');
   ZSTD_CCtx* context = ZSTD_createCCtx();
+  if (context == nullptr) {
+    throw std::bad_alloc();
+  }
   ZSTD_CCtx_setParameter(context, ZSTD_c_compressionLevel, kCompressionLevel);
   ZSTD_CCtx_setParameter(context, ZSTD_c_checksumFlag, 1);
   const std::size_t size =

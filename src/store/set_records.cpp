@@ -148,10 +148,13 @@ class TreeBuilder {
 
  private:
   std::optional<DependencySet> load(const SetTree::Leaf& leaf) {
+    if (failed_) {
+      return std::nullopt;  // the tree is not written
+    }
     auto loaded = set_of(db_, request_, leaf);
     if (!loaded) {
       failed_ = loaded.error();
-      return DependencySet{};  // ends the insertion; the tree is not written
+      return std::nullopt;
     }
     return *std::move(loaded);
   }

@@ -4,8 +4,10 @@
 #include <sqlite3.h>
 #include <sys/mman.h>
 
+#include <algorithm>
 #include <cassert>
 #include <cerrno>
+#include <initializer_list>
 #include <memory>
 #include <new>
 
@@ -28,16 +30,16 @@ bool may_lack_space(int code) noexcept {
          code == SQLITE_IOERR_SHMSIZE || code == SQLITE_IOERR_FSYNC;
 }
 
-/// True if the last system call that failed on the database or its WAL had no space, no quota, or
-/// exceeded a limit on file sizes. (`sqlite3_system_errno` returns a later errno.)
-bool no_space(sqlite3* db) noexcept {
+/// True if the last system call that failed on the database or its WAL did so for one of these
+/// reasons. (`sqlite3_system_errno` returns a later errno.)
+bool failed_for(sqlite3* db, std::initializer_list<int> reasons) noexcept {
   for (const int which : {SQLITE_FCNTL_FILE_POINTER, SQLITE_FCNTL_JOURNAL_POINTER}) {
     sqlite3_file* file = nullptr;
     int last = 0;
     if (sqlite3_file_control(db, "main", which, &file) == SQLITE_OK && file != nullptr &&
         file->pMethods != nullptr &&
         file->pMethods->xFileControl(file, SQLITE_FCNTL_LAST_ERRNO, &last) == SQLITE_OK &&
-        (last == EFBIG || last == EDQUOT || last == ENOSPC)) {
+        std::find(reasons.begin(), reasons.end(), last) != reasons.end()) {
       return true;
     }
   }
@@ -293,6 +295,10 @@ Result<SharedBytes> SqliteHandle::read_blob(const char* table, const char* colum
   return SharedBytes(std::move(data), view);
 }
 
+bool SqliteHandle::has_failed_to_read() const noexcept {
+  return failed_for(db_, {EIO, ENXIO, ERANGE});
+}
+
 void SqliteHandle::set_busy_timeout(int milliseconds) noexcept {
   sqlite3_busy_timeout(db_, milliseconds);
 }
@@ -303,7 +309,7 @@ std::int64_t SqliteHandle::last_row_id() const noexcept { return sqlite3_last_in
 
 Error SqliteHandle::error(int code) {
   trouble_ = trouble_of(code);
-  if (db_ != nullptr && may_lack_space(code) && no_space(db_)) {
+  if (db_ != nullptr && may_lack_space(code) && failed_for(db_, {EFBIG, EDQUOT, ENOSPC})) {
     trouble_ = SqliteTrouble::full;  // SQLite itself reports only ENOSPC of a plain write as full
   }
   if (code == SQLITE_ERROR && (db_ == nullptr || sqlite3_errcode(db_) != SQLITE_NOMEM)) {

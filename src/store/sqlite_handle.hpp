@@ -97,6 +97,10 @@ class SqliteHandle {
   Result<SharedBytes> read_blob(const char* table, const char* column, std::int64_t row,
                                 std::int64_t bytes);
 
+  /// True if the last read that failed was an I/O error of the disk. `quick_check` reports one in
+  /// its text, like damage.
+  bool has_failed_to_read() const noexcept;
+
   void set_busy_timeout(int milliseconds) noexcept;
   /// The size of the page cache. A handle starts with the small one; the large one is for
   /// transactions that change many rows all over the file.

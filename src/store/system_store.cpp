@@ -125,10 +125,8 @@ Result<void> write_current(const std::string& store, const std::string& generati
       ::open(part.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, kFileMode));
   const std::string line = generation + "\n";
   const std::string path = join_path(store, "CURRENT");
-  const bool written =
-      fd && ::fchmod(fd.get(), kFileMode) == 0 &&
-      ::write(fd.get(), line.data(), line.size()) == static_cast<ssize_t>(line.size()) &&
-      ::fsync(fd.get()) == 0;
+  const bool written = fd && ::fchmod(fd.get(), kFileMode) == 0 && write_all(fd.get(), line) &&
+                       ::fsync(fd.get()) == 0;
   return written && ::rename(part.c_str(), path.c_str()) == 0 ? Result<void>()
                                                               : cannot("write", path);
 }

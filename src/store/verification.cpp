@@ -83,6 +83,10 @@ class TableChecks {
     Query check = db_.query("PRAGMA quick_check(1)");
     CUKILN_TRY(const bool row, check.next());
     if (!row || check.column_bytes(0) != "ok") {
+      if (db_.has_failed_to_read()) {
+        return make_error(ErrorCode::io, "the database cannot be read: {}; check the disk",
+                          row ? check.column_bytes(0) : ByteView("no answer"));
+      }
       return make_error(ErrorCode::corrupt, "the database is damaged: {}",
                         row ? check.column_bytes(0) : ByteView("no answer"));
     }

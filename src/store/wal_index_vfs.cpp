@@ -13,6 +13,7 @@
 #include <cstdio>
 #include <new>
 
+#include "base/file_size_limit.hpp"
 #include "base/portable.hpp"
 
 namespace cukiln {
@@ -29,8 +30,32 @@ struct Shim {
 /// The methods of one open file, stored after the data of `unix`.
 struct Methods {
   sqlite3_io_methods table;
-  decltype(sqlite3_io_methods::xShmMap) map_unchecked;
+  const sqlite3_io_methods* unix_table;
 };
+
+const sqlite3_io_methods& unix_methods(sqlite3_file* file) noexcept {
+  return *reinterpret_cast<const Methods*>(file->pMethods)->unix_table;
+}
+
+int read_plain(sqlite3_file* file, void* bytes, int count, sqlite3_int64 offset) {
+  const int code = unix_methods(file).xRead(file, bytes, count, offset);
+  return code == SQLITE_IOERR_CORRUPTFS ? SQLITE_IOERR_READ : code;
+}
+
+int write_guarded(sqlite3_file* file, const void* bytes, int count, sqlite3_int64 offset) {
+  const FileSizeLimitGuard guard;
+  return unix_methods(file).xWrite(file, bytes, count, offset);
+}
+
+int truncate_guarded(sqlite3_file* file, sqlite3_int64 size) {
+  const FileSizeLimitGuard guard;
+  return unix_methods(file).xTruncate(file, size);
+}
+
+int control_guarded(sqlite3_file* file, int operation, void* argument) {
+  const FileSizeLimitGuard guard;  // a hint of the size lets the file grow
+  return unix_methods(file).xFileControl(file, operation, argument);
+}
 
 /// Writes to a page without changing it: the kernel ORs zero to its first word, atomically, and
 /// reports EFAULT where a write by the process itself would raise SIGBUS.
@@ -69,8 +94,8 @@ bool allocate(volatile void* region, std::size_t bytes) noexcept {
 }
 
 int map_wal_index(sqlite3_file* file, int region, int bytes, int extend, void volatile** out) {
-  const auto* const methods = reinterpret_cast<const Methods*>(file->pMethods);
-  const int code = methods->map_unchecked(file, region, bytes, extend, out);
+  const FileSizeLimitGuard guard;
+  const int code = unix_methods(file).xShmMap(file, region, bytes, extend, out);
   if (code == SQLITE_IOERR_SHMSIZE) {  // the file could not grow
     return SQLITE_FULL;
   }
@@ -90,11 +115,16 @@ std::size_t offset_of_methods(const sqlite3_vfs& unix_vfs) noexcept {
 int open_file(sqlite3_vfs* vfs, const char* path, sqlite3_file* file, int flags, int* out_flags) {
   sqlite3_vfs* const unix_vfs = reinterpret_cast<Shim*>(vfs)->unix_vfs;
   const int code = unix_vfs->xOpen(unix_vfs, path, file, flags, out_flags);
-  if (code == SQLITE_OK && (flags & SQLITE_OPEN_MAIN_DB) != 0 && file->pMethods->iVersion >= 2 &&
-      file->pMethods->xShmMap != nullptr) {
+  if (code == SQLITE_OK) {
     auto* const methods = new (reinterpret_cast<char*>(file) + offset_of_methods(*unix_vfs))
-        Methods{*file->pMethods, file->pMethods->xShmMap};
-    methods->table.xShmMap = map_wal_index;
+        Methods{*file->pMethods, file->pMethods};
+    methods->table.xRead = read_plain;
+    methods->table.xWrite = write_guarded;
+    methods->table.xTruncate = truncate_guarded;
+    methods->table.xFileControl = control_guarded;
+    if (file->pMethods->iVersion >= 2 && file->pMethods->xShmMap != nullptr) {
+      methods->table.xShmMap = map_wal_index;
+    }
     file->pMethods = &methods->table;
   }
   return code;

@@ -33,16 +33,9 @@ Result<UniqueFd> make_sealed_file(std::initializer_list<ByteView> parts) {
   if (!fd) {
     return make_error(ErrorCode::io, "cannot create a memory file: {}", errno_text(errno));
   }
-  for (ByteView part : parts) {
-    while (!part.empty()) {
-      const ssize_t written = ::write(fd.get(), part.data(), part.size());
-      if (written < 0 && errno == EINTR) {
-        continue;
-      }
-      if (written <= 0) {
-        return make_error(ErrorCode::io, "cannot write a memory file: {}", errno_text(errno));
-      }
-      part.remove_prefix(static_cast<std::size_t>(written));
+  for (const ByteView part : parts) {
+    if (!write_all(fd.get(), part)) {
+      return make_error(ErrorCode::io, "cannot write a memory file: {}", errno_text(errno));
     }
   }
   if (::fcntl(fd.get(), F_ADD_SEALS, kSeals | F_SEAL_SEAL) != 0) {

@@ -2,9 +2,26 @@
 """record: what an application asked for, as a manifest that preload then finds whole."""
 
 import json
+import os
+import signal
+import subprocess
+import sys
 import unittest
+from pathlib import Path
 
 from cli import CUKILN, CliTest, FAILED, USAGE
+
+# Tells which signals came, and ends with 7 after SIGTERM.
+WAITS_FOR_SIGNALS = """
+import signal, sys
+signals = {signal.SIGUSR1, signal.SIGHUP, signal.SIGINT, signal.SIGTERM}
+signal.pthread_sigmask(signal.SIG_BLOCK, signals)
+print("ready", flush=True)
+while (got := signal.sigwait(signals)) != signal.SIGTERM:
+    print(signal.Signals(got).name, flush=True)
+print("SIGTERM", flush=True)
+sys.exit(7)
+"""
 
 
 class Record(CliTest):
@@ -27,6 +44,28 @@ class Record(CliTest):
                          [("scale", "hit"), ("scale", "hit"), ("add", "hit"), ("add", "hit")])  # fmt: skip
         # From anywhere, for it is the manifest that paths are relative to.
         self.assertEqual(sorted(p.name for p in self.folder.glob("made/*")), ["m.json"])
+
+    # fault 344
+    def test_signals_reach_the_application(self):
+        wrappers = [[]]
+        if subprocess.run(["unshare", "-rpf", "true"], capture_output=True).returncode == 0:
+            wrappers.append(["unshare", "-rpf"])  # cukiln is process 1 of its namespace
+        for wrapper in wrappers:
+            with subprocess.Popen(
+                [*wrapper, CUKILN, "record", "-o", "m.json", "--", sys.executable, "-c", WAITS_FOR_SIGNALS], cwd=self.folder,
+                env=self.environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+            ) as started:  # fmt: skip
+                self.assertEqual(started.stdout.readline(), "ready\n")
+                children = Path(f"/proc/{started.pid}/task/{started.pid}/children").read_text().split()
+                cukiln = int(children[0]) if wrapper else started.pid
+                for sent in (signal.SIGUSR1, signal.SIGHUP, signal.SIGINT, signal.SIGTERM):
+                    os.kill(cukiln, sent)
+                    self.assertEqual(started.stdout.readline(), f"{sent.name}\n")
+                _, err = started.communicate(timeout=60)
+            self.assertEqual(started.returncode, FAILED)
+            self.assertIn("the application ended with 7", err)
+            self.assertEqual(self.manifest()["modules"], [])
+            self.assertEqual(list(self.folder.glob("*.recording-*")), [])
 
     def test_the_order_of_flags_and_the_working_folder_are_kept(self):
         self.write("work/deep/pre.h", "#undef ADDEND\n#define ADDEND 3\n")

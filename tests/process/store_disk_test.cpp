@@ -264,6 +264,24 @@ TEST_CASE("fault 9: a disk that cannot be read is a failed tier and not a crash"
   CHECK(count_intact(folder / "s", {0, 9}, 20'000) == 2);
 }
 
+// fault 343
+TEST_CASE("reads that fail behind the first page of the database give up no generation") {
+  if (kSanitized) {
+    return;
+  }
+  const ScratchFolder folder;
+  run_worker(folder / "s", "put", {"count=10", "checkpoint=1"});
+  const auto failing = faults("read", "store.db", EIO, 4096);
+  for (const char* command : {"get", "put", "gc", "rm"}) {
+    CAPTURE(command);
+    const auto lines = run_worker(folder / "s", command, {"count=10", "log"}, failing);
+    CHECK(count_lines(lines, "starts a new, empty generation") == 0);
+    CHECK(count_lines(lines, "hit") + count_lines(lines, "wrong") == 0);
+  }
+  CHECK(read_all(folder / "s/v2/CURRENT") == "gen-0001\n");
+  CHECK(count_intact(folder / "s", {0, 4, 9}, 20'000) == 3);
+}
+
 TEST_CASE("fault 9: a failed fsync loses nothing that the WAL holds") {
   if (kSanitized) {
     return;

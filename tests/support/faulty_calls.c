@@ -5,7 +5,8 @@
  *                it was to allocate a block, as on a file system whose blocks are smaller than
  *                pages; old_holes: the same, under a kernel without MADV_POPULATE_WRITE
  *   FAULT_ERRNO  the errno value
- *   FAULT_BYTES  for write: how many bytes succeed before (default 0) */
+ *   FAULT_BYTES  for write: how many bytes succeed before; for read: the offset from which reads
+ *                fail (default 0) */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
@@ -57,6 +58,11 @@ static int write_fails(int fd, size_t count) {
   return 0;
 }
 
+static int read_fails(int fd, off_t at) {
+  const char* from = getenv("FAULT_BYTES");
+  return matches("read", fd) && at >= (from != NULL ? atol(from) : 0);
+}
+
 #define NEXT(type, name, ...) ((type(*)(__VA_ARGS__))dlsym(RTLD_NEXT, #name))
 
 static int leaves_hole(int fd, size_t count, off_t at) {
@@ -89,8 +95,8 @@ PWRITE(pwrite64)
 #define PREAD(name)                                                                              \
   __attribute__((visibility("default"))) ssize_t name(int fd, void* bytes, size_t count,         \
                                                       off_t at) {                                \
-    return matches("read", fd) ? fail()                                                          \
-                               : NEXT(ssize_t, name, int, void*, size_t, off_t)(fd, bytes, count, at); \
+    return read_fails(fd, at) ? fail()                                                           \
+                              : NEXT(ssize_t, name, int, void*, size_t, off_t)(fd, bytes, count, at); \
   }
 PREAD(pread)
 PREAD(pread64)

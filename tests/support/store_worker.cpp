@@ -190,7 +190,6 @@ int run(const Arguments& arguments) {
   if (const std::uint64_t limit = arguments.number("file_limit", 0); limit != 0) {
     const rlimit both{limit, limit};
     ::setrlimit(RLIMIT_FSIZE, &both);
-    ::signal(SIGXFSZ, SIG_IGN);
   }
   if (arguments.options.count("barrier") != 0) {
     char nothing = 0;

@@ -136,6 +136,7 @@ void isolate_process(std::uint64_t memory_bytes) {
     ::signal(signal, SIG_DFL);
   }
   ::signal(SIGPIPE, SIG_IGN);
+  ::signal(SIGXFSZ, SIG_IGN);  // a write beyond the limit on file sizes is an error
   sigset_t none;
   ::sigemptyset(&none);
   ::pthread_sigmask(SIG_SETMASK, &none, nullptr);

@@ -6,12 +6,31 @@
 #include <atomic>
 #include <functional>
 #include <memory>
+#include <optional>
+#include <string>
 #include <thread>
+#include <vector>
 
 #include "store/cubin_store.hpp"
+#include "support/linked_projects.hpp"
 #include "support/store_entries.hpp"
 
 namespace cukiln::testing {
+
+/// A SetCheck for the files of a project as they are.
+class ProjectCheck final : public SetCheck {
+ public:
+  ProjectCheck(const LinkedProjects& projects, const LinkedProjects::Files& files)
+      : files_(files), set_(projects.compile(files)) {}
+  std::optional<SetTree::Label> label(const std::string& path) override {
+    return LinkedProjects::label(files_, path);
+  }
+  bool holds(const DependencySet& set) override { return set == set_; }
+
+ private:
+  const LinkedProjects::Files& files_;
+  const DependencySet set_;
+};
 
 /// Checks the rules of every CubinStore. Call it inside a TEST_CASE, with a factory of empty
 /// stores.
@@ -151,6 +170,28 @@ inline void check_contract(const std::function<std::unique_ptr<CubinStore>()>& m
     CHECK(store->put(links).has_value());
     CHECK(finds(*store, links));
     CHECK(finds(*store, copies));
+  }
+
+  // fault 342
+  SUBCASE("every set is found, whichever paths were one file, and whatever was looked at then") {
+    const auto store = make_empty();
+    LinkedProjects projects(7);
+    std::vector<LinkedProjects::Files> all;
+    for (int i = 0; i < 60; ++i) {
+      all.push_back(projects.make());
+      StoreEntry entry = make_entry(1);
+      entry.dependencies = projects.compile(all.back());
+      entry.key = cache_key_of(entry.request_canonical, entry.dependencies.canonical());
+      CHECK(store->put(entry).has_value());
+    }
+    for (const LinkedProjects::Files& files : all) {
+      ProjectCheck check(projects, files);
+      const StoreEntry any = make_entry(1);
+      const Lookup found =
+          store->find(any.request, any.request_canonical, check, CubinStore::Purpose::use);
+      REQUIRE(found);
+      CHECK(*found);
+    }
   }
 
   SUBCASE("another request with the same digest is a miss") {

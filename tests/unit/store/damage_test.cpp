@@ -3,6 +3,9 @@
 // are those of tests/FAULTS.md.
 #include <unistd.h>
 
+#include <chrono>
+#include <filesystem>
+
 #include "unit/store/open_sqlite_store.hpp"
 
 namespace cukiln::testing {
@@ -500,6 +503,24 @@ TEST_CASE("a collection removes an old generation that no process has open") {
   REQUIRE(store->collect({}));
   CHECK_FALSE(exists(folder / "s/v2/gen-0001"));
   CHECK(exists(folder / "s/v2/gen-0002"));
+}
+
+// fault 343
+TEST_CASE("damage starts at most one new generation a minute") {
+  const ScratchFolder folder;
+  make_checkpointed_store(folder / "s", 5);
+  overwrite(database_in(folder / "s"), 16, "\xff\xff\xff\xff");
+  expect_new_generation(folder / "s");
+  overwrite(database_in(folder / "s", "gen-0002"), 16, "\xff\xff\xff\xff");
+  const auto refused = SqliteStore::open(options_at(folder / "s"));
+  REQUIRE_FALSE(refused);
+  CHECK(refused.error().code() == ErrorCode::io);
+  CHECK(read_all(folder / "s/v2/CURRENT") == "gen-0002\n");
+  std::filesystem::last_write_time(
+      folder / "s/v2/CURRENT",
+      std::filesystem::file_time_type::clock::now() - std::chrono::seconds(61));
+  const auto store = open_store_at(folder / "s");
+  CHECK(*store->session().generation_name() == "gen-0003");
 }
 
 TEST_CASE("a CURRENT that names no generation starts a new one") {
