@@ -34,7 +34,8 @@ struct Api {
   const dropin::ProgramFunctions* programs = nullptr;
 };
 /// Finds both, once. The real NVRTC is: CUKILN_NVRTC_LIBRARY; the one that the host opened or is
-/// linked with; the one that the dynamic linker finds. Its functions are null if there is none.
+/// linked with; the first of libcukiln's search. Its builtins library is opened with it. Its
+/// functions are null if there is none.
 const Api& api();
 /// As api(). The first call of either opens both libraries: if it is this one, programs are
 /// reported to `file`, unless CUKILN_RUN_REPORT names one. Threads: one at a time.
