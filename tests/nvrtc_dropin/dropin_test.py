@@ -6,6 +6,8 @@ usage: dropin_test.py HOST LIBRARY COMMAND REPOSITORY [unittest's arguments]
 
 import json
 import os
+import random
+import re
 import shutil
 import signal
 import subprocess
@@ -15,6 +17,7 @@ import unittest
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
+from environments import environment_with  # noqa: E402
 from line_table import files_of_line_table, section  # noqa: E402
 
 HOST, LIBRARY, COMMAND, REPOSITORY = (Path(argument).absolute() for argument in sys.argv[1:5])
@@ -246,6 +249,64 @@ class Failures(Dropin):
         self.assertIn("0 threads failed", self.run_host("threads", dropin=True))
 
 
+class OptionLists(Dropin):
+    """fault 361: options are read as the NVRTC in use reads them, however they are written."""
+
+    SPACES = ("", "", "", "", " ", "\t", "\n ", "\v\f\r")
+    VALUES = ("sm_90", "sm_80", "sm_75", "sm_90a", "sm_100", "compute_90", "compute_80", "compute_100")
+    ODD_VALUES = ("sm_19", "sm_090", "SM_90", "90", "native", "lto_90", "sm_90,sm_80", "")
+    OTHERS = ("-dlto", "--dlink-time-opt", "--optix-ir", "-optix-ir", "--enable-tile", "--tile-only", "-lineinfo", "-G",
+              "-rdc=true", "--relocatable-device-code=false", "-dc", "-std=c++17", "--std=c++20", "-fmad=false", "-w",
+              "--use_fast_math", "-DA=1", "-I.", "--maxrregcount=32")  # fmt: skip
+    ODD_OTHERS = ("-D", "-I", "-include", "-dlto=true", "--dlto", "-optix-ir=false", "-arch", "--gpu-architecture", "", " ",
+                  "-", "--", "nonsense", "k.cu", "-dw", "--arch=sm_90", "-arch =sm_90", "-arch= sm_90")  # fmt: skip
+
+    def option(self, chance: random.Random) -> list[str]:
+        before, after = chance.choice(self.SPACES), chance.choice(self.SPACES)
+        is_odd = chance.random() < 0.1
+        if chance.random() < 0.45:
+            return [before + chance.choice(self.ODD_OTHERS if is_odd else self.OTHERS) + after]
+        name = chance.choice(("-arch", "--gpu-architecture"))
+        value = chance.choice(self.ODD_VALUES if is_odd else self.VALUES)
+        if chance.random() < 0.7:
+            return [f"{before}{name}={value}{after}"]
+        return [before + name, chance.choice(self.SPACES) + value + after]
+
+    def options(self, chance: random.Random) -> list[str]:
+        return [word for _ in range(chance.choice((1, 2, 2, 3))) for word in self.option(chance)]
+
+    def check_lists(self, nvrtc: Path, lists: list[list[str]]) -> str:
+        self.nvrtc = nvrtc
+        file = self.folder / "lists"
+        file.write_text("".join("".join(f"{word}\x1f" for word in one) + "\x1e" for one in lists), newline="")
+        self.extra = {"PART_TOO": "TileIR"} if "13.5" in str(nvrtc) else {}
+        plain = self.run_host("lists", str(file), dropin=False)
+        through = self.run_host("lists", str(file), dropin=True)
+        self.assertIn("compiled", self.outcomes())
+        for expected, found in zip(plain.split("list "), through.split("list "), strict=True):
+            number = expected.split(":")[0]
+            self.assertEqual(found, expected, lists[int(number)] if number else "")
+        return plain
+
+    def test_some(self) -> None:
+        lists = [
+            ["-arch=sm_90", "-arch=compute_90"], ["-arch=compute_80", "-arch=sm_90"],
+            ["-arch=sm_90", "--gpu-architecture", "compute_80"], [" -arch=sm_90"], ["\t-arch=sm_90 "], ["\n-arch", " sm_90"],
+            ["-arch=sm_90", " -dlto"], ["-arch=sm_90", "--enable-tile"], ["-arch=sm_90", " --tile-only"],
+        ]  # fmt: skip
+        for nvrtc in nvrtcs():
+            with self.subTest(nvrtc=nvrtc):
+                plain = self.check_lists(nvrtc, lists)
+                if "13.5" in str(nvrtc):
+                    self.assertIn("TileIR: 0 289", plain)
+
+    def test_random_ones(self) -> None:
+        for seed, nvrtc in enumerate(nvrtcs()):
+            with self.subTest(nvrtc=nvrtc):
+                chance = random.Random(seed)
+                self.check_lists(nvrtc, [self.options(chance) for _ in range(30)])
+
+
 class Sources(Dropin):
     """export --sources: each file that a line table names is where it points."""
 
@@ -410,6 +471,48 @@ class Opening(Dropin):
         """fault 218"""
         self.assertIn("parent 0 child 0", self.run_host("fork", dropin=True))
         self.assertEqual(sorted(self.outcomes()), ["compiled"] * 3 + ["hit"] * 2)
+
+
+# As cuda.bindings: the functions that the process has, else those of the library at this path, for which
+# cuda.pathfinder opens the builtins library too.
+FINDS_NVRTC = """
+import ctypes as c, hashlib, sys
+from pathlib import Path
+nvrtc = c.CDLL(None)
+if not hasattr(nvrtc, "nvrtcVersion"):
+    library = Path(sys.argv[1])
+    for builtins in library.parent.glob("libnvrtc-builtins.so.*"):
+        c.CDLL(str(builtins))
+    nvrtc = c.CDLL(str(library))
+numbers = c.c_int(), c.c_int()
+print(nvrtc.nvrtcVersion(*map(c.byref, numbers)), [number.value for number in numbers])
+for text in (b"__global__ void k(int* x) { *x = 1; }", b"#ifdef __DATE__\\n__global__ void k(int* x) { *x = 2; }\\n#endif"):
+    program, size = c.c_void_p(), c.c_size_t()
+    print(nvrtc.nvrtcCreateProgram(c.byref(program), text, b"k.cu", 0, None, None))
+    print(nvrtc.nvrtcCompileProgram(program, 1, (c.c_char_p * 1)(b"-arch=sm_90")))
+    print(nvrtc.nvrtcGetCUBINSize(program, c.byref(size)))
+    code = c.create_string_buffer(size.value)
+    print(nvrtc.nvrtcGetCUBIN(program, code), size.value, hashlib.sha256(code.raw).hexdigest())
+"""
+
+
+class VirtualEnvironments(Dropin):
+    """fault 360: NVRTC is in the environment of the Python that runs, and nothing else says where."""
+
+    def test_nvrtc_and_its_builtins_are_found(self) -> None:
+        for number, nvrtc in enumerate(nvrtcs()):
+            with self.subTest(nvrtc=nvrtc):
+                self.host = environment_with(nvrtc, self.folder / f"environment {number}")
+                self.extra = {"LD_LIBRARY_PATH": ""}
+                words = ("-c", FINDS_NVRTC, str(nvrtc))
+                plain = self.check_same(*words, first=["compiled", "direct"], second=["hit", "direct"])
+                self.assertEqual(len(re.findall(r"^0 \d{4} ", plain, re.MULTILINE)), 2, plain)
+
+    def test_nvrtc_that_a_variable_names_finds_its_builtins(self) -> None:
+        self.host = Path(sys.executable)
+        self.extra = {"LD_LIBRARY_PATH": "", "CUKILN_NVRTC_LIBRARY": str(self.nvrtc)}
+        words = ("-c", FINDS_NVRTC, str(self.nvrtc))
+        self.check_same(*words, first=["compiled", "direct"], second=["hit", "direct"])
 
 
 class Run(Dropin):
