@@ -64,16 +64,18 @@ Result<void> WorkerProcess::spawn(const WorkerOptions& options) {
   path_ = options.path;
   pid_ = spawned.pid;
   ours_to_reap_ = spawned.ours_to_reap;
-  socket_ = std::move(spawned.socket);
-  process_ = std::move(spawned.process);
-  error_log_ = std::move(spawned.error_log);
+  socket_ = KeptFd(std::move(spawned.socket));
+  process_ = KeptFd(std::move(spawned.process));
+  error_log_ = KeptFd(std::move(spawned.error_log));
   frames_ = std::make_unique<wire::FrameSocket>(socket_.get());
   return {};
 }
 
 Result<void> WorkerProcess::connect(const WorkerOptions& options) {
-  CUKILN_TRY(error_log_, make_error_log());
-  CUKILN_TRY(socket_, connect_to_worker(options.socket));
+  CUKILN_TRY(UniqueFd error_log, make_error_log());
+  CUKILN_TRY(UniqueFd socket, connect_to_worker(options.socket));
+  error_log_ = KeptFd(std::move(error_log));
+  socket_ = KeptFd(std::move(socket));
   path_ = options.socket;
   is_connected_ = true;
   frames_ = std::make_unique<wire::FrameSocket>(socket_.get());
@@ -141,12 +143,16 @@ wire::WaitOptions WorkerProcess::with_peer(wire::WaitOptions wait) const {
 
 bool WorkerProcess::send(wire::WorkerOp op, std::initializer_list<ByteView> parts,
                          const wire::WaitOptions& wait) {
-  return frames_->send(static_cast<std::uint16_t>(op), parts, with_peer(wait)) ==
-         wire::IoStatus::ok;
+  return socket_.get() >= 0 && frames_->send(static_cast<std::uint16_t>(op), parts,
+                                             with_peer(wait)) == wire::IoStatus::ok;
 }
 
 WorkerReply WorkerProcess::receive(const wire::WaitOptions& wait) {
   WorkerReply reply;
+  if (socket_.get() < 0) {  // the host closed it
+    reply.failure = WorkerFailure::closed;
+    return reply;
+  }
   switch (frames_->receive(reply.frame, with_peer(wait))) {
     case wire::IoStatus::ok: break;
     case wire::IoStatus::closed: reply.failure = WorkerFailure::closed; return reply;
@@ -165,13 +171,15 @@ WorkerReply WorkerProcess::receive(const wire::WaitOptions& wait) {
 WorkerReply WorkerProcess::request(wire::WorkerOp op, const std::string& body,
                                    const wire::WaitOptions& wait, int descriptor) {
   // Receives even if the send failed: the worker may have reported a crash before it ended.
-  frames_->send(static_cast<std::uint16_t>(op), {body}, with_peer(wait), descriptor);
+  if (socket_.get() >= 0) {
+    frames_->send(static_cast<std::uint16_t>(op), {body}, with_peer(wait), descriptor);
+  }
   return receive(wait);
 }
 
 bool WorkerProcess::alive() const {
   std::array<pollfd, 2> polled{{{socket_.get(), POLLRDHUP, 0}, {process_.get(), POLLIN, 0}}};
-  return ::poll(polled.data(), polled.size(), 0) == 0;
+  return polled[0].fd >= 0 && ::poll(polled.data(), polled.size(), 0) == 0;
 }
 
 std::string WorkerProcess::stderr_tail() const {

@@ -6,7 +6,7 @@ namespace cukiln {
 /// Returns the name of the SQLite VFS of our connections: SQLite's own `unix`, except that it
 /// reports SQLITE_FULL if the disk has no room for a part of the WAL index (`-shm`). SQLite maps
 /// that file, and the first write to a page for which no block can be allocated would end the
-/// process with SIGBUS.
+/// process with SIGBUS. It also checks the descriptors of our files (sqlite_descriptors.hpp).
 ///
 /// The first call registers it, under a name of this copy of the library and never as the default,
 /// so that a host with the same libsqlite3 is not affected. Null if it cannot be registered; then

@@ -8,6 +8,7 @@ import json
 import os
 import random
 import re
+import resource
 import shutil
 import signal
 import subprocess
@@ -513,6 +514,54 @@ class VirtualEnvironments(Dropin):
         self.extra = {"LD_LIBRARY_PATH": "", "CUKILN_NVRTC_LIBRARY": str(self.nvrtc)}
         words = ("-c", FINDS_NVRTC, str(self.nvrtc))
         self.check_same(*words, first=["compiled", "direct"], second=["hit", "direct"])
+
+
+# Closes all descriptors after its first compile, as programs do that detach, and opens files of its own.
+CLOSES_ALL = """
+import ctypes as c, os, sys
+nvrtc = c.CDLL(sys.argv[1])
+def compile(number):
+    program, size = c.c_void_p(), c.c_size_t()
+    text = b"__global__ void k(int* x) { *x = %d; }" % number
+    code = nvrtc.nvrtcCreateProgram(c.byref(program), text, b"k.cu", 0, None, None)
+    code |= nvrtc.nvrtcCompileProgram(program, 1, (c.c_char_p * 1)(b"-arch=sm_90"))
+    return code | nvrtc.nvrtcGetCUBINSize(program, c.byref(size)) | (size.value == 0)
+print("first", compile(1), compile(2))
+sys.stdout.flush()
+if sys.argv[2] == "in a child" and os.fork() != 0:
+    sys.exit(os.wait()[1] != 0)
+os.closerange(3, 4096)
+os.mkdir("own")
+count = int(sys.argv[3])
+own = [os.open(f"own/{number}", os.O_RDWR | os.O_CREAT) for number in range(count)]
+for file in own:
+    os.write(file, b"mine" * 10000)
+print("then", [compile(number) for number in (1, 2, 3, 4)])
+for file in own:
+    assert os.pread(file, 1 << 20, 0) == b"mine" * 10000, os.readlink(f"/proc/self/fd/{file}")
+sys.stdout.flush()
+"""
+
+
+class ClosedDescriptors(Dropin):
+    """fault 362: no file of the program has bytes of cukiln's, and none is closed."""
+
+    def check_own_files(self, where: str, count: int) -> None:
+        self.host = Path(sys.executable)
+        shown = self.run_host("-c", CLOSES_ALL, str(self.nvrtc), where, str(count), dropin=True)
+        self.assertEqual(shown, "first 0 0\nthen [0, 0, 0, 0]\n")
+
+    def test_in_the_process(self) -> None:
+        self.check_own_files("in the process", 40)
+
+    def test_with_the_numbers_of_high_ones(self) -> None:
+        limit = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (min(2048, limit[1]), limit[1]))
+        self.addCleanup(resource.setrlimit, resource.RLIMIT_NOFILE, limit)
+        self.check_own_files("in the process", 1100)
+
+    def test_in_a_child(self) -> None:
+        self.check_own_files("in a child", 40)
 
 
 class Run(Dropin):
