@@ -564,6 +564,46 @@ class ClosedDescriptors(Dropin):
         self.check_own_files("in a child", 40)
 
 
+OWN_NVRTC = """
+import ctypes as c, sys
+own = c.CDLL(sys.argv[1], getattr(c, sys.argv[2]))
+def version():
+    numbers = c.c_int(), c.c_int()
+    print(nvrtc.nvrtcVersion(*map(c.byref, numbers)), [number.value for number in numbers], flush=True)
+order = sys.argv[3:]
+for word in order:
+    if word == "run":
+        own.own_nvrtc_run()
+    else:
+        nvrtc = c.CDLL(None if word == "process" else word)
+        version()
+"""
+
+
+class OwnNvrtc(Dropin):
+    """fault 363: a library has an NVRTC in it, exports it, and gets it, whatever other NVRTC the process uses."""
+
+    LIBRARY_WITH_OWN = str(LIBRARY.parent / "libown_nvrtc.so")
+
+    def check_own(self, *words: str) -> None:
+        self.host = Path(sys.executable)
+        plain = self.run_host("-c", OWN_NVRTC, self.LIBRARY_WITH_OWN, *words, dropin=False)
+        self.assertIn("12.3, code 0, 7 bytes, static\n", plain)
+        self.assertEqual(self.run_host("-c", OWN_NVRTC, self.LIBRARY_WITH_OWN, *words, dropin=True), plain)
+        self.assertEqual(self.outcomes(), [])
+
+    def test_alone(self) -> None:
+        self.check_own("RTLD_LOCAL", "run")
+
+    def test_of_the_whole_process(self) -> None:
+        self.check_own("RTLD_GLOBAL", "run", "process")
+        self.check_own("RTLD_GLOBAL", "process", "run")
+
+    def test_beside_another(self) -> None:
+        self.check_own("RTLD_LOCAL", "run", str(self.nvrtc), "run")
+        self.check_own("RTLD_LOCAL", str(self.nvrtc), "run", str(self.nvrtc))
+
+
 class Run(Dropin):
     """`cukiln run`, fault 217"""
 

@@ -9,7 +9,8 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <initializer_list>
+
+#include "bindings/nvrtc/own_nvrtc.hpp"
 
 extern char** environ;  // NOLINT: POSIX's own
 
@@ -98,6 +99,8 @@ void find(Function& function, void* handle, const char* name) {
   function = reinterpret_cast<Function>(::dlsym(handle, name));
 }
 
+}  // namespace
+
 RealApi functions_of(void* handle) {
   RealApi api;
   dropin::RealNvrtc& programs = api.programs;
@@ -132,7 +135,14 @@ RealApi functions_of(void* handle) {
   return api;
 }
 
+namespace {
+
 Api make_api() {
+  if (g_real == nullptr) {
+    if (const Api* const own = own_nvrtc_of_process()) {
+      return *own;
+    }
+  }
   Api made;
   dropin::FoundNvrtc found{};
   void* const handle = find_real(found);
@@ -174,10 +184,15 @@ bool set_real(void* handle) noexcept {
 const Api& api() {
   static const Api* const found = [] {
     static Api made = make_api();  // RealNvrtc stays where it is
-    made.programs = open_programs(made.real.programs);
+    made.programs = g_real != nullptr ? open_programs(made.real.programs) : nullptr;
     return &made;
   }();
   return *found;
+}
+
+const Api& api_for(const void* caller) {
+  const Api* const own = own_nvrtc_of(caller);
+  return own != nullptr ? *own : api();
 }
 
 const Api& api_with_report(const char* file) {
