@@ -58,6 +58,10 @@ constexpr Value kNone = Value::none;
 constexpr Value kRequired = Value::required;
 constexpr Value kOptional = Value::optional;
 
+// Not for another process's compile: options of the compiler's parts, which may name files.
+constexpr std::string_view kFrontEndOptions = "-Xcudafe";
+constexpr std::string_view kNvvmOptions = "-Xnvvm";
+
 constexpr Rule kRules[] = {
     {"--gpu-architecture", {"-arch", "--gpu-code", "-code"}, kTarget, kRequired},
     {"--generate-code", {"-gencode"}, kGencode, kRequired},
@@ -69,8 +73,14 @@ constexpr Rule kRules[] = {
     {"--pre-include", {"-include"}, kKeep, kRequired},
     {"--no-source-include", {"-no-source-include"}, kKeep, kNone},
     {"--use_fast_math", {"-use_fast_math"}, kKeep, kNone},
+    {"--ffinite-math-only", {"-ffinite-math-only"}, kKeep, kNone},
+    {"--fassociative-math", {"-fassociative-math"}, kKeep, kNone},
+    {"--fno-signed-zeros", {"-fno-signed-zeros"}, kKeep, kNone},
     {"--generate-line-info", {"-lineinfo"}, kKeep, kNone},
+    {"--no-lineinfo-inlined-at", {"-no-lineinfo-ia"}, kKeep, kNone},
     {"--device-debug", {"-G"}, kKeep, kNone},
+    {"--numba-debug", {"-numba-debug"}, kKeep, kNone},
+    {"--discard-value-names", {"-discard-value-names"}, kKeep, kOptional},
     {"--extensible-whole-program", {"-ewp"}, kKeep, kNone},
     {"--dopt", {"-dopt"}, kKeep, kOptional},
     {"--Ofast-compile", {"-Ofc"}, kKeep, kRequired},
@@ -92,8 +102,19 @@ constexpr Rule kRules[] = {
     {"--split-compile", {"-split-compile"}, kKeep, kRequired},
     {"--builtin-move-forward", {"-builtin-move-forward"}, kKeep, kOptional},
     {"--builtin-initializer-list", {"-builtin-initializer-list"}, kKeep, kOptional},
+    {"--simt-only", {"-simt-only"}, kKeep, kNone},
+    {"--enable-tile", {"-enable-tile"}, kKeep, kNone},
+    {"--tile-as-default-execution-space", {"-default-tile"}, kKeep, kNone},
+    {"--diagnose-implicit-tile-var", {"-diagnose-implicit-tile-var"}, kKeep, kNone},
+    {"--skip-cuda-tile-packaging", {"-skip-cuda-tile-packaging"}, kKeep, kNone},
+    {"--device-w", {"-dw"}, kKeep, kNone},  // which NVRTC compiles as without it
+    {"--uumn", {"-uumn"}, kKeep, kNone},
+    {"--utf-8", {"-utf-8"}, kKeep, kNone},
     {"--disable-warnings", {"-w"}, kKeep, kNone},
-    {"--Werror", {"-Werror"}, kKeep, kOptional},
+    {"--warning-as-error", {"-Werror", "--Werror"}, kKeep, kRequired},
+    {kFrontEndOptions, {}, kKeep, kRequired},
+    {kNvvmOptions, {}, kKeep, kRequired},
+    {"--fmax-errors", {"-fmax-errors"}, kKeep, kRequired},
     {"--diag-error", {"-diag-error"}, kKeep, kRequired},
     {"--diag-suppress", {"-diag-suppress"}, kKeep, kRequired},
     {"--diag-warn", {"-diag-warn"}, kKeep, kRequired},
@@ -126,6 +147,7 @@ constexpr Rule kRules[] = {
     {"--instantiate-templates-in-pch", {"-instantiate-templates-in-pch"}, kDropReported, kOptional},
     {"--time", {"-time"}, kDropReported, kRequired},
     {"--no-cache", {"-no-cache"}, kDropReported, kNone},
+    {"--enable-cache-trace", {"-enable-cache-trace"}, kDropReported, kNone},
     {"--compile", {"-c"}, kDropReported, kNone},
     {"--cubin", {"-cubin"}, kDropReported, kNone},
     {"--threads", {"-t"}, kDropReported, kRequired, Joined::digits},
@@ -142,12 +164,15 @@ constexpr Rule kRules[] = {
      kNone},
     {"-fPIC", {"-fpic"}, kDropReported, kNone},
     {"-W", {"-W"}, kDropReported, kOptional, Joined::text},
+    {"--W", {"--W"}, kDropReported, kOptional, Joined::text},
 
     {"--fdevice-time-trace", {"-fdevice-time-trace"}, kRefuseFiles, kRequired},
     {"--dlink-time-opt", {"-dlto"}, kLink, kNone},
     {"--gen-opt-lto", {"-gen-opt-lto"}, kRefuseImage, kNone},
     {"--optix-ir", {"-optix-ir"}, kRefuseImage, kNone},
     {"--fdevice-syntax-only", {"-fdevice-syntax-only"}, kRefuseImage, kNone},
+    {"--tile-only", {"-tile-only"}, kRefuseImage, kNone},
+    {"--generate-builtins", {"-genbuiltins"}, kRefuseImage, kNone},
     {"--device-c", {"-dc"}, kLink, kNone},
     {"--relocatable-device-code", {"-rdc"}, kLink, kOptional},
 };
@@ -371,6 +396,9 @@ bool is_allowed_argument(const std::string& argument, bool any_spelling) {
                              rule.action == kInclude || rule.action == kStandard;
   if (!reaches_nvrtc || (rule.value == Value::required && !found.has_value) ||
       (rule.value == Value::none && found.has_value)) {
+    return false;
+  }
+  if (rule.canonical == kFrontEndOptions || rule.canonical == kNvvmOptions) {
     return false;
   }
   return rule.canonical == kPtxasOptions   ? is_known_ptxas_option(found.value)
