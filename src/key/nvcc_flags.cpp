@@ -264,6 +264,13 @@ struct Match {
   std::string value;
 };
 
+/// As NVRTC, which takes no notice of white space around an option.
+std::string_view without_space_around(std::string_view text) {
+  constexpr std::string_view kSpace = " \t\n\v\f\r";
+  text.remove_prefix(std::min(text.find_first_not_of(kSpace), text.size()));
+  return text.substr(0, text.find_last_not_of(kSpace) + 1);  // npos + 1: 0
+}
+
 Match match(std::string_view flag) {
   const std::size_t equals = flag.find('=');
   const std::string_view head = flag.substr(0, equals);
@@ -425,7 +432,11 @@ Result<TranslatedFlags> translate_flags(const std::vector<std::string>& flags) {
   TranslatedFlags out;
   std::vector<std::string> system_folders;
   for (std::size_t i = 0; i < flags.size(); ++i) {
-    const std::string& flag = flags[i];
+    const std::string flag(without_space_around(flags[i]));
+    if (flag.empty()) {
+      return make_error(ErrorCode::invalid_argument,
+                        "a flag is empty; expected an option of NVRTC, such as -lineinfo");
+    }
     Match found = match(flag);
     if (found.rule == nullptr) {
       const std::string suggestion = nearest(flag.substr(0, flag.find('=')), known_flags());
@@ -521,7 +532,7 @@ std::vector<std::string> known_flags() {
 }
 
 FlagShape shape_of(const std::string& flag) {
-  const Match found = match(flag);
+  const Match found = match(without_space_around(flag));
   if (found.rule == nullptr) {
     return FlagShape::unknown;
   }
