@@ -157,8 +157,13 @@ int pch_heap_required(Handle handle, std::size_t* bytes) {
   return call_for(handle, [&](Program& program) { return program.pch_heap_required(bytes); });
 }
 int set_flow_callback(Handle handle, int (*callback)(void*, void*), void* payload) {
-  return call_for(handle,
-                  [&](Program& program) { return program.set_flow_callback(callback, payload); });
+  return call_for(handle, [&](Program& program) {
+    const int code = program.set_flow_callback(callback, payload);
+    if (code == kSuccess) {
+      g_host->report("direct", 0, "a flow callback");  // NVRTC itself compiles it from now on
+    }
+    return code;
+  });
 }
 
 constexpr ProgramFunctions kFunctions = {

@@ -66,7 +66,7 @@ Asked read_options(const std::vector<std::string>& options, int default_capabili
     is_lto = is_lto || name == "dlto" || name == "dlink-time-opt";
     is_optix = is_optix || name == "optix-ir";
     if (is_direct(name) && asked.direct.empty()) {
-      asked.direct = "the option " + options[i];
+      asked.direct = "the option " + std::string(without_space_around(options[i]));
     }
   }
   if (is_optix) {

@@ -706,6 +706,12 @@ class Direct(Dropin):
     def test_precompiled_headers(self) -> None:
         self.check_direct(self.source(PLAIN), "a.cu", "-arch=compute_90", "--pch", f"--pch-dir={self.folder}")
 
+    def test_a_flow_callback(self) -> None:
+        plain = self.run_host("flow", dropin=False)
+        self.assertIn("called: 1", plain)
+        self.assertEqual(self.run_host("flow", dropin=True), plain)
+        self.assertEqual(self.outcomes(), ["direct"])
+
     def test_without_a_worker(self) -> None:
         """fault 211"""
         self.extra["CUKILN_WORKER"] = "/nonexistent"

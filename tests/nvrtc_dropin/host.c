@@ -336,6 +336,22 @@ static int run_fork(void) {
   return code | status;
 }
 
+static int go_on(void* payload, void* unused) {
+  (void)unused;
+  ++*(int*)payload;
+  return 0;
+}
+static int run_flow(void) {
+  Program program = NULL;
+  int calls = 0;
+  const char* const options[] = {"-arch=sm_90"};
+  create(&program, "__global__ void k(int* x) { *x = 1; }", "k.cu", 0, NULL, NULL);
+  PRINT(CALL(nvrtcSetFlowCallback, (Program, int (*)(void*, void*), void*))(program, go_on, &calls));
+  PRINT(compile(program, 1, options));
+  printf("called: %d\n", calls > 0);
+  return destroy(&program);
+}
+
 int main(int count, char** words) {
   const char* const opened = getenv("HOST_OPENS");
   if (opened != NULL && (library = dlopen(opened, RTLD_NOW | RTLD_LOCAL)) == NULL) {
@@ -347,6 +363,9 @@ int main(int count, char** words) {
   }
   if (count == 2 && strcmp(words[1], "hostile") == 0) {
     return run_hostile();
+  }
+  if (count == 2 && strcmp(words[1], "flow") == 0) {
+    return run_flow();
   }
   if (count == 2 && strcmp(words[1], "fork") == 0) {
     return run_fork();
