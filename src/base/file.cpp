@@ -88,6 +88,13 @@ Result<void> replace_by(UniqueFd fd, const std::string& temporary, const std::st
   return {};
 }
 
+/// The path of a temporary file beside `path`: its name and the suffix, as far as a name may be
+/// long.
+std::string path_beside(const std::string& path, std::string_view suffix) {
+  const std::size_t name = path.rfind('/') + 1;  // npos + 1: 0
+  return path.substr(0, name) + path.substr(name, NAME_MAX - suffix.size()) + std::string(suffix);
+}
+
 }  // namespace
 
 void UniqueFd::reset() noexcept {
@@ -191,7 +198,7 @@ Result<HashedFile> hash_file(const std::string& path, std::uint64_t max_bytes) {
 }
 
 Result<void> write_file_atomically(const std::string& path, ByteView bytes) {
-  std::string temporary = path + ".XXXXXX";
+  std::string temporary = path_beside(path, ".XXXXXX");
   UniqueFd fd(::mkostemp(temporary.data(), O_CLOEXEC));  // mkstemp's mode is 0600
   if (!fd) {
     return make_error(ErrorCode::io, "cannot create {}: {}", temporary, errno_text(errno));
@@ -221,7 +228,7 @@ Result<void> write_output(const std::string& path, ByteView bytes) {
     return {};
   }
   constexpr mode_t kWhatUmaskLeaves = 0666;
-  const std::string temporary = fmt::format("{}.part-{}", target, ::getpid());
+  const std::string temporary = path_beside(target, fmt::format(".part-{}", ::getpid()));
   UniqueFd fd(::open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC,
                      kWhatUmaskLeaves));
   if (!fd) {

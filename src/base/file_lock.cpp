@@ -33,7 +33,7 @@ std::array<std::atomic<int>, kMaxLocks>& held_descriptors() noexcept {
 void close_in_child() {
   for (std::atomic<int>& slot : held_descriptors()) {
     if (const int held = slot.exchange(0); held != 0) {
-      ::close(held - 1);
+      close_kept(held - 1);
     }
   }
 }
@@ -76,13 +76,14 @@ std::string first_line_of(int fd) {
 
 Result<FileLock> FileLock::acquire(const std::string& path, Mode mode,
                                    std::chrono::milliseconds wait) {
-  UniqueFd fd(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
-  if (!fd && errno == EROFS) {
-    fd = UniqueFd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
+  UniqueFd opened(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
+  if (!opened && errno == EROFS) {
+    opened = UniqueFd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
   }
-  if (!fd) {
+  if (!opened) {
     return make_error(ErrorCode::io, "cannot open the lock file {}: {}", path, errno_text(errno));
   }
+  KeptFd fd(std::move(opened));
   const auto deadline = std::chrono::steady_clock::now() + wait;
   auto pause = std::chrono::microseconds(200);
   const int operation = (mode == Mode::exclusive ? LOCK_EX : LOCK_SH) | LOCK_NB;
@@ -100,7 +101,7 @@ Result<FileLock> FileLock::acquire(const std::string& path, Mode mode,
     std::this_thread::sleep_for(std::min<std::chrono::nanoseconds>(pause, deadline - now));
     pause = std::min(pause * 2, std::chrono::microseconds(10'000));
   }
-  if (!remember(fd.get())) {
+  if (!remember(fd.number())) {
     return make_error(ErrorCode::internal,
                       "cannot lock {}: this process holds {} file locks already", path, kMaxLocks);
   }
@@ -122,7 +123,7 @@ std::optional<std::string> FileLock::holder(const std::string& path) {
   return first_line_of(fd.get());
 }
 
-FileLock::FileLock(UniqueFd fd) : fd_(std::move(fd)) {}
+FileLock::FileLock(KeptFd fd) : fd_(std::move(fd)) {}
 FileLock::FileLock(FileLock&& other) noexcept = default;
 FileLock& FileLock::operator=(FileLock&& other) noexcept {
   if (this != &other) {
@@ -137,7 +138,7 @@ void FileLock::release() noexcept {
   if (!fd_) {
     return;
   }
-  if (forget(fd_.get())) {
+  if (forget(fd_.number())) {
     ::flock(fd_.get(), LOCK_UN);  // for all copies: a child that is just being forked may hold one
     fd_.reset();
   } else {
@@ -148,7 +149,7 @@ void FileLock::release() noexcept {
 bool FileLock::is_own() const noexcept {
   const auto& all = held_descriptors();
   return fd_ && std::any_of(all.begin(), all.end(), [&](const std::atomic<int>& slot) {
-           return slot.load() == fd_.get() + 1;
+           return slot.load() == fd_.number() + 1;
          });
 }
 

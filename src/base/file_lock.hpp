@@ -6,7 +6,7 @@
 #include <string>
 #include <string_view>
 
-#include "base/file.hpp"
+#include "base/kept_fd.hpp"
 
 #include <cukiln/result.hpp>
 
@@ -50,11 +50,11 @@ class FileLock {
   void remove_and_release(const std::string& path) noexcept;
 
  private:
-  explicit FileLock(UniqueFd fd);
+  explicit FileLock(KeptFd fd);
   /// False in a forked child, which has no copy of the lock.
   bool is_own() const noexcept;
 
-  UniqueFd fd_;
+  KeptFd fd_;
 };
 
 }  // namespace cukiln

@@ -151,7 +151,9 @@ class RunCommand final : public Command {
       return;
     }
     if (totals.programs() == 0) {
-      context.note("No program was compiled with NVRTC.");
+      context.note(
+          "No program was compiled with NVRTC. One that is linked statically, was opened with "
+          "RTLD_DEEPBIND, or has another file name than libnvrtc.so is not seen.");
       return;
     }
     std::string text =

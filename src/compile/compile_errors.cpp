@@ -190,10 +190,38 @@ bool is_of_std(ByteView line) {
          std::string_view("tabsiod").find(name[1]) != std::string_view::npos;
 }
 
+/// Returns the header of CUB or Thrust, `thrust/sort.h`, whose host code is the first error; empty
+/// if that is another.
+std::string host_header_of_cccl(ByteView log) {
+  const std::size_t error = log.find("): error: ");
+  const std::size_t line = error == ByteView::npos ? error : log.rfind('\n', error) + 1;
+  if (line == ByteView::npos) {
+    return {};
+  }
+  const std::string_view text = log.substr(line, log.find('\n', error) - line);
+  const std::string_view path = text.substr(0, text.find('('));
+  if (text.find("not allowed in JIT mode") == std::string_view::npos) {
+    return {};
+  }
+  for (const std::string_view folder : {"/thrust/", "/cub/"}) {
+    if (const std::size_t at = path.find(folder); at != std::string_view::npos) {
+      return std::string(path.substr(at + 1));
+    }
+  }
+  return {};
+}
+
 /// Says what to do about host code in the sources. NVRTC's own advice, -default-device, does not
 /// help with a launch or main().
 std::string host_code_hint(const FailureContext& context, ByteView log) {
   const auto says = [&](std::string_view text) { return log.find(text) != ByteView::npos; };
+  if (const std::string header = host_header_of_cccl(log); !header.empty()) {
+    return fmt::format(
+        ". It includes a header of CCCL that is for hosts: {} has host code. <cub/cub.cuh>, "
+        "<cub/device/…> and the algorithms and containers of Thrust are such; include what the "
+        "kernels use, as <cub/block/block_reduce.cuh> or <thrust/tuple.h>",
+        header);
+  }
   if (says("host functions are not allowed in JIT mode") ||
       says("device-side kernel launch could not be processed")) {
     const std::vector<VirtualSource>& sources = context.job.input.request.sources;

@@ -78,6 +78,7 @@ std::string NvrtcApi::open(const std::string& library, const std::string& builti
   find_optional(lto_ir, "nvrtcGetLTOIR");
   find_optional(optix_ir_size, "nvrtcGetOptiXIRSize");
   find_optional(optix_ir, "nvrtcGetOptiXIR");
+  find_optional(tile_ir_size, "nvrtcGetTileIRSize");
   find_optional(num_supported_archs, "nvrtcGetNumSupportedArchs");
   find_optional(supported_archs, "nvrtcGetSupportedArchs");
   find_optional(install_bundled_headers, "nvrtcInstallBundledHeaders");
@@ -120,6 +121,17 @@ std::string read_output(const NvrtcApi& api, NvrtcApi::Program program, OutputKi
   return {};
 }
 
+/// True if a program has an intermediate representation that its owner does not ask for: options
+/// that the owner did not read as NVRTC does.
+bool has_others(const NvrtcApi& api, NvrtcApi::Program program, OutputKind kind) {
+  const auto has = [program](SizeFunction size_of) {
+    std::size_t size = 0;
+    return size_of != nullptr && size_of(program, &size) == 0 && size != 0;
+  };
+  return (kind != OutputKind::lto_ir && has(api.lto_ir_size)) ||
+         (kind != OutputKind::optix_ir && has(api.optix_ir_size)) || has(api.tile_ir_size);
+}
+
 }  // namespace
 
 wire::Compiled compile_with(const NvrtcApi& api, const wire::Compile& job, OutputKind output,
@@ -154,7 +166,9 @@ wire::Compiled compile_with(const NvrtcApi& api, const wire::Compile& job, Outpu
     }
   }
   if (code == 0) {
-    out.image = read_output(api, program, output);
+    if (!job.is_program || !has_others(api, program, output)) {
+      out.image = read_output(api, program, output);
+    }
     for (const std::string& expression : job.name_expressions) {
       const char* lowered = nullptr;
       if (code == 0 && (code = api.lowered_name(program, expression.c_str(), &lowered)) == 0) {

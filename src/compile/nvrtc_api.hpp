@@ -33,6 +33,7 @@ struct NvrtcApi {
   int (*lto_ir)(Program, char*) = nullptr;                ///< null if this NVRTC lacks it
   int (*optix_ir_size)(Program, std::size_t*) = nullptr;  ///< null if this NVRTC lacks it
   int (*optix_ir)(Program, char*) = nullptr;              ///< null if this NVRTC lacks it
+  int (*tile_ir_size)(Program, std::size_t*) = nullptr;   ///< null if this NVRTC lacks it
   int (*num_supported_archs)(int*) = nullptr;             ///< null if this NVRTC lacks it
   int (*supported_archs)(int*) = nullptr;                 ///< null if this NVRTC lacks it
   /// Folder, flags, and where the text of an error is put; null if this NVRTC carries no headers.
@@ -66,7 +67,8 @@ struct NamedHeader {
   std::string text;
 };
 
-/// Compiles one program to image, log and lowered names. PTX is without the zero at its end.
+/// Compiles one program to image, log and lowered names. PTX is without the zero at its end. A
+/// program of NVRTC's own interface (`is_program`) that has more than `output` has no image.
 wire::Compiled compile_with(const NvrtcApi& api, const wire::Compile& job, OutputKind output,
                             const std::vector<NamedHeader>& headers = {});
 

@@ -9,7 +9,6 @@
 #include <thread>
 
 #include "base/file_lock.hpp"
-#include "base/file_size_limit.hpp"
 #include "base/mutex.hpp"
 #include "base/process_local.hpp"
 #include "base/result.hpp"

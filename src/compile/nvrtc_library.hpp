@@ -25,7 +25,8 @@ struct NvrtcSearch {
   std::vector<std::string> library_path;   ///< $LD_LIBRARY_PATH
   std::vector<std::string> default_roots;  ///< searched last
   Target target;                           ///< that NVRTC must support; {} for any
-  bool system = true;  ///< search loaded libraries, ld.so's cache and /usr/local/cuda* too
+  bool system = true;  ///< search this process's libraries and program, ld.so's cache and
+                       ///< /usr/local/cuda* too
 
   /// Returns the folders that the build was configured with (CUKILN_DEFAULT_CUDA_ROOTS).
   static std::vector<std::string> built_in_roots();
@@ -41,7 +42,8 @@ struct NvrtcInstall {
   std::string too_old;  ///< why this one is too old, if no newer one was found; else empty
 };
 
-/// Finds the first NVRTC in the order of NVIDIA's cuda-pathfinder: wheels in site-packages, conda,
+/// Finds the first NVRTC in the order of NVIDIA's cuda-pathfinder: wheels in site-packages (the
+/// given ones, those of the running Python, those of the environment), conda,
 /// libraries that are loaded or that ld.so would load, CUDA_HOME, the usual folders of toolkits;
 /// then the default roots. A library whose file name says that it is too old for the target is
 /// passed over if a newer one follows. Its headers are those beside it, else those of the same

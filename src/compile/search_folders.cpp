@@ -4,11 +4,14 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <link.h>
+#include <sys/auxv.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <climits>
+#include <cstdlib>
 #include <functional>
 #include <memory>
 #include <new>
@@ -90,20 +93,39 @@ class FolderVisitor {
   bool done_ = false;
 };
 
-/// Returns the folders of libnvrtc libraries that this process has loaded: a host that uses NVRTC
-/// itself, as PyTorch does, has one that works.
-std::vector<std::string> loaded_folders() {
+/// Folders that the libraries of this process name.
+struct LoadedFolders {
+  /// Of libnvrtc: a host that uses NVRTC itself, as PyTorch does, has one that works.
+  std::vector<std::string> nvrtc;
+  /// Of Python's packages, in which the modules of a running Python are.
+  std::vector<std::string> packages;
+
+  void add(std::string_view path) {
+    if (path.substr(path.rfind('/') + 1).starts_with("libnvrtc.so") && path.front() == '/') {
+      nvrtc.push_back(folder_of(std::string(path)));
+    }
+    for (const std::string_view name : {"/site-packages/", "/dist-packages/"}) {
+      if (const std::size_t at = path.find(name); at != std::string_view::npos) {
+        const std::string_view folder = path.substr(0, at + name.size() - 1);
+        if (std::find(packages.begin(), packages.end(), folder) == packages.end()) {
+          packages.emplace_back(folder);
+        }
+      }
+    }
+  }
+};
+
+LoadedFolders loaded_folders() {
   struct Found {
-    std::vector<std::string> folders;
+    LoadedFolders folders;
     bool no_memory = false;
   } found;
   // An exception must not pass through libc: unwinding its frames may allocate.
   const auto on_library = [](dl_phdr_info* info, std::size_t, void* out) noexcept {
     auto& to = *static_cast<Found*>(out);
     try {
-      const std::string path = info->dlpi_name != nullptr ? info->dlpi_name : "";
-      if (path.find('/') != std::string::npos && last_of(path).starts_with("libnvrtc.so")) {
-        to.folders.push_back(folder_of(path));
+      if (info->dlpi_name != nullptr) {
+        to.folders.add(info->dlpi_name);
       }
     } catch (const std::bad_alloc&) {
       to.no_memory = true;
@@ -116,6 +138,34 @@ std::vector<std::string> loaded_folders() {
     throw std::bad_alloc();
   }
   return std::move(found.folders);
+}
+
+/// Returns the prefixes of the Python that this process may be: /venv for /venv/bin/python, by the
+/// name that it was started with, since a virtual environment has but a link to the program.
+std::vector<std::string> prefixes_of_program() {
+  std::vector<std::string> prefixes;
+  std::array<char, PATH_MAX> program{};
+  if (::readlink("/proc/self/exe", program.data(), program.size() - 1) < 0) {
+    program[0] = '\0';
+  }
+  const auto* const executed = reinterpret_cast<const char*>(::getauxval(AT_EXECFN));
+  for (const char* const path : {static_cast<const char*>(::program_invocation_name), executed,
+                                 static_cast<const char*>(program.data())}) {
+    const std::string_view name = path != nullptr ? path : "";
+    if (name.find('/') == std::string_view::npos) {
+      continue;
+    }
+    std::array<char, PATH_MAX> folder;  // NOLINT: written before it is read
+    if (::realpath(folder_of(std::string(name)).c_str(), folder.data()) == nullptr) {
+      continue;
+    }
+    std::string prefix = folder_of(folder.data());
+    if (last_of(std::string(name)).starts_with("python") ||
+        ::access(join_path(prefix, "pyvenv.cfg").c_str(), F_OK) == 0) {
+      prefixes.push_back(std::move(prefix));
+    }
+  }
+  return prefixes;
 }
 
 /// Returns the folders of libnvrtc libraries that ld.so would load, from its cache, whose paths are
@@ -193,15 +243,23 @@ void visit_search_folders(const NvrtcSearch& search,
   for (const std::string& folder : search.site_packages) {
     visitor.wheels_in(folder);
   }
+  LoadedFolders loaded;
+  if (search.system && !visitor.done()) {
+    loaded = loaded_folders();
+    for (const std::string& folder : loaded.packages) {
+      visitor.wheels_in(folder);
+    }
+    for (const std::string& prefix : prefixes_of_program()) {
+      visitor.environment_in(prefix);
+    }
+  }
   visitor.environment_in(search.virtual_env);
   visitor.environment_in(search.conda_prefix);
   visitor.environment_in(search.home.empty() ? std::string() : join_path(search.home, ".local"));
   if (!search.conda_prefix.empty()) {
     visitor.toolkit_in(search.conda_prefix);
   }
-  if (search.system && !visitor.done()) {
-    libraries_in_all(loaded_folders());
-  }
+  libraries_in_all(loaded.nvrtc);
   libraries_in_all(search.library_path);
   if (search.system && !visitor.done()) {
     libraries_in_all(cached_folders());

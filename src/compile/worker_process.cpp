@@ -58,9 +58,9 @@ Result<std::unique_ptr<WorkerProcess>> WorkerProcess::launch(const WorkerOptions
   worker->owner_ = ::getpid();
   worker->pid_ = spawned.pid;
   worker->ours_to_reap_ = spawned.ours_to_reap;
-  worker->socket_ = std::move(spawned.socket);
-  worker->process_ = std::move(spawned.process);
-  worker->error_log_ = std::move(spawned.error_log);
+  worker->socket_ = KeptFd(std::move(spawned.socket));
+  worker->process_ = KeptFd(std::move(spawned.process));
+  worker->error_log_ = KeptFd(std::move(spawned.error_log));
   worker->frames_ = std::make_unique<wire::FrameSocket>(worker->socket_.get());
   return worker;
 }
@@ -116,12 +116,16 @@ wire::WaitOptions WorkerProcess::with_peer(wire::WaitOptions wait) const {
 
 bool WorkerProcess::send(wire::WorkerOp op, std::initializer_list<ByteView> parts,
                          const wire::WaitOptions& wait) {
-  return frames_->send(static_cast<std::uint16_t>(op), parts, with_peer(wait)) ==
-         wire::IoStatus::ok;
+  return socket_.get() >= 0 && frames_->send(static_cast<std::uint16_t>(op), parts,
+                                             with_peer(wait)) == wire::IoStatus::ok;
 }
 
 WorkerReply WorkerProcess::receive(const wire::WaitOptions& wait) {
   WorkerReply reply;
+  if (socket_.get() < 0) {  // the host closed it
+    reply.failure = WorkerFailure::closed;
+    return reply;
+  }
   switch (frames_->receive(reply.frame, with_peer(wait))) {
     case wire::IoStatus::ok: break;
     case wire::IoStatus::closed: reply.failure = WorkerFailure::closed; return reply;
@@ -140,13 +144,15 @@ WorkerReply WorkerProcess::receive(const wire::WaitOptions& wait) {
 WorkerReply WorkerProcess::request(wire::WorkerOp op, const std::string& body,
                                    const wire::WaitOptions& wait) {
   // Receives even if the send failed: the worker may have reported a crash before it ended.
-  frames_->send(static_cast<std::uint16_t>(op), {body}, with_peer(wait));
+  if (socket_.get() >= 0) {
+    frames_->send(static_cast<std::uint16_t>(op), {body}, with_peer(wait));
+  }
   return receive(wait);
 }
 
 bool WorkerProcess::alive() const {
   std::array<pollfd, 2> polled{{{socket_.get(), POLLRDHUP, 0}, {process_.get(), POLLIN, 0}}};
-  return ::poll(polled.data(), polled.size(), 0) == 0;
+  return polled[0].fd >= 0 && ::poll(polled.data(), polled.size(), 0) == 0;
 }
 
 std::string WorkerProcess::stderr_tail() const {

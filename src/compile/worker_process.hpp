@@ -8,7 +8,7 @@
 #include <memory>
 #include <string>
 
-#include "base/file.hpp"
+#include "base/kept_fd.hpp"
 #include "wire/frame.hpp"
 #include "wire/messages.hpp"
 
@@ -99,9 +99,9 @@ class WorkerProcess {
   pid_t owner_ = -1;
   pid_t pid_ = -1;
   bool ours_to_reap_ = false;
-  UniqueFd socket_;
-  UniqueFd process_;
-  UniqueFd error_log_;
+  KeptFd socket_;
+  KeptFd process_;
+  KeptFd error_log_;
   std::unique_ptr<wire::FrameSocket> frames_;
   wire::Hello hello_;
   std::uint32_t compiles_ = 0;

@@ -3,8 +3,10 @@
 // call that checks the handle first.
 
 #include <algorithm>
+#include <climits>
 #include <cstdint>
 #include <cstdlib>
+#include <cstring>
 #include <memory>
 #include <new>
 #include <set>
@@ -15,11 +17,15 @@
 #include <vector>
 
 #include "base/fork_gate.hpp"
+#include "compile/nvrtc_library.hpp"
 #include "dropin/host.hpp"
 #include "dropin/nvrtc_functions.hpp"
 #include "dropin/program.hpp"
+#include "loader/make_compiler.hpp"
+#include "loader/module_request.hpp"
 
 #include <cukiln/export.hpp>
+#include <cukiln/settings.hpp>
 
 namespace cukiln::dropin {
 
@@ -151,17 +157,52 @@ int pch_heap_required(Handle handle, std::size_t* bytes) {
   return call_for(handle, [&](Program& program) { return program.pch_heap_required(bytes); });
 }
 int set_flow_callback(Handle handle, int (*callback)(void*, void*), void* payload) {
-  return call_for(handle,
-                  [&](Program& program) { return program.set_flow_callback(callback, payload); });
+  return call_for(handle, [&](Program& program) {
+    const int code = program.set_flow_callback(callback, payload);
+    if (code == kSuccess) {
+      g_host->report("direct", 0, "a flow callback");  // NVRTC itself compiles it from now on
+    }
+    return code;
+  });
 }
 
 constexpr ProgramFunctions kFunctions = {
     create,  destroy,  compile,    add_name,          lowered_name,
     size_of, bytes_of, pch_status, pch_heap_required, set_flow_callback};
 
+bool copy(const std::string& from, char (&to)[PATH_MAX]) {
+  if (from.size() >= sizeof to) {
+    return false;
+  }
+  std::memcpy(to, from.c_str(), from.size() + 1);
+  return true;
+}
+
+bool find(const char* opened, FoundNvrtc& found) {
+  auto settings = Settings::load();
+  LoaderOptions options = settings ? std::move(settings->loader) : LoaderOptions();
+  if (opened != nullptr) {
+    options.nvrtc_library = absolute_path(opened);
+  }
+  auto install = find_nvrtc(nvrtc_search(options));
+  if (!install && opened == nullptr) {
+    options.nvrtc_library.clear();  // it is no file: the program has what it has without cukiln
+    install = find_nvrtc(nvrtc_search(options));
+  }
+  return install && copy(install->library, found.library) &&
+         copy(install->builtins, found.builtins);
+}
+
 }  // namespace
 
 }  // namespace cukiln::dropin
+
+extern "C" CUKILN_API bool cukiln_nvrtc_find(std::uint32_t version, const char* opened,
+                                             cukiln::dropin::FoundNvrtc* found) {
+  using namespace cukiln::dropin;
+  return version == kInterface && found != nullptr &&
+         call([&] { return find(opened, *found) ? kSuccess : kInternalError; }) == kSuccess;
+}
 
 extern "C" CUKILN_API const cukiln::dropin::ProgramFunctions* cukiln_nvrtc_open(
     std::uint32_t version, const cukiln::dropin::RealNvrtc* real, const char* report) {

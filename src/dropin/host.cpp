@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <utility>
 
+#include "base/file.hpp"
 #include "base/file_size_limit.hpp"
 #include "base/fork_gate.hpp"
 #include "base/result.hpp"
@@ -31,15 +32,12 @@ void print(LogLevel level, std::string_view message) {
 }  // namespace
 
 Host::Host(const RealNvrtc& real, const char* report)
-    : real_(real), library_(absolute_path(real.library)) {
+    : real_(real), library_(absolute_path(real.library)), report_(report != nullptr ? report : "") {
   int major = 0;
   int minor = 0;
   if (real.version != nullptr && real.version(&major, &minor) == kSuccess) {
     constexpr int kFirstWithTuring = 13;  // NVRTC 12 compiles for sm_52 if nothing is said
     default_capability_ = major >= kFirstWithTuring ? 75 : 52;
-  }
-  if (report != nullptr && *report != '\0') {
-    report_ = UniqueFd(::open(report, O_WRONLY | O_APPEND | O_NOFOLLOW | O_CLOEXEC));
   }
 }
 
@@ -85,13 +83,15 @@ Result<ProgramResult> Host::compile(const ProgramSpec& spec, NvrtcFailure& failu
 }
 
 void Host::report(std::string_view what, std::int64_t microseconds, std::string_view why) {
-  if (!report_) {
+  if (report_.empty()) {
     return;
   }
+  // Opened for each line: the host may close a descriptor that stays open, and get its number.
+  const UniqueFd file(::open(report_.c_str(), O_WRONLY | O_APPEND | O_NOFOLLOW | O_CLOEXEC));
   const std::string_view first_line = why.substr(0, why.find('\n'));
   const std::string line = fmt::format("{} {} {}\n", what, microseconds, first_line);
   const FileSizeLimitGuard guard;
-  static_cast<void>(!::write(report_.get(), line.data(), line.size()));
+  static_cast<void>(!::write(file.get(), line.data(), line.size()));
 }
 
 void Host::close() noexcept {

@@ -5,7 +5,6 @@
 #include <string>
 #include <string_view>
 
-#include "base/file.hpp"
 #include "base/mutex.hpp"
 #include "base/process_local.hpp"
 #include "compile/compile_job.hpp"
@@ -49,7 +48,7 @@ class Host {
   const RealNvrtc& real_;
   const std::string library_;  ///< absolute: the process may change its folder
   int default_capability_ = 0;
-  UniqueFd report_;
+  const std::string report_;     ///< its path
   ProcessLocal<Mutex> opening_;  ///< held while the store is opened, which a fork does not wait for
   Mutex mutex_;
   std::shared_ptr<Opened> opened_ CUKILN_GUARDED_BY(mutex_);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <climits>
 #include <cstddef>
 #include <cstdint>
 
@@ -64,8 +65,20 @@ struct ProgramFunctions {
   int (*set_flow_callback)(Handle, int (*)(void*, void*), void*);
 };
 
+/// The paths of an NVRTC and of its builtins library; the second is empty if it is not there.
+struct FoundNvrtc {
+  char library[PATH_MAX];
+  char builtins[PATH_MAX];
+};
+
 /// Changes with every change of the structures above.
-inline constexpr std::uint32_t kInterface = 1;
+inline constexpr std::uint32_t kInterface = 2;
+
+/// The name under which libcukiln exports a FindFunction.
+inline constexpr const char* kFindName = "cukiln_nvrtc_find";
+/// Searches for an NVRTC as the loader does, or, if `opened` is the path of one, for its builtins
+/// only. False if there is none, or if `interface` is another.
+using FindFunction = bool (*)(std::uint32_t interface, const char* opened, FoundNvrtc* found);
 
 /// The name under which libcukiln exports an OpenFunction.
 inline constexpr const char* kOpenName = "cukiln_nvrtc_open";

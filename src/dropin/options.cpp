@@ -11,8 +11,16 @@ namespace {
 
 using std::string_view;
 
+/// NVRTC takes no notice of white space around an option, nor around a value in a word of its own.
+string_view without_space_around(string_view text) {
+  constexpr string_view kSpace = " \t\n\v\f\r";
+  text.remove_prefix(std::min(text.find_first_not_of(kSpace), text.size()));
+  return text.substr(0, text.find_last_not_of(kSpace) + 1);  // npos + 1: 0
+}
+
 /// Returns what follows the dashes of an option; nothing if it has none.
 string_view name_of_option(string_view option) {
+  option = without_space_around(option);
   const std::size_t dashes = std::min(option.find_first_not_of('-'), option.size());
   return dashes == 0 ? string_view() : option.substr(std::min<std::size_t>(dashes, 2));
 }
@@ -20,14 +28,15 @@ string_view name_of_option(string_view option) {
 /// True for options whose results are of no use to another process, or that write files: compiles
 /// with them stay NVRTC's own.
 bool is_direct(string_view name) {
-  static constexpr string_view kPrefixes[] = {"pch",  "create-pch",         "use-pch",
-                                              "time", "fdevice-time-trace", "device-time-trace",
-                                              "tile", "options-file",       "optf"};
+  static constexpr string_view kPrefixes[] = {
+      "pch",  "create-pch",  "use-pch",      "time", "fdevice-time-trace", "device-time-trace",
+      "tile", "enable-tile", "options-file", "optf"};
   return std::any_of(std::begin(kPrefixes), std::end(kPrefixes),
                      [&](string_view prefix) { return name.starts_with(prefix); });
 }
 
-/// Sets target and output for the value of --gpu-architecture.
+/// Sets target and output for the value of --gpu-architecture. Of several the last is the target,
+/// and there is a cubin if one of them is real: NVRTC 12.9 and later; 12.8 refuses a second one.
 void read_architecture(string_view value, Asked& asked) {
   const auto target = Target::parse(value);
   if (!target || (!value.starts_with("sm_") && !value.starts_with("compute_"))) {
@@ -35,7 +44,7 @@ void read_architecture(string_view value, Asked& asked) {
     return;
   }
   asked.target = *target;
-  asked.output = value.starts_with("sm_") ? OutputKind::cubin : OutputKind::ptx;
+  asked.output = value.starts_with("sm_") ? OutputKind::cubin : asked.output;
 }
 
 }  // namespace
@@ -51,13 +60,13 @@ Asked read_options(const std::vector<std::string>& options, int default_capabili
       if (name.starts_with(spelling) && name.substr(spelling.size()).starts_with("=")) {
         read_architecture(name.substr(spelling.size() + 1), asked);
       } else if (name == spelling && i + 1 < options.size()) {
-        read_architecture(options[i + 1], asked);
+        read_architecture(without_space_around(options[i + 1]), asked);
       }
     }
     is_lto = is_lto || name == "dlto" || name == "dlink-time-opt";
     is_optix = is_optix || name == "optix-ir";
     if (is_direct(name) && asked.direct.empty()) {
-      asked.direct = "the option " + options[i];
+      asked.direct = "the option " + std::string(without_space_around(options[i]));
     }
   }
   if (is_optix) {

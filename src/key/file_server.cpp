@@ -41,7 +41,7 @@ bool is_absence(int error) noexcept {
 FileAnswer std_answer(const std::string& path) {
   FileAnswer answer;
   answer.identity = {FileIdentity::kStdDevice, 0};
-  if (path == kStdFolder) {
+  if (path == kStdFolder || path == join_path(kStdFolder, "sys")) {  // of <sys/types.h>
     answer.kind = FileAnswer::Kind::folder;
     answer.real_path = path;
   } else if (const auto name = relative_to(path, kStdFolder)) {

@@ -59,6 +59,10 @@ constexpr Value kNone = Value::none;
 constexpr Value kRequired = Value::required;
 constexpr Value kOptional = Value::optional;
 
+// Not for another process's compile: options of the compiler's parts, which may name files.
+constexpr std::string_view kFrontEndOptions = "-Xcudafe";
+constexpr std::string_view kNvvmOptions = "-Xnvvm";
+
 constexpr Rule kRules[] = {
     {"--gpu-architecture", {"-arch", "--gpu-code", "-code"}, kTarget, kRequired},
     {"--generate-code", {"-gencode"}, kGencode, kRequired},
@@ -70,8 +74,14 @@ constexpr Rule kRules[] = {
     {"--pre-include", {"-include"}, kKeep, kRequired},
     {"--no-source-include", {"-no-source-include"}, kKeep, kNone},
     {"--use_fast_math", {"-use_fast_math"}, kKeep, kNone},
+    {"--ffinite-math-only", {"-ffinite-math-only"}, kKeep, kNone},
+    {"--fassociative-math", {"-fassociative-math"}, kKeep, kNone},
+    {"--fno-signed-zeros", {"-fno-signed-zeros"}, kKeep, kNone},
     {"--generate-line-info", {"-lineinfo"}, kKeep, kNone},
+    {"--no-lineinfo-inlined-at", {"-no-lineinfo-ia"}, kKeep, kNone},
     {"--device-debug", {"-G"}, kKeep, kNone},
+    {"--numba-debug", {"-numba-debug"}, kKeep, kNone},
+    {"--discard-value-names", {"-discard-value-names"}, kKeep, kOptional},
     {"--extensible-whole-program", {"-ewp"}, kKeep, kNone},
     {"--dopt", {"-dopt"}, kKeep, kOptional},
     {"--Ofast-compile", {"-Ofc"}, kKeep, kRequired},
@@ -93,8 +103,19 @@ constexpr Rule kRules[] = {
     {"--split-compile", {"-split-compile"}, kKeep, kRequired},
     {"--builtin-move-forward", {"-builtin-move-forward"}, kKeep, kOptional},
     {"--builtin-initializer-list", {"-builtin-initializer-list"}, kKeep, kOptional},
+    {"--simt-only", {"-simt-only"}, kKeep, kNone},
+    {"--enable-tile", {"-enable-tile"}, kKeep, kNone},
+    {"--tile-as-default-execution-space", {"-default-tile"}, kKeep, kNone},
+    {"--diagnose-implicit-tile-var", {"-diagnose-implicit-tile-var"}, kKeep, kNone},
+    {"--skip-cuda-tile-packaging", {"-skip-cuda-tile-packaging"}, kKeep, kNone},
+    {"--device-w", {"-dw"}, kKeep, kNone},  // which NVRTC compiles as without it
+    {"--uumn", {"-uumn"}, kKeep, kNone},
+    {"--utf-8", {"-utf-8"}, kKeep, kNone},
     {"--disable-warnings", {"-w"}, kKeep, kNone},
-    {"--Werror", {"-Werror"}, kKeep, kOptional},
+    {"--warning-as-error", {"-Werror", "--Werror"}, kKeep, kRequired},
+    {kFrontEndOptions, {}, kKeep, kRequired},
+    {kNvvmOptions, {}, kKeep, kRequired},
+    {"--fmax-errors", {"-fmax-errors"}, kKeep, kRequired},
     {"--diag-error", {"-diag-error"}, kKeep, kRequired},
     {"--diag-suppress", {"-diag-suppress"}, kKeep, kRequired},
     {"--diag-warn", {"-diag-warn"}, kKeep, kRequired},
@@ -127,6 +148,7 @@ constexpr Rule kRules[] = {
     {"--instantiate-templates-in-pch", {"-instantiate-templates-in-pch"}, kDropReported, kOptional},
     {"--time", {"-time"}, kDropReported, kRequired},
     {"--no-cache", {"-no-cache"}, kDropReported, kNone},
+    {"--enable-cache-trace", {"-enable-cache-trace"}, kDropReported, kNone},
     {"--compile", {"-c"}, kDropReported, kNone},
     {"--cubin", {"-cubin"}, kDropReported, kNone},
     {"--threads", {"-t"}, kDropReported, kRequired, Joined::digits},
@@ -143,12 +165,15 @@ constexpr Rule kRules[] = {
      kNone},
     {"-fPIC", {"-fpic"}, kDropReported, kNone},
     {"-W", {"-W"}, kDropReported, kOptional, Joined::text},
+    {"--W", {"--W"}, kDropReported, kOptional, Joined::text},
 
     {"--fdevice-time-trace", {"-fdevice-time-trace"}, kRefuseFiles, kRequired},
     {"--dlink-time-opt", {"-dlto"}, kLink, kNone},
     {"--gen-opt-lto", {"-gen-opt-lto"}, kRefuseImage, kNone},
     {"--optix-ir", {"-optix-ir"}, kRefuseImage, kNone},
     {"--fdevice-syntax-only", {"-fdevice-syntax-only"}, kRefuseImage, kNone},
+    {"--tile-only", {"-tile-only"}, kRefuseImage, kNone},
+    {"--generate-builtins", {"-genbuiltins"}, kRefuseImage, kNone},
     {"--device-c", {"-dc"}, kLink, kNone},
     {"--relocatable-device-code", {"-rdc"}, kLink, kOptional},
 };
@@ -239,6 +264,13 @@ struct Match {
   bool has_value = false;
   std::string value;
 };
+
+/// As NVRTC, which takes no notice of white space around an option.
+std::string_view without_space_around(std::string_view text) {
+  constexpr std::string_view kSpace = " \t\n\v\f\r";
+  text.remove_prefix(std::min(text.find_first_not_of(kSpace), text.size()));
+  return text.substr(0, text.find_last_not_of(kSpace) + 1);  // npos + 1: 0
+}
 
 Match match(std::string_view flag) {
   const std::size_t equals = flag.find('=');
@@ -375,6 +407,9 @@ bool is_allowed_argument(const std::string& argument, bool any_spelling) {
       (rule.value == Value::none && found.has_value)) {
     return false;
   }
+  if (rule.canonical == kFrontEndOptions || rule.canonical == kNvvmOptions) {
+    return false;
+  }
   return rule.canonical == kPtxasOptions   ? is_known_ptxas_option(found.value)
          : rule.canonical == kSplitCompile ? is_small_number(found.value, kMaxSplit)
                                            : true;
@@ -399,7 +434,11 @@ Result<TranslatedFlags> translate_flags(const std::vector<std::string>& flags) {
   TranslatedFlags out;
   std::vector<std::string> system_folders;
   for (std::size_t i = 0; i < flags.size(); ++i) {
-    const std::string& flag = flags[i];
+    const std::string flag(without_space_around(flags[i]));
+    if (flag.empty()) {
+      return make_error(ErrorCode::invalid_argument,
+                        "a flag is empty; expected an option of NVRTC, such as -lineinfo");
+    }
     Match found = match(flag);
     if (found.rule == nullptr) {
       const std::string suggestion = nearest(flag.substr(0, flag.find('=')), known_flags());
@@ -495,7 +534,7 @@ std::vector<std::string> known_flags() {
 }
 
 FlagShape shape_of(const std::string& flag) {
-  const Match found = match(flag);
+  const Match found = match(without_space_around(flag));
   if (found.rule == nullptr) {
     return FlagShape::unknown;
   }

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <optional>
+#include <utility>
 
 #include "base/mutex.hpp"
 #include "base/result.hpp"
+#include "key/nvcc_flags.hpp"
 #include "loader/loader_impl.hpp"
 #include "loader/run_parallel.hpp"
 
@@ -120,12 +122,19 @@ class Preload {
     for (std::size_t m = 0; m < manifest_.modules().size(); ++m) {
       const ModuleSpec& spec = manifest_.modules()[m];
       CUKILN_TRY(std::vector<Target> targets, explicit_targets(spec));
+      warn_of_other_targets(spec);
       if (targets.empty()) {
         if (!visible) {  // the driver is opened only if the devices matter
           auto all = options_.load ? site_.chosen : loader_.devices({});
           visible = all ? *std::move(all) : std::vector<DeviceInfo>();
         }
         CUKILN_TRY(targets, loader_.targets_of(spec, *visible));
+        if (visible->empty() && !std::exchange(said_default_, true)) {
+          loader_.log.warn(
+              "no GPU is visible and {} names no target: compiled for {}, and so is each other "
+              "module without one; name the targets of the GPUs that will run it",
+              spec.name, targets.front().name());
+        }
       }
       for (const Target target : targets) {
         Job job;
@@ -140,6 +149,19 @@ class Preload {
       }
     }
     return {};
+  }
+
+  /// Says so if an architecture among the flags is another than the targets of the spec, which win.
+  void warn_of_other_targets(const ModuleSpec& spec) const {
+    const auto flags = spec.targets.empty() ? TranslatedFlags() : translate_flags(spec.flags);
+    for (const Target asked : flags ? flags->targets : std::vector<Target>()) {
+      if (std::find(spec.targets.begin(), spec.targets.end(), asked) == spec.targets.end()) {
+        loader_.log.warn(
+            "{}: the architecture {} among the flags is not compiled for, since the targets are "
+            "named: {}",
+            spec.name, asked.name(), spec.targets.front().name());
+      }
+    }
   }
 
   /// Looks up one job after the other, because a lookup is cheaper than a thread.
@@ -316,6 +338,7 @@ class Preload {
   const PreloadOptions& options_;
   GuardedProgress report_progress_;
   KernelLoader::Impl::LoadSite site_;
+  bool said_default_ = false;  ///< that a module has the default target
   Jobs jobs_;
   PhaseMeter meter_;
   std::size_t done_ = 0;

@@ -49,7 +49,7 @@ std::int64_t byte_of_this_copy() noexcept {
 
 /// Sets or tests locks of an open file description. Unlike those of a process, they conflict within
 /// one, and stay when another descriptor of the file is closed.
-int lock_bytes(const UniqueFd& fd, int command, struct flock& range, std::int64_t from,
+int lock_bytes(const KeptFd& fd, int command, struct flock& range, std::int64_t from,
                std::int64_t count) noexcept {
   range.l_whence = SEEK_SET;
   range.l_start = from;
@@ -60,7 +60,7 @@ int lock_bytes(const UniqueFd& fd, int command, struct flock& range, std::int64_
 
 /// Returns 1 if another description has locked one of the bytes, 0 if none has, -1 with errno set
 /// if that cannot be tested.
-int locked_by_others(const UniqueFd& fd, std::int64_t from, std::int64_t count) noexcept {
+int locked_by_others(const KeptFd& fd, std::int64_t from, std::int64_t count) noexcept {
   struct flock range {};
   range.l_type = F_WRLCK;
   if (count == 0) {
@@ -73,7 +73,7 @@ int locked_by_others(const UniqueFd& fd, std::int64_t from, std::int64_t count) 
 }  // namespace
 
 Result<ProcessLock> ProcessLock::acquire(const std::string& lock_file) {
-  UniqueFd fd(::open(lock_file.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW));
+  KeptFd fd(UniqueFd(::open(lock_file.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW)));
   if (!fd) {
     return make_error(ErrorCode::io, "cannot open the lock file {}: {}", lock_file,
                       errno_text(errno));
@@ -103,7 +103,7 @@ Result<ProcessLock> ProcessLock::acquire(const std::string& lock_file) {
   return ProcessLock(std::move(fd));
 }
 
-ProcessLock::ProcessLock(UniqueFd fd) : fd_(std::move(fd)), process_(::getpid()) {}
+ProcessLock::ProcessLock(KeptFd fd) : fd_(std::move(fd)), process_(::getpid()) {}
 
 ProcessLock::~ProcessLock() {
   // In a forked child the lock is the parent's. Unlocks explicitly, because a forked child may have

@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "base/file.hpp"
+#include "base/kept_fd.hpp"
 
 #include <cukiln/result.hpp>
 
@@ -25,8 +25,8 @@ class ProcessLock {
   ~ProcessLock();
 
  private:
-  explicit ProcessLock(UniqueFd fd);
-  UniqueFd fd_;
+  explicit ProcessLock(KeptFd fd);
+  KeptFd fd_;
   int process_ = 0;
 };
 

@@ -15,6 +15,7 @@
 
 #include "base/file_size_limit.hpp"
 #include "base/portable.hpp"
+#include "store/sqlite_descriptors.hpp"
 
 namespace cukiln {
 
@@ -95,7 +96,11 @@ bool allocate(volatile void* region, std::size_t bytes) noexcept {
 
 int map_wal_index(sqlite3_file* file, int region, int bytes, int extend, void volatile** out) {
   const FileSizeLimitGuard guard;
-  const int code = unix_methods(file).xShmMap(file, region, bytes, extend, out);
+  int code = SQLITE_OK;
+  {
+    const KeepsFiles keeps;  // the first call opens the WAL index
+    code = unix_methods(file).xShmMap(file, region, bytes, extend, out);
+  }
   if (code == SQLITE_IOERR_SHMSIZE) {  // the file could not grow
     return SQLITE_FULL;
   }
@@ -107,6 +112,13 @@ int map_wal_index(sqlite3_file* file, int region, int bytes, int extend, void vo
   return code;
 }
 
+int lock_wal_index(sqlite3_file* file, int offset, int count, int flags) {
+  static_cast<void>(met_lost_descriptor());
+  const int code = unix_methods(file).xShmLock(file, offset, count, flags);
+  // SQLite takes every failure for the lock of another process, and waits ten seconds for it.
+  return code == SQLITE_BUSY && met_lost_descriptor() ? SQLITE_IOERR_SHMLOCK : code;
+}
+
 std::size_t offset_of_methods(const sqlite3_vfs& unix_vfs) noexcept {
   constexpr std::size_t kAlign = alignof(Methods);
   return (static_cast<std::size_t>(unix_vfs.szOsFile) + kAlign - 1) / kAlign * kAlign;
@@ -114,6 +126,7 @@ std::size_t offset_of_methods(const sqlite3_vfs& unix_vfs) noexcept {
 
 int open_file(sqlite3_vfs* vfs, const char* path, sqlite3_file* file, int flags, int* out_flags) {
   sqlite3_vfs* const unix_vfs = reinterpret_cast<Shim*>(vfs)->unix_vfs;
+  const KeepsFiles keeps;
   const int code = unix_vfs->xOpen(unix_vfs, path, file, flags, out_flags);
   if (code == SQLITE_OK) {
     auto* const methods = new (reinterpret_cast<char*>(file) + offset_of_methods(*unix_vfs))
@@ -124,6 +137,7 @@ int open_file(sqlite3_vfs* vfs, const char* path, sqlite3_file* file, int flags,
     methods->table.xFileControl = control_guarded;
     if (file->pMethods->iVersion >= 2 && file->pMethods->xShmMap != nullptr) {
       methods->table.xShmMap = map_wal_index;
+      methods->table.xShmLock = lock_wal_index;
     }
     file->pMethods = &methods->table;
   }
@@ -145,6 +159,7 @@ const Shim* register_shim() noexcept {
   shim->vfs.zName = shim->name;
   shim->vfs.szOsFile = static_cast<int>(offset_of_methods(*unix_vfs) + sizeof(Methods));
   shim->vfs.xOpen = open_file;
+  static_cast<void>(guard_descriptors(unix_vfs));
   return sqlite3_vfs_register(&shim->vfs, 0) == SQLITE_OK ? shim : nullptr;
 }
 

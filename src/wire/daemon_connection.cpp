@@ -138,7 +138,8 @@ Result<std::unique_ptr<DaemonLink::Conversation::Connection>> DaemonLink::connec
                                    : options_.connect_timeout;
   const auto deadline = SteadyClock::now() + timeout;
   auto connection = std::make_unique<Conversation::Connection>();
-  CUKILN_TRY(connection->socket, connect_to(path, deadline));
+  CUKILN_TRY(UniqueFd socket, connect_to(path, deadline));
+  connection->socket = KeptFd(std::move(socket));
   const int fd = connection->socket.get();
   CUKILN_CHECK(
       check_peer(fd, path, options_.own_user != nullptr ? options_.own_user() : ::geteuid()));

@@ -5,14 +5,14 @@
 #include <cstdint>
 
 #include "base/cancel_flags.hpp"
-#include "base/file.hpp"
+#include "base/kept_fd.hpp"
 #include "wire/daemon_link.hpp"
 
 namespace cukiln::wire {
 
 /// A connection whose greeting was received and accepted.
 struct DaemonLink::Conversation::Connection {
-  UniqueFd socket;
+  KeptFd socket;
   Greeting greeting;
   DaemonFrameParser parser;
   std::uint64_t last_id = 0;  ///< of a conversation

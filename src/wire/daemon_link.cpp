@@ -114,7 +114,7 @@ std::unique_ptr<DaemonLink::Conversation::Connection> DaemonLink::take_idle() {
     }
     // The daemon sends nothing on an idle connection: if it is readable, it was closed.
     pollfd polled{idle->socket.get(), POLLIN | POLLRDHUP, 0};
-    if (::poll(&polled, 1, 0) == 0) {
+    if (polled.fd >= 0 && ::poll(&polled, 1, 0) == 0) {
       return idle;
     }
   }

@@ -12,7 +12,7 @@ from pathlib import Path
 
 
 # For libcukiln_nvrtc, which is built with libcukiln.
-INTERNAL = {"cukiln_nvrtc_open"}
+INTERNAL = {"cukiln_nvrtc_find", "cukiln_nvrtc_open"}
 
 
 def main() -> int:

@@ -58,6 +58,12 @@ class Compile(CliTest):
     def test_default_target_without_a_gpu(self):
         self.assertEqual([m["target"] for m in self.compile("add.cu", "-DADDEND=1")], ["sm_100a"])
 
+    def test_a_default_target_without_a_gpu_is_said_once(self):
+        shown = self.run_cli("compile", "scale.cu", "add.cu", "--name", "add", "--name", "scale", "-j", "1", expect=None).err
+        self.assertEqual(shown.count("no GPU is visible"), 1, shown)
+        self.assertIn("scale names no target: compiled for sm_100a", shown)
+        self.assertNotIn("no GPU is visible", self.run_cli("compile", "scale.cu", "--arch", "sm_90a").err)
+
     def test_default_target_is_the_gpus(self):
         env = {"CUKILN_CUDA_LIBRARY": FAKE_DRIVER, "FAKE_CUDA_DEVICES": "3",
                "FAKE_CUDA_CAPABILITY": "90,86"}  # fmt: skip
@@ -381,11 +387,11 @@ class Compile(CliTest):
         self.write("none.cu", "__device__ int x;\n")
         self.write("guarded.cu", "#if 0\n" + SCALE + "#endif\n")
         for source in ("none.cu", "guarded.cu"):
-            result = self.run_cli("compile", source)
+            result = self.run_cli("compile", source, "--arch", "sm_90a")
             self.assertEqual(result.err, "")
             self.assertRegex(result.out, r"(?m)^  no kernel$")
         self.assertNotIn("no kernel", self.run_cli("compile", "scale.cu").out)
-        self.assertEqual(self.run_cli("compile", "scale.cu").err, "")
+        self.assertEqual(self.run_cli("compile", "scale.cu", "--arch", "sm_90a").err, "")
 
     def test_missing_host_headers_are_reported_with_cudas(self):
         self.write("host.cu", "#include <regex>\n" + ADD)
@@ -393,6 +399,13 @@ class Compile(CliTest):
         self.write("host.cu", "#include <array>\n" + ADD)
         failed = self.run_cli("compile", "host.cu", "-DADDEND=1", "--no-std-shims", expect=FAILED).err
         self.assertIn("std_shims is off: leave out --no-std-shims, or include <cuda/std/array>", failed)
+
+    def test_headers_of_cccl_for_hosts_are_said_to_be_such(self):
+        for header, named in (("thrust/sort.h", "thrust/sort.h"), ("cub/cub.cuh", "thrust/system/cuda/")):
+            self.write("umbrella.cu", f'#include <{header}>\nextern "C" __global__ void k(int* x) {{ *x = 1; }}\n')
+            shown = self.run_cli("compile", "umbrella.cu", "--arch", "sm_90a", expect=FAILED).err
+            self.assertIn(f"It includes a header of CCCL that is for hosts: {named}", shown)
+            self.assertIn("<cub/block/block_reduce.cuh>", shown)
 
     def test_ptxas_options_may_be_a_list(self):
         (module,) = self.compile("add.cu", "-DADDEND=1", "-Xptxas", "-v,-dlcm=ca")

@@ -88,6 +88,12 @@ class Preload(CliTest):
         report = self.run_json("preload", self.two(), "--no-load", "--arch", "sm_90a", "--arch", "sm_100a")
         self.assertEqual((report["hits"], report["compiled"]), (2, 2))
 
+    def test_an_architecture_among_the_flags_that_loses_is_said(self):
+        for flag, said in (("-arch=sm_80", True), ("-arch=sm_90", False)):
+            manifest = self.manifest({"name": "scaling", "sources": ["scale.cu"], "targets": ["sm_90"], "flags": [flag]})
+            shown = self.run_cli("preload", manifest, "--no-load").err
+            self.assertEqual("scaling: the architecture sm_80 among the flags is not compiled for" in shown, said, shown)
+
     def test_loads_on_every_device_for_its_own_target(self):
         report = self.run_json("preload", self.two(), env=driver(DEVICES="2", CAPABILITY="90,100"))
         self.assertEqual([(m["name"], m["target"]) for m in report["modules"]],

@@ -19,7 +19,8 @@ HEADERS = """
 cstdint cstddef cstdlib cstring cmath cfloat climits cassert cstdio ctime type_traits limits utility tuple array functional
 numeric algorithm iterator memory initializer_list complex ratio chrono atomic bit concepts span string_view optional variant
 stdint.h stddef.h stdlib.h string.h math.h float.h limits.h assert.h stdio.h
-vector string iostream sstream stdexcept exception
+vector string iostream sstream stdexcept exception map unordered_map mutex shared_mutex compare typeinfo typeindex random
+cctype cerrno cfenv charconv system_error ios ctype.h errno.h fenv.h strings.h unistd.h sys/types.h
 cuda_runtime.h cuda_runtime_api.h cuda_fp16.h cuda_bf16.h cuda_fp8.h cuda_fp4.h cooperative_groups.h mma.h
 cub/block/block_reduce.cuh cub/block/block_scan.cuh cub/warp/warp_reduce.cuh thrust/tuple.h thrust/iterator/counting_iterator.h
 cuda/barrier cuda/pipeline cuda/std/span cuda/std/tuple cuda/ptx cuda_pipeline.h nv/target cuda/atomic
@@ -35,6 +36,7 @@ EXCERPTS = {
     "openmm_like.cu": [],
     "standard.cu": ["-default-device", "--std", "c++20"],
     "freestanding.cu": [],
+    "host_members.cu": ["-default-device", "--std", "c++20"],
 }
 # These include no standard header, or those of cuda::std.
 UNTOUCHED = {

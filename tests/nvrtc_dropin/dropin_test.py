@@ -6,6 +6,9 @@ usage: dropin_test.py HOST LIBRARY COMMAND REPOSITORY [unittest's arguments]
 
 import json
 import os
+import random
+import re
+import resource
 import shutil
 import signal
 import subprocess
@@ -15,6 +18,7 @@ import unittest
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
+from environments import environment_with  # noqa: E402
 from line_table import files_of_line_table, section  # noqa: E402
 
 HOST, LIBRARY, COMMAND, REPOSITORY = (Path(argument).absolute() for argument in sys.argv[1:5])
@@ -246,6 +250,64 @@ class Failures(Dropin):
         self.assertIn("0 threads failed", self.run_host("threads", dropin=True))
 
 
+class OptionLists(Dropin):
+    """fault 361: options are read as the NVRTC in use reads them, however they are written."""
+
+    SPACES = ("", "", "", "", " ", "\t", "\n ", "\v\f\r")
+    VALUES = ("sm_90", "sm_80", "sm_75", "sm_90a", "sm_100", "compute_90", "compute_80", "compute_100")
+    ODD_VALUES = ("sm_19", "sm_090", "SM_90", "90", "native", "lto_90", "sm_90,sm_80", "")
+    OTHERS = ("-dlto", "--dlink-time-opt", "--optix-ir", "-optix-ir", "--enable-tile", "--tile-only", "-lineinfo", "-G",
+              "-rdc=true", "--relocatable-device-code=false", "-dc", "-std=c++17", "--std=c++20", "-fmad=false", "-w",
+              "--use_fast_math", "-DA=1", "-I.", "--maxrregcount=32")  # fmt: skip
+    ODD_OTHERS = ("-D", "-I", "-include", "-dlto=true", "--dlto", "-optix-ir=false", "-arch", "--gpu-architecture", "", " ",
+                  "-", "--", "nonsense", "k.cu", "-dw", "--arch=sm_90", "-arch =sm_90", "-arch= sm_90")  # fmt: skip
+
+    def option(self, chance: random.Random) -> list[str]:
+        before, after = chance.choice(self.SPACES), chance.choice(self.SPACES)
+        is_odd = chance.random() < 0.1
+        if chance.random() < 0.45:
+            return [before + chance.choice(self.ODD_OTHERS if is_odd else self.OTHERS) + after]
+        name = chance.choice(("-arch", "--gpu-architecture"))
+        value = chance.choice(self.ODD_VALUES if is_odd else self.VALUES)
+        if chance.random() < 0.7:
+            return [f"{before}{name}={value}{after}"]
+        return [before + name, chance.choice(self.SPACES) + value + after]
+
+    def options(self, chance: random.Random) -> list[str]:
+        return [word for _ in range(chance.choice((1, 2, 2, 3))) for word in self.option(chance)]
+
+    def check_lists(self, nvrtc: Path, lists: list[list[str]]) -> str:
+        self.nvrtc = nvrtc
+        file = self.folder / "lists"
+        file.write_text("".join("".join(f"{word}\x1f" for word in one) + "\x1e" for one in lists), newline="")
+        self.extra = {"PART_TOO": "TileIR"} if "13.5" in str(nvrtc) else {}
+        plain = self.run_host("lists", str(file), dropin=False)
+        through = self.run_host("lists", str(file), dropin=True)
+        self.assertIn("compiled", self.outcomes())
+        for expected, found in zip(plain.split("list "), through.split("list "), strict=True):
+            number = expected.split(":")[0]
+            self.assertEqual(found, expected, lists[int(number)] if number else "")
+        return plain
+
+    def test_some(self) -> None:
+        lists = [
+            ["-arch=sm_90", "-arch=compute_90"], ["-arch=compute_80", "-arch=sm_90"],
+            ["-arch=sm_90", "--gpu-architecture", "compute_80"], [" -arch=sm_90"], ["\t-arch=sm_90 "], ["\n-arch", " sm_90"],
+            ["-arch=sm_90", " -dlto"], ["-arch=sm_90", "--enable-tile"], ["-arch=sm_90", " --tile-only"],
+        ]  # fmt: skip
+        for nvrtc in nvrtcs():
+            with self.subTest(nvrtc=nvrtc):
+                plain = self.check_lists(nvrtc, lists)
+                if "13.5" in str(nvrtc):
+                    self.assertIn("TileIR: 0 289", plain)
+
+    def test_random_ones(self) -> None:
+        for seed, nvrtc in enumerate(nvrtcs()):
+            with self.subTest(nvrtc=nvrtc):
+                chance = random.Random(seed)
+                self.check_lists(nvrtc, [self.options(chance) for _ in range(30)])
+
+
 class Sources(Dropin):
     """export --sources: each file that a line table names is where it points."""
 
@@ -412,6 +474,136 @@ class Opening(Dropin):
         self.assertEqual(sorted(self.outcomes()), ["compiled"] * 3 + ["hit"] * 2)
 
 
+# As cuda.bindings: the functions that the process has, else those of the library at this path, for which
+# cuda.pathfinder opens the builtins library too.
+FINDS_NVRTC = """
+import ctypes as c, hashlib, sys
+from pathlib import Path
+nvrtc = c.CDLL(None)
+if not hasattr(nvrtc, "nvrtcVersion"):
+    library = Path(sys.argv[1])
+    for builtins in library.parent.glob("libnvrtc-builtins.so.*"):
+        c.CDLL(str(builtins))
+    nvrtc = c.CDLL(str(library))
+numbers = c.c_int(), c.c_int()
+print(nvrtc.nvrtcVersion(*map(c.byref, numbers)), [number.value for number in numbers])
+for text in (b"__global__ void k(int* x) { *x = 1; }", b"#ifdef __DATE__\\n__global__ void k(int* x) { *x = 2; }\\n#endif"):
+    program, size = c.c_void_p(), c.c_size_t()
+    print(nvrtc.nvrtcCreateProgram(c.byref(program), text, b"k.cu", 0, None, None))
+    print(nvrtc.nvrtcCompileProgram(program, 1, (c.c_char_p * 1)(b"-arch=sm_90")))
+    print(nvrtc.nvrtcGetCUBINSize(program, c.byref(size)))
+    code = c.create_string_buffer(size.value)
+    print(nvrtc.nvrtcGetCUBIN(program, code), size.value, hashlib.sha256(code.raw).hexdigest())
+"""
+
+
+class VirtualEnvironments(Dropin):
+    """fault 360: NVRTC is in the environment of the Python that runs, and nothing else says where."""
+
+    def test_nvrtc_and_its_builtins_are_found(self) -> None:
+        for number, nvrtc in enumerate(nvrtcs()):
+            with self.subTest(nvrtc=nvrtc):
+                self.host = environment_with(nvrtc, self.folder / f"environment {number}")
+                self.extra = {"LD_LIBRARY_PATH": ""}
+                words = ("-c", FINDS_NVRTC, str(nvrtc))
+                plain = self.check_same(*words, first=["compiled", "direct"], second=["hit", "direct"])
+                self.assertEqual(len(re.findall(r"^0 \d{4} ", plain, re.MULTILINE)), 2, plain)
+
+    def test_nvrtc_that_a_variable_names_finds_its_builtins(self) -> None:
+        self.host = Path(sys.executable)
+        self.extra = {"LD_LIBRARY_PATH": "", "CUKILN_NVRTC_LIBRARY": str(self.nvrtc)}
+        words = ("-c", FINDS_NVRTC, str(self.nvrtc))
+        self.check_same(*words, first=["compiled", "direct"], second=["hit", "direct"])
+
+
+# Closes all descriptors after its first compile, as programs do that detach, and opens files of its own.
+CLOSES_ALL = """
+import ctypes as c, os, sys
+nvrtc = c.CDLL(sys.argv[1])
+def compile(number):
+    program, size = c.c_void_p(), c.c_size_t()
+    text = b"__global__ void k(int* x) { *x = %d; }" % number
+    code = nvrtc.nvrtcCreateProgram(c.byref(program), text, b"k.cu", 0, None, None)
+    code |= nvrtc.nvrtcCompileProgram(program, 1, (c.c_char_p * 1)(b"-arch=sm_90"))
+    return code | nvrtc.nvrtcGetCUBINSize(program, c.byref(size)) | (size.value == 0)
+print("first", compile(1), compile(2))
+sys.stdout.flush()
+if sys.argv[2] == "in a child" and os.fork() != 0:
+    sys.exit(os.wait()[1] != 0)
+os.closerange(3, 4096)
+os.mkdir("own")
+count = int(sys.argv[3])
+own = [os.open(f"own/{number}", os.O_RDWR | os.O_CREAT) for number in range(count)]
+for file in own:
+    os.write(file, b"mine" * 10000)
+print("then", [compile(number) for number in (1, 2, 3, 4)])
+for file in own:
+    assert os.pread(file, 1 << 20, 0) == b"mine" * 10000, os.readlink(f"/proc/self/fd/{file}")
+sys.stdout.flush()
+"""
+
+
+class ClosedDescriptors(Dropin):
+    """fault 362: no file of the program has bytes of cukiln's, and none is closed."""
+
+    def check_own_files(self, where: str, count: int) -> None:
+        self.host = Path(sys.executable)
+        shown = self.run_host("-c", CLOSES_ALL, str(self.nvrtc), where, str(count), dropin=True)
+        self.assertEqual(shown, "first 0 0\nthen [0, 0, 0, 0]\n")
+
+    def test_in_the_process(self) -> None:
+        self.check_own_files("in the process", 40)
+
+    def test_with_the_numbers_of_high_ones(self) -> None:
+        limit = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (min(2048, limit[1]), limit[1]))
+        self.addCleanup(resource.setrlimit, resource.RLIMIT_NOFILE, limit)
+        self.check_own_files("in the process", 1100)
+
+    def test_in_a_child(self) -> None:
+        self.check_own_files("in a child", 40)
+
+
+OWN_NVRTC = """
+import ctypes as c, sys
+own = c.CDLL(sys.argv[1], getattr(c, sys.argv[2]))
+def version():
+    numbers = c.c_int(), c.c_int()
+    print(nvrtc.nvrtcVersion(*map(c.byref, numbers)), [number.value for number in numbers], flush=True)
+order = sys.argv[3:]
+for word in order:
+    if word == "run":
+        own.own_nvrtc_run()
+    else:
+        nvrtc = c.CDLL(None if word == "process" else word)
+        version()
+"""
+
+
+class OwnNvrtc(Dropin):
+    """fault 363: a library has an NVRTC in it, exports it, and gets it, whatever other NVRTC the process uses."""
+
+    LIBRARY_WITH_OWN = str(LIBRARY.parent / "libown_nvrtc.so")
+
+    def check_own(self, *words: str) -> None:
+        self.host = Path(sys.executable)
+        plain = self.run_host("-c", OWN_NVRTC, self.LIBRARY_WITH_OWN, *words, dropin=False)
+        self.assertIn("12.3, code 0, 7 bytes, static\n", plain)
+        self.assertEqual(self.run_host("-c", OWN_NVRTC, self.LIBRARY_WITH_OWN, *words, dropin=True), plain)
+        self.assertEqual(self.outcomes(), [])
+
+    def test_alone(self) -> None:
+        self.check_own("RTLD_LOCAL", "run")
+
+    def test_of_the_whole_process(self) -> None:
+        self.check_own("RTLD_GLOBAL", "run", "process")
+        self.check_own("RTLD_GLOBAL", "process", "run")
+
+    def test_beside_another(self) -> None:
+        self.check_own("RTLD_LOCAL", "run", str(self.nvrtc), "run")
+        self.check_own("RTLD_LOCAL", str(self.nvrtc), "run", str(self.nvrtc))
+
+
 class Run(Dropin):
     """`cukiln run`, fault 217"""
 
@@ -526,6 +718,12 @@ class Direct(Dropin):
 
     def test_precompiled_headers(self) -> None:
         self.check_direct(self.source(PLAIN), "a.cu", "-arch=compute_90", "--pch", f"--pch-dir={self.folder}")
+
+    def test_a_flow_callback(self) -> None:
+        plain = self.run_host("flow", dropin=False)
+        self.assertIn("called: 1", plain)
+        self.assertEqual(self.run_host("flow", dropin=True), plain)
+        self.assertEqual(self.outcomes(), ["direct"])
 
     def test_without_a_worker(self) -> None:
         """fault 211"""

@@ -69,10 +69,14 @@ static void print_part(Program program, const char* part) {
   free(bytes);
 }
 
+// Further ones: a name that the caller knows this NVRTC to have.
 static void print_parts(Program program) {
   const char* const parts[] = {"ProgramLog", "CUBIN", "PTX", "LTOIR", "OptiXIR"};
   for (size_t i = 0; i < sizeof parts / sizeof *parts; ++i) {
     print_part(program, parts[i]);
+  }
+  if (getenv("PART_TOO") != NULL) {
+    print_part(program, getenv("PART_TOO"));
   }
 }
 
@@ -153,6 +157,40 @@ static int run_program(int count, char** words) {
   }
   const int destroyed = destroy(&program);
   printf("destroy: %d %d\n", destroyed, program == NULL);
+  return 0;
+}
+
+// Compiles a small program with each list of options of a file: a word ends with \x1f, a list with \x1e.
+static int run_lists(const char* path) {
+  static char text[1 << 20];
+  FILE* file = fopen(path, "rb");
+  if (file == NULL) {
+    perror(path);
+    return 2;
+  }
+  text[fread(text, 1, sizeof text - 1, file)] = '\0';
+  fclose(file);
+  const char* options[64];
+  int count = 0;
+  int number = 0;
+  char* word = text;
+  for (char* at = text; *at != '\0'; ++at) {
+    if (*at == '\x1f') {
+      *at = '\0';
+      options[count++] = word;
+      word = at + 1;
+    } else if (*at == '\x1e') {
+      Program program = NULL;
+      printf("list %d: %d", number, create(&program, "extern \"C\" __global__ void k(int* x) { *x = __CUDA_ARCH__; }",
+                                           "k.cu", 0, NULL, NULL));
+      printf(" %d\n", compile(program, count, options));
+      print_parts(program);
+      destroy(&program);
+      ++number;
+      count = 0;
+      word = at + 1;
+    }
+  }
   return 0;
 }
 
@@ -298,14 +336,36 @@ static int run_fork(void) {
   return code | status;
 }
 
+static int go_on(void* payload, void* unused) {
+  (void)unused;
+  ++*(int*)payload;
+  return 0;
+}
+static int run_flow(void) {
+  Program program = NULL;
+  int calls = 0;
+  const char* const options[] = {"-arch=sm_90"};
+  create(&program, "__global__ void k(int* x) { *x = 1; }", "k.cu", 0, NULL, NULL);
+  PRINT(CALL(nvrtcSetFlowCallback, (Program, int (*)(void*, void*), void*))(program, go_on, &calls));
+  PRINT(compile(program, 1, options));
+  printf("called: %d\n", calls > 0);
+  return destroy(&program);
+}
+
 int main(int count, char** words) {
   const char* const opened = getenv("HOST_OPENS");
   if (opened != NULL && (library = dlopen(opened, RTLD_NOW | RTLD_LOCAL)) == NULL) {
     fprintf(stderr, "%s\n", dlerror());
     return 2;
   }
+  if (count == 3 && strcmp(words[1], "lists") == 0) {
+    return run_lists(words[2]);
+  }
   if (count == 2 && strcmp(words[1], "hostile") == 0) {
     return run_hostile();
+  }
+  if (count == 2 && strcmp(words[1], "flow") == 0) {
+    return run_flow();
   }
   if (count == 2 && strcmp(words[1], "fork") == 0) {
     return run_fork();

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Packages that compile with NVRTC, unchanged, by `cukiln run`: the second process compiles nothing, and both get what NVRTC
-returns by itself. No GPU is needed.
+returns by itself. NVRTC is a wheel of the virtual environment, and no variable says where. No GPU is needed.
 
 usage: packages_test.py COMMAND REPOSITORY [unittest's arguments]
 """
@@ -14,6 +14,9 @@ import unittest
 from pathlib import Path
 
 COMMAND, REPOSITORY = (Path(argument).absolute() for argument in sys.argv[1:3])
+sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
+from environments import environment_with  # noqa: E402
+
 PACKAGES = REPOSITORY / ".cukiln-nvrtc-packages"
 
 COMMON = "import hashlib\ndef show(name, code): print(name, len(code), hashlib.sha256(bytes(code)).hexdigest())\n"
@@ -72,14 +75,16 @@ except Exception as error:
 
 
 class Packages(unittest.TestCase):
-    nvrtc: Path
+    python: Path
 
     @classmethod
     def setUpClass(cls) -> None:
         tested = list(REPOSITORY.glob(".cukiln-cuda-tested/13.5/nvidia/*/lib/libnvrtc.so.13"))
         if not tested or not PACKAGES.is_dir():
             raise FileNotFoundError("NVRTC 13.5 or the packages are missing: run scripts/bootstrap --tests")
-        cls.nvrtc = tested[0]
+        temporary = tempfile.TemporaryDirectory()
+        cls.addClassCleanup(temporary.cleanup)
+        cls.python = environment_with(tested[0], Path(temporary.name) / "environment")
 
     def setUp(self) -> None:
         temporary = tempfile.TemporaryDirectory()
@@ -87,12 +92,11 @@ class Packages(unittest.TestCase):
         self.folder = Path(temporary.name)
 
     def run_python(self, text: str, *, through: bool) -> tuple[str, dict]:
-        words = [sys.executable, "-c", COMMON + text]
+        words = [self.python, "-c", COMMON + text]
         if through:
             words = [COMMAND, "--json", "--store", self.folder / "store", "run", "--", *words]
         environment = {
             "PATH": os.environ["PATH"], "HOME": str(self.folder), "PYTHONPATH": str(PACKAGES), "CUKILN_DAEMON": "off",
-            "LD_LIBRARY_PATH": str(self.nvrtc.parent),
         }  # fmt: skip
         done = subprocess.run(words, env=environment, capture_output=True, text=True, timeout=300)
         self.assertEqual(done.returncode, 0, done.stderr)

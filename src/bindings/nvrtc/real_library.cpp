@@ -9,7 +9,8 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <initializer_list>
+
+#include "bindings/nvrtc/own_nvrtc.hpp"
 
 extern char** environ;  // NOLINT: POSIX's own
 
@@ -41,7 +42,21 @@ int find_loaded(dl_phdr_info* info, std::size_t /*size*/, void* found) {
   return 1;
 }
 
-void* find_real() {
+/// libcukiln's function of this name; null if that library is not beside this one.
+template <class Function>
+Function libcukiln_function(const char* name) {
+  static void* const library = open_library(CUKILN_LIBRARY, RTLD_NOW | RTLD_LOCAL);
+  return library != nullptr ? reinterpret_cast<Function>(::dlsym(library, name)) : nullptr;
+}
+
+/// Has libcukiln search for an NVRTC, or for the builtins of the one that is `opened`.
+bool find_files(const char* opened, dropin::FoundNvrtc& found) {
+  const auto find = libcukiln_function<dropin::FindFunction>(dropin::kFindName);
+  return find != nullptr && find(dropin::kInterface, opened, &found);
+}
+
+/// The NVRTC that the program has loaded or is told to use, else the first that is found.
+void* find_real(dropin::FoundNvrtc& found) {
   if (void* const known = g_real.load()) {
     return known;
   }
@@ -58,12 +73,15 @@ void* find_real() {
       return handle;
     }
   }
-  for (const char* const name : {"libnvrtc.so.13", "libnvrtc.so.12"}) {
-    if (void* const handle = open_library(name, RTLD_NOW | RTLD_LOCAL)) {
-      return handle;
-    }
+  return find_files(nullptr, found) ? open_library(found.library, RTLD_NOW | RTLD_LOCAL) : nullptr;
+}
+
+/// Opens the builtins library beside an NVRTC, which opens it by its name alone at its first
+/// compile. Whoever opens NVRTC by its path does this too.
+void open_builtins(const char* nvrtc, dropin::FoundNvrtc& found) {
+  if (nvrtc != nullptr && find_files(nvrtc, found) && found.builtins[0] != '\0') {
+    static_cast<void>(open_library(found.builtins, RTLD_NOW | RTLD_LOCAL));
   }
-  return nullptr;
 }
 
 /// NVRTC reads these itself, as the front end in it does those of EDG.
@@ -80,6 +98,8 @@ template <class Function>
 void find(Function& function, void* handle, const char* name) {
   function = reinterpret_cast<Function>(::dlsym(handle, name));
 }
+
+}  // namespace
 
 RealApi functions_of(void* handle) {
   RealApi api;
@@ -115,14 +135,23 @@ RealApi functions_of(void* handle) {
   return api;
 }
 
+namespace {
+
 Api make_api() {
+  if (g_real == nullptr) {
+    if (const Api* const own = own_nvrtc_of_process()) {
+      return *own;
+    }
+  }
   Api made;
-  void* const handle = find_real();
+  dropin::FoundNvrtc found{};
+  void* const handle = find_real(found);
   if (handle == nullptr) {
     return made;
   }
   g_real = handle;
   made.real = functions_of(handle);
+  open_builtins(made.real.programs.library, found);
   return made;
 }
 
@@ -130,12 +159,7 @@ const dropin::ProgramFunctions* open_programs(const dropin::RealNvrtc& real) {
   if (real.create == nullptr || real.library == nullptr) {
     return nullptr;
   }
-  void* const library = open_library(CUKILN_LIBRARY, RTLD_NOW | RTLD_LOCAL);
-  if (library == nullptr) {
-    return nullptr;
-  }
-  dropin::OpenFunction open = nullptr;
-  find(open, library, dropin::kOpenName);
+  const auto open = libcukiln_function<dropin::OpenFunction>(dropin::kOpenName);
   const char* report = ::secure_getenv("CUKILN_RUN_REPORT");
   if (report == nullptr || *report == '\0') {
     report = g_report;
@@ -160,10 +184,15 @@ bool set_real(void* handle) noexcept {
 const Api& api() {
   static const Api* const found = [] {
     static Api made = make_api();  // RealNvrtc stays where it is
-    made.programs = open_programs(made.real.programs);
+    made.programs = g_real != nullptr ? open_programs(made.real.programs) : nullptr;
     return &made;
   }();
   return *found;
+}
+
+const Api& api_for(const void* caller) {
+  const Api* const own = own_nvrtc_of(caller);
+  return own != nullptr ? *own : api();
 }
 
 const Api& api_with_report(const char* file) {

@@ -33,9 +33,16 @@ struct Api {
   RealApi real;
   const dropin::ProgramFunctions* programs = nullptr;
 };
+/// The functions of an open library.
+RealApi functions_of(void* handle);
+
 /// Finds both, once. The real NVRTC is: CUKILN_NVRTC_LIBRARY; the one that the host opened or is
-/// linked with; the one that the dynamic linker finds. Its functions are null if there is none.
+/// linked with; the first of libcukiln's search. Its builtins library is opened with it. Its
+/// functions are null if there is none.
 const Api& api();
+/// The functions for a call from an address: those of the NVRTC that its own library has in it,
+/// else api().
+const Api& api_for(const void* caller);
 /// As api(). The first call of either opens both libraries: if it is this one, programs are
 /// reported to `file`, unless CUKILN_RUN_REPORT names one. Threads: one at a time.
 const Api& api_with_report(const char* file);

@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 
 #include <chrono>
+#include <climits>
 
 #include "base/hasher.hpp"
 #include "support/scratch.hpp"
@@ -112,4 +113,15 @@ TEST_CASE("a file hashed in chunks has the digest of all its bytes") {
   CHECK(hash_file(scratch / "absent", 1).error().code() == ErrorCode::not_found);
   CHECK(hash_file(scratch.path(), 1).error().code() == ErrorCode::invalid_argument);
   CHECK(hash_file(scratch / "f", 999'999).error().code() == ErrorCode::invalid_argument);
+}
+
+TEST_CASE("fault 364: a file's name may be as long as the file system lets it be") {
+  const ScratchFolder scratch;
+  const std::string path = scratch / std::string(NAME_MAX, 'f');
+  for (const char* text : {"new", "newer"}) {
+    REQUIRE(write_output(path, text));
+    CHECK(read_file(path)->bytes.view() == text);
+    REQUIRE(write_file_atomically(path, text));
+    CHECK(read_file(path)->bytes.view() == text);
+  }
 }

@@ -66,7 +66,8 @@ TEST_CASE("flags for what cukiln does itself, and nvcc's output flags, are dropp
   CHECK(shape_of("-Wall") == FlagShape::alone);
   CHECK(shape_of("-t") == FlagShape::value_follows);
   CHECK(shape_of("-tx") == FlagShape::unknown);
-  CHECK(translate_flags({"-Werror"})->arguments == Strings{"--Werror"});
+  CHECK(translate_flags({"-Werror", "all-warnings"})->arguments ==
+        Strings{"--warning-as-error=all-warnings"});
 }
 
 TEST_CASE("an unknown or misspelt flag, or one without its value, is named in the error") {
@@ -89,11 +90,23 @@ TEST_CASE("an unknown or misspelt flag, or one without its value, is named in th
   CHECK_FALSE(translate_flags({"--use_fast_math=1"}));
 }
 
+TEST_CASE("white space around a flag is nothing, as to NVRTC, and a flag of nothing is an error") {
+  CHECK(translate_flags({" --use_fast_math\t", "-DA=1 ", "-include", "a b.h "})->arguments ==
+        Strings{"--use_fast_math", "--define-macro=A=1", "--pre-include=a b.h "});
+  CHECK(translate_flags({"-std=c++20 "})->standard == "c++20");
+  CHECK(shape_of("-include ") == FlagShape::value_follows);
+  for (const char* flag : {"", " ", "\t"}) {
+    const auto empty = translate_flags({flag});
+    REQUIRE_FALSE(empty);
+    CHECK(empty.error().message().find("a flag is empty") != std::string::npos);
+  }
+}
+
 TEST_CASE("flags that write files or give no cubin are refused with the reason") {
   const auto trace = translate_flags({"--fdevice-time-trace=t"});
   REQUIRE_FALSE(trace);
   CHECK(trace.error().message().find("writes a file") != std::string::npos);
-  for (const char* flag : {"--gen-opt-lto", "--optix-ir", "--fdevice-syntax-only"}) {
+  for (const char* flag : {"--gen-opt-lto", "--optix-ir", "--fdevice-syntax-only", "--tile-only"}) {
     const auto flags = translate_flags({flag});
     REQUIRE_FALSE(flags);
     CHECK(flags.error().message().find("no cubin") != std::string::npos);

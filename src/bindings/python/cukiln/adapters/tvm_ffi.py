@@ -21,6 +21,22 @@ from .._spec import ModuleSpec, Source
 _DEVICE_CODE = "-default-device"  # functions without an annotation are device code
 
 
+def _last_architecture(
+    arch: str | None, options: list[str]
+) -> tuple[str | None, list[str]]:
+    """The architecture that the options name last, as with NVRTC, else `arch`; and the other options."""
+    names = ("-arch", "--gpu-architecture")
+    others = []
+    words = iter(options)
+    for word in words:
+        name, equals, value = word.strip().partition("=")
+        if name in names:
+            arch = value if equals else next(words, "")
+        else:
+            others.append(word)
+    return arch, others
+
+
 def nvrtc_compile(
     source: str,
     *,
@@ -33,6 +49,7 @@ def nvrtc_compile(
     options = [
         option.decode() if isinstance(option, bytes) else option for option in extra_opts or ()
     ]
+    arch, options = _last_architecture(arch, options)
     loader = default_loader()
     try:
         if arch is None:
