@@ -11,10 +11,12 @@
 
 #include "base/file.hpp"
 #include "base/result.hpp"
+#include "base/trusted_file.hpp"
 #include "compile/search_folders.hpp"
 
 #ifndef CUKILN_DEFAULT_CUDA_ROOTS
 #define CUKILN_DEFAULT_CUDA_ROOTS ""
+#define CUKILN_BUILD_FOLDER "/"
 #endif
 
 namespace cukiln {
@@ -181,6 +183,10 @@ std::vector<std::string> find_headers(const NvrtcSearch& search) {
 
 std::vector<std::string> NvrtcSearch::built_in_roots() {
   std::vector<std::string> roots;
+  const auto library = path_of_this_library();
+  if (!library || library->rfind(CUKILN_BUILD_FOLDER, 0) != 0) {
+    return roots;
+  }
   std::string_view rest = CUKILN_DEFAULT_CUDA_ROOTS;
   while (!rest.empty()) {
     const std::size_t end = std::min(rest.find(':'), rest.size());

@@ -28,7 +28,8 @@ struct NvrtcSearch {
   bool system = true;  ///< search this process's libraries and program, ld.so's cache and
                        ///< /usr/local/cuda* too
 
-  /// Returns the folders that the build was configured with (CUKILN_DEFAULT_CUDA_ROOTS).
+  /// Returns the folders that the build was configured with (CUKILN_DEFAULT_CUDA_ROOTS), for what
+  /// runs in the build's folder; none for what was installed, which outlives the checkout.
   static std::vector<std::string> built_in_roots();
 };
 

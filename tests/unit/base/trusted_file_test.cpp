@@ -44,7 +44,7 @@ void set_mode(const std::string& path, mode_t mode) { REQUIRE(::chmod(path.c_str
 // fault 112
 TEST_CASE("a group that is another account's primary one is not private") {
   const ScratchFolder folder;
-  const std::string own = "alice:x:1000:1000::/home/alice:/bin/sh\n";
+  const std::string own = "alice:x:1000:1000::/srv/alice:/bin/sh\n";
   const std::string other = "backup:x:1001:1000::/:/bin/sh\n";
   CHECK_FALSE(
       has_other_account(folder.write("own", own + "bob:x:1001:1001::/:/bin/sh\n"), 1000, 1000));
