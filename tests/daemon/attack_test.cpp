@@ -187,6 +187,7 @@ TEST_CASE_FIXTURE(Attack,
     for (std::uint64_t id = 1; id <= 12; ++id) {
       send_order(greedy, id, order(std::to_string(id) + std::string(50 << 20, 'x')));
     }
+    wanted = std::string(20 << 20, 'y');
   }
   SUBCASE("waiters") {
     wanted = "same";
