@@ -34,7 +34,7 @@ def report_of(numbers: dict[str, int]) -> bytes:
     return body + b"".join(counted(name.encode()) + struct.pack("<Q", n) for name, n in numbers.items())
 
 
-GREET = frame(HELLO, struct.pack("<II", 2, 1) + counted(b"test"), number=0)
+GREET = frame(HELLO, struct.pack("<II", 3, 1) + counted(b"test"), number=0)
 
 
 class MetricsTest(DaemonCase):
@@ -100,7 +100,7 @@ class MetricsTest(DaemonCase):
         promtool("check", "metrics", text=text)
         info = re.search(r"\ncukiln_build_info\{(.*)\} 1\n", text)[1]
         self.assertIn('nvrtc="13.0.99"', info)
-        self.assertIn('protocol="2"', info)
+        self.assertIn('protocol="3"', info)
         self.assertRegex(info, r'sqlite="3\.')
 
     def test_requests_are_counted_by_result_and_timed(self) -> None:

@@ -341,12 +341,7 @@ TEST_CASE_FIXTURE(Fixture, "metrics show the counters in Prometheus' text format
                                                  {"watch_events", 34},
                                                  {"watch_overflows", 1},
                                                  {"watch_limit_reached", 2},
-                                                 {"compiles_ahead", 5},
-                                                 {"signer_connected", 1},
-                                                 {"signer_queued", 2},
-                                                 {"signer_signed", 3},
-                                                 {"signer_declined", 4},
-                                                 {"signer_dropped", 5}});
+                                                 {"compiles_ahead", 5}});
   const Answer answer = get("/metrics");
   CHECK(has(answer.head, "Content-Type: text/plain; version=0.0.4"));
   for (const char* line : {"cukiln_store_entries 2\n",
@@ -357,7 +352,7 @@ TEST_CASE_FIXTURE(Fixture, "metrics show the counters in Prometheus' text format
                            "cukiln_misses_total{reason=\"evicted\"} 0\n",
                            "cukiln_compiles_total{result=\"ok\"} 41\n",
                            "cukiln_compiles_in_flight 1\n",
-                           "nvrtc=\"13.0.88\",protocol=\"2\"} 1\n",
+                           "nvrtc=\"13.0.88\",protocol=\"3\"} 1\n",
                            "_duration_seconds_bucket{tier=\"disk\",le=\"5e-05\"} 0\n",
                            "_duration_seconds_bucket{tier=\"disk\",le=\"0.0001\"} 6\n",
                            "_duration_seconds_bucket{tier=\"disk\",le=\"2.5\"} 7\n",
@@ -385,11 +380,6 @@ TEST_CASE_FIXTURE(Fixture, "metrics show the counters in Prometheus' text format
                            "cukiln_watch_overflows_total 1\n",
                            "cukiln_watch_limit_reached 2\n",
                            "cukiln_compiles_ahead_total 5\n",
-                           "cukiln_signer_connected 1\n",
-                           "cukiln_signer_queue_length 2\n",
-                           "cukiln_signer_offers_total{result=\"signed\"} 3\n",
-                           "cukiln_signer_offers_total{result=\"declined\"} 4\n",
-                           "cukiln_signer_offers_total{result=\"dropped\"} 5\n",
                            "cukiln_store_checkpoints_total{result=\"error\"} 0\n",
                            "cukiln_store_checkpoint_duration_seconds_count ",
                            "cukiln_gc_last_success_timestamp_seconds 1",
