@@ -320,11 +320,12 @@ Result<std::unique_ptr<WorkerProcess>> NvrtcCompiler::start_worker(State& own, c
     start.builtins.clear();
     start.links = true;
   }
-  CUKILN_TRY(auto worker, WorkerProcess::start(start, run.wait));
-  if (options_.on_worker) {
-    options_.on_worker(worker->hello());
+  auto worker = WorkerProcess::start(start, run.wait);
+  if (worker && options_.on_worker) {
+    options_.on_worker((*worker)->hello());
   }
-  // The libraries that this worker opened must be those whose digest is in the key.
+  // The libraries that this worker opened must be those whose digest is in the key. One that was
+  // replaced by another version may not start: its builtins have another name.
   const MutexLock lock(own.mutex);
   if (run.linker != nullptr) {
     if (const auto stamp = stamp_of_linker(start.library); !stamp || *stamp != run.linker->stamp) {
