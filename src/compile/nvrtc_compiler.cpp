@@ -304,8 +304,9 @@ Result<std::unique_ptr<WorkerProcess>> NvrtcCompiler::start_worker(State& own, c
     start.builtins.clear();
     start.links = true;
   }
-  CUKILN_TRY(auto worker, WorkerProcess::start(start, run.wait));
-  // The libraries that this worker opened must be those whose digest is in the key.
+  auto worker = WorkerProcess::start(start, run.wait);
+  // The libraries that this worker opened must be those whose digest is in the key. One that was
+  // replaced by another version may not start: its builtins have another name.
   const MutexLock lock(own.mutex);
   if (run.linker != nullptr) {
     if (const auto stamp = stamp_of_linker(start.library); !stamp || *stamp != run.linker->stamp) {

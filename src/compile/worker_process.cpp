@@ -8,6 +8,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 
 #include "base/result.hpp"
@@ -157,7 +158,7 @@ bool WorkerProcess::alive() const {
 
 std::string WorkerProcess::stderr_tail() const {
   const off_t size = ::lseek(error_log_.get(), 0, SEEK_CUR);
-  std::string text(kStderrTailBytes, '\0');
+  std::string text(static_cast<std::size_t>(std::clamp<off_t>(size, 0, kStderrTailBytes)), '\0');
   const off_t from = size > kStderrTailBytes ? size - kStderrTailBytes : 0;
   const ssize_t got = ::pread(error_log_.get(), text.data(), text.size(), from);
   text.resize(got > 0 ? static_cast<std::size_t>(got) : 0);

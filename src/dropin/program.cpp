@@ -135,9 +135,12 @@ int Program::compile(int count, const char* const* options) {
   if (!result) {
     host_.report("failed", 0, name_);
     takes_names_ = takes_names_ && failure.code == kInvalidOption;
-    outputs_[static_cast<int>(Part::ptx)] =
-        {};  // NVRTC keeps the other results, of the last success
+    // NVRTC keeps the other results, of the last success, but where the assembler had begun.
+    outputs_[static_cast<int>(Part::ptx)] = {};
     lacks_ptx_ = asked.output == OutputKind::cubin && is_refused_by_assembler(failure);
+    if (lacks_ptx_) {
+      outputs_[static_cast<int>(Part::cubin)] = {};
+    }
     ptx_options_ = copied;
     log_ = std::move(failure.log);
     return failure.code;

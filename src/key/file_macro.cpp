@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <initializer_list>
 
+#include "key/time_macro.hpp"
+
 namespace cukiln {
 
 namespace {
@@ -17,7 +19,14 @@ bool has_one_of(std::string_view text, std::initializer_list<std::string_view> w
 }  // namespace
 
 bool names_its_file(ByteView text) {
-  return has_one_of(text, {"__FILE__", "__BASE_FILE__", "__builtin_FILE", "source_location"});
+  const auto is_named_in = [](std::string_view joined) {
+    return has_one_of(joined, {"__FILE__", "__BASE_FILE__", "__builtin_FILE", "source_location"});
+  };
+  if (is_named_in(text)) {
+    return true;
+  }
+  const auto joined = join_split_names(text);
+  return joined && is_named_in(*joined);
 }
 
 bool is_header_of_cuda(std::string_view path, ByteView text) {

@@ -49,15 +49,17 @@ std::size_t splice_at(ByteView text, std::size_t at) {
   return end != ByteView::npos && text[end] == '\n' ? end + 1 - at : 0;
 }
 
-bool is_macro_character(char c) { return c == '_' || (c >= 'A' && c <= 'Z'); }
+bool is_name_character(char c) {
+  return c == '_' || (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z');
+}
 
 /// True for a splice between two characters of a name. Most splices continue a macro's definition
 /// and have a blank on one side.
 bool splits_name(ByteView text, std::size_t at) {
-  const std::size_t length = at != 0 && is_macro_character(text[at - 1]) ? splice_at(text, at) : 0;
+  const std::size_t length = at != 0 && is_name_character(text[at - 1]) ? splice_at(text, at) : 0;
   const std::size_t next = at + length;
   return length != 0 && next < text.size() &&
-         (is_macro_character(text[next]) || splice_at(text, next) != 0);
+         (is_name_character(text[next]) || splice_at(text, next) != 0);
 }
 
 bool has_split_name(ByteView text, string_view backslash) {
@@ -85,14 +87,18 @@ std::string without_splices(ByteView text) {
 
 }  // namespace
 
+std::optional<std::string> join_split_names(ByteView text) {
+  return has_split_name(text, "\\") || has_split_name(text, kTrigraphBackslash)
+             ? std::optional(without_splices(text))
+             : std::nullopt;
+}
+
 std::string_view find_time_macro(ByteView text) {
   if (const string_view macro = find_in_joined(text); !macro.empty()) {
     return macro;
   }
-  if (has_split_name(text, "\\") || has_split_name(text, kTrigraphBackslash)) {
-    return find_in_joined(without_splices(text));
-  }
-  return {};
+  const auto joined = join_split_names(text);
+  return joined ? find_in_joined(*joined) : string_view();
 }
 
 }  // namespace cukiln

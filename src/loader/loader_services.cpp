@@ -195,12 +195,19 @@ Result<ProgramResult> LoaderServices::compile_program(const ProgramSpec& spec,
   return guarded([&]() -> Result<ProgramResult> {
     KernelLoader::Impl& impl = *loader_.impl_;
     const EventDelivery delivery(impl.tiers.events(), impl.events);
-    CUKILN_TRY(const Toolchain toolchain, impl.compiler->for_target(spec.target).toolchain());
     const auto compile = [&](FolderNames names) -> Result<ProgramResult> {
-      const ProgramRequest program = make_program_request(spec, toolchain, names);
+      const auto build = [&](ProgramRequest& program) -> Result<Built> {
+        CUKILN_TRY(const Toolchain toolchain, impl.compiler->for_target(spec.target).toolchain());
+        program = make_program_request(spec, toolchain, names);
+        return impl.builder->build(program.request, impl.builder->look_up(program.request), {},
+                                   nullptr, nullptr, &failure);
+      };
+      ProgramRequest program;
+      auto built = build(program);
+      if (!built && impl.is_of_replaced_nvrtc(program.request, built.error())) {
+        built = build(program);
+      }
       const ModuleRequest& request = program.request;
-      auto built = impl.builder->build(request, impl.builder->look_up(request), {}, nullptr,
-                                       nullptr, &failure);
       if (!built) {
         failure.log = program.with_real_folders(std::move(failure.log));
         return std::move(built).error();

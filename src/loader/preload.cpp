@@ -207,7 +207,7 @@ class Preload {
 
   /// Completes a job with what was found, or by a compile.
   void build(Job& job) {
-    auto built = loader_.get_or_compile(*job.request, std::move(job.found), job.report,
+    auto built = loader_.get_or_compile(*job.spec, *job.request, std::move(job.found), job.report,
                                         site_.cancelled, &meter_);
     if (built) {
       job.built = *std::move(built);

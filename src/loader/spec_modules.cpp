@@ -26,7 +26,7 @@ Result<SpecModules> SpecModules::load(KernelLoader::Impl& loader, const ModuleSp
     }
     ModuleReport report;
     CUKILN_TRY(KernelLoader::Impl::Resolved resolved, loader.resolve(spec, target));
-    CUKILN_TRY(Built built, loader.get_or_compile(resolved.request, std::move(resolved.found),
+    CUKILN_TRY(Built built, loader.get_or_compile(spec, resolved.request, std::move(resolved.found),
                                                   report, site.cancelled));
     CUKILN_TRY(auto module, loader.load(resolved.request, built, site, report));
     loaded.name = resolved.request.name;

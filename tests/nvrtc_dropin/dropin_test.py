@@ -222,6 +222,18 @@ class Failures(Dropin):
         self.assertIn("compile: 6\n", plain)
         self.assertIn("ptxas", plain)
 
+    def test_what_the_assembler_refuses_after_a_success(self) -> None:
+        """fault 345: there is no cubin, of the success neither."""
+        text = 'extern "C" __global__ void k(int* x) {\n#ifdef BAD\n  asm volatile("nonsense;");\n#endif\n}\n'
+        self.extra["THEN"] = "-DBAD"
+        words = (self.source(text), "a.cu", "-arch=sm_90")
+        for nvrtc in nvrtcs():
+            with self.subTest(nvrtc=nvrtc):
+                self.nvrtc = nvrtc
+                plain = self.run_host(*words, dropin=False)
+                self.assertIn("then: 6\n", plain)
+                self.assertEqual(self.run_host(*words, dropin=True), plain)
+
     def test_huge_log(self) -> None:
         """fault 209"""
         text = "".join(f"#warning {i} {'x' * 200}\n" for i in range(5000)) + PLAIN

@@ -9,6 +9,8 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <initializer_list>
+#include <string_view>
 
 #include "bindings/nvrtc/own_nvrtc.hpp"
 
@@ -84,10 +86,13 @@ void open_builtins(const char* nvrtc, dropin::FoundNvrtc& found) {
   }
 }
 
-/// NVRTC reads these itself, as the front end in it does those of EDG.
+/// NVRTC reads these itself, as the front end in it does those of EDG, and the assembler in that of
+/// 13.5 those of the finalizer.
 const char* environment_of_results() {
   for (char** one = environ; one != nullptr && *one != nullptr; ++one) {
-    if (std::strncmp(*one, "NVRTC", 5) == 0 || std::strncmp(*one, "EDG_", 4) == 0) {
+    const std::string_view variable = *one;
+    if (variable.starts_with("NVRTC") || variable.starts_with("EDG_") ||
+        variable.starts_with("FINALIZER_")) {
       return *one;
     }
   }

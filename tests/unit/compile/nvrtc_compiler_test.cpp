@@ -240,6 +240,7 @@ TEST_CASE("a crash of NVRTC is reported with signal and kernel, and the next com
     CHECK(error.code() == ErrorCode::internal);
     CHECK(contains(error.message(), "my_kernel"));
     CHECK(contains(error.message(), expected));
+    CHECK_FALSE(contains(error.message(), std::string(1, '\0')));  // of an empty stderr
     TestModule next(kKernel);
     must(next.run(compiler));
   }

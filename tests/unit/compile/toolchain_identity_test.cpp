@@ -189,3 +189,29 @@ TEST_CASE("an NVRTC that is replaced while the process runs is noticed") {
   REQUIRE(after);
   CHECK(after->content != before->content);
 }
+
+// fault 346
+TEST_CASE("an NVRTC that is replaced by one that does not start is searched again") {
+  const ScratchFolder folder;
+  const std::string library = folder / "libnvrtc.so.13";
+  std::filesystem::copy_file(kFakeNvrtc, library);
+  NvrtcCompilerOptions options = fake_options(library.c_str());
+  options.reuse_workers = false;
+  NvrtcCompiler compiler(options);
+  const auto before = compiler.toolchain();
+  REQUIRE(before);
+  std::filesystem::remove(library);
+  folder.write("libnvrtc.so.13", "not a library");
+  TestModule module(kKernel);
+  module.request.toolchain = *before;
+  auto outcome = module.run(compiler);
+  REQUIRE_FALSE(outcome);
+  CHECK(outcome.error().code() == ErrorCode::incompatible);
+  std::filesystem::remove(library);
+  std::filesystem::copy_file(kUnobservedNvrtc, library);
+  const auto after = compiler.toolchain();
+  REQUIRE(after);
+  CHECK(after->content != before->content);
+  module.request.toolchain = *after;
+  must(module.run(compiler));
+}
