@@ -205,27 +205,6 @@ Result<Built> KernelLoader::Impl::get_or_compile(const ModuleRequest& request, B
   return built;
 }
 
-bool KernelLoader::Impl::is_of_replaced_nvrtc(const ModuleRequest& request, const Error& error) {
-  if (error.code() != ErrorCode::incompatible) {
-    return false;
-  }
-  const auto now = compiler->for_target(request.request.target).toolchain();
-  return now && now->content != request.request.toolchain.content;
-}
-
-Result<Built> KernelLoader::Impl::get_or_compile(const ModuleSpec& spec, ModuleRequest& request,
-                                                 Builder::Found found, ModuleReport& report,
-                                                 const std::atomic<bool>* cancelled,
-                                                 PhaseMeter* meter) {
-  auto built = get_or_compile(request, std::move(found), report, cancelled, meter);
-  if (built || !is_of_replaced_nvrtc(request, built.error())) {
-    return built;
-  }
-  CUKILN_TRY(Resolved again, resolve(spec, request.request.target, Builder::Purpose::use, meter));
-  request = std::move(again.request);
-  return get_or_compile(request, std::move(again.found), report, cancelled, meter);
-}
-
 void KernelLoader::Impl::keep_unstored(const StoreEntry& entry) {
   const auto in_memory = tiers.peek(entry.key);
   if (!in_memory || !*in_memory) {

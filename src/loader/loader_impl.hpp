@@ -72,13 +72,6 @@ struct [[gnu::visibility("hidden")]] KernelLoader::Impl {  // else exported with
   Result<Built> get_or_compile(const ModuleRequest& request, Builder::Found found,
                                ModuleReport& report, const std::atomic<bool>* cancelled = nullptr,
                                PhaseMeter* meter = nullptr);
-  /// The same for the request of a spec. If its NVRTC was replaced meanwhile, makes `request` again
-  /// for the new one, once.
-  Result<Built> get_or_compile(const ModuleSpec& spec, ModuleRequest& request, Builder::Found found,
-                               ModuleReport& report, const std::atomic<bool>* cancelled = nullptr,
-                               PhaseMeter* meter = nullptr);
-  /// True if that is why a compile failed.
-  bool is_of_replaced_nvrtc(const ModuleRequest& request, const Error& error);
 
   /// Images that no tier stored (a source with __TIME__, an unobserved compile), for `cubin()`.
   void keep_unstored(const StoreEntry& entry);

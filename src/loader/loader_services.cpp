@@ -10,6 +10,7 @@
 #include "loader/link_parts.hpp"
 #include "loader/loader_impl.hpp"
 #include "loader/make_entry.hpp"
+#include "loader/replaced_nvrtc.hpp"
 
 namespace cukiln {
 
@@ -204,7 +205,7 @@ Result<ProgramResult> LoaderServices::compile_program(const ProgramSpec& spec,
       };
       ProgramRequest program;
       auto built = build(program);
-      if (!built && impl.is_of_replaced_nvrtc(program.request, built.error())) {
+      if (!built && is_of_replaced_nvrtc(*impl.compiler, program.request, built.error())) {
         built = build(program);
       }
       const ModuleRequest& request = program.request;

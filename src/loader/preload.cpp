@@ -7,6 +7,7 @@
 #include "base/result.hpp"
 #include "key/nvcc_flags.hpp"
 #include "loader/loader_impl.hpp"
+#include "loader/replaced_nvrtc.hpp"
 #include "loader/run_parallel.hpp"
 
 namespace cukiln {
@@ -207,8 +208,8 @@ class Preload {
 
   /// Completes a job with what was found, or by a compile.
   void build(Job& job) {
-    auto built = loader_.get_or_compile(*job.spec, *job.request, std::move(job.found), job.report,
-                                        site_.cancelled, &meter_);
+    auto built = get_or_compile(loader_, *job.spec, *job.request, std::move(job.found), job.report,
+                                site_.cancelled, &meter_);
     if (built) {
       job.built = *std::move(built);
     } else {

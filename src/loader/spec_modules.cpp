@@ -6,6 +6,7 @@
 
 #include "base/result.hpp"
 #include "key/name_expression.hpp"
+#include "loader/replaced_nvrtc.hpp"
 
 namespace cukiln {
 
@@ -26,8 +27,8 @@ Result<SpecModules> SpecModules::load(KernelLoader::Impl& loader, const ModuleSp
     }
     ModuleReport report;
     CUKILN_TRY(KernelLoader::Impl::Resolved resolved, loader.resolve(spec, target));
-    CUKILN_TRY(Built built, loader.get_or_compile(spec, resolved.request, std::move(resolved.found),
-                                                  report, site.cancelled));
+    CUKILN_TRY(Built built, get_or_compile(loader, spec, resolved.request,
+                                           std::move(resolved.found), report, site.cancelled));
     CUKILN_TRY(auto module, loader.load(resolved.request, built, site, report));
     loaded.name = resolved.request.name;
     loader.publish(loaded.name, resolved.request.request.target, module->kernels(), false);
