@@ -67,6 +67,7 @@ class Programs {
 
 // Never destroyed: threads of the host may compile while the process ends.
 Host* g_host = nullptr;
+constinit Mutex g_host_mutex;  // while it is made
 Programs& programs() {
   static Programs* const all = new Programs;
   return *all;
@@ -207,10 +208,15 @@ extern "C" CUKILN_API bool cukiln_nvrtc_find(std::uint32_t version, const char* 
 extern "C" CUKILN_API const cukiln::dropin::ProgramFunctions* cukiln_nvrtc_open(
     std::uint32_t version, const cukiln::dropin::RealNvrtc* real, const char* report) {
   using namespace cukiln::dropin;
-  if (version != kInterface || real == nullptr || g_host != nullptr) {
+  if (version != kInterface || real == nullptr) {
     return nullptr;
   }
   const int opened = call([&] {
+    const cukiln::ForkSafeLock lock(g_host_mutex);
+    if (g_host != nullptr) {
+      return kSuccess;  // another thread opened it
+    }
+    static_cast<void>(programs());
     g_host = new Host(*real, report);
     std::atexit([] { g_host->close(); });
     return kSuccess;

@@ -82,8 +82,9 @@ using FindFunction = bool (*)(std::uint32_t interface, const char* opened, Found
 
 /// The name under which libcukiln exports an OpenFunction.
 inline constexpr const char* kOpenName = "cukiln_nvrtc_open";
-/// Called once in a process. `real` must stay valid; `report` is a file to which a line is appended
-/// for each program (`cukiln run`), or null. Null if `interface` is another.
+/// Only the first call in a process makes what the functions work with. `real` must stay valid;
+/// `report` is a file to which a line is appended for each program (`cukiln run`), or null. Null if
+/// `interface` is another.
 using OpenFunction = const ProgramFunctions* (*)(std::uint32_t interface, const RealNvrtc* real,
                                                  const char* report);
 

@@ -162,7 +162,7 @@ class Preload(CliTest):
         count = 80
         many = self.manifest(*({"name": f"m{i}", "sources": ["add.cu"], "define": {"ADDEND": i}} for i in range(count)))
         process = subprocess.Popen(
-            [CUKILN, "preload", many, "--no-load", "--jobs", "1"], cwd=self.folder, env=self.environment,
+            [CUKILN, "preload", many, "--no-load", "--jobs", "1", "--arch", "sm_90a"], cwd=self.folder, env=self.environment,
             stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)  # fmt: skip
         deadline = time.monotonic() + 60
         while not self.run_json("ls")["entries"] and time.monotonic() < deadline:

@@ -616,6 +616,15 @@ class OwnNvrtc(Dropin):
         self.check_own("RTLD_LOCAL", str(self.nvrtc), "run", str(self.nvrtc))
 
 
+class FirstFork(Dropin):
+    def test_a_fork_while_a_thread_opens_nvrtc(self) -> None:
+        """fault 365"""
+        slow = self.folder / "libnvrtc.so.12"
+        slow.symlink_to(LIBRARY.parent / "libown_nvrtc.so")
+        self.extra = {"HOST_OPENS": str(LIBRARY), "CUKILN_NVRTC_LIBRARY": str(slow), "OWN_NVRTC_IS_SLOW": "1"}
+        self.assertEqual(self.run_host("first fork", dropin=True), "parent 12 child 12\n")
+
+
 class Run(Dropin):
     """`cukiln run`, fault 217"""
 

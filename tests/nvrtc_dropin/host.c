@@ -336,6 +336,34 @@ static int run_fork(void) {
   return code | status;
 }
 
+static void* ask_version(void* result) {
+  int minor = 0;
+  CALL(nvrtcVersion, (int*, int*))((int*)result, &minor);
+  return NULL;
+}
+// Forks while a thread opens NVRTC for the first time, which takes until there is a file `forked`.
+static int run_first_fork(void) {
+  pthread_t thread;
+  int in_parent = 0;
+  int in_child = 0;
+  pthread_create(&thread, NULL, ask_version, &in_parent);
+  while (access("opening", F_OK) != 0) {
+    usleep(1000);
+  }
+  const pid_t child = fork();
+  if (child == 0) {
+    alarm(60);
+    ask_version(&in_child);
+    _exit(in_child);
+  }
+  fclose(fopen("forked", "w"));
+  pthread_join(thread, NULL);
+  int status = 0;
+  waitpid(child, &status, 0);
+  printf("parent %d child %d\n", in_parent, WIFEXITED(status) ? WEXITSTATUS(status) : -1);
+  return 0;
+}
+
 static int go_on(void* payload, void* unused) {
   (void)unused;
   ++*(int*)payload;
@@ -366,6 +394,9 @@ int main(int count, char** words) {
   }
   if (count == 2 && strcmp(words[1], "flow") == 0) {
     return run_flow();
+  }
+  if (count == 2 && strcmp(words[1], "first fork") == 0) {
+    return run_first_fork();
   }
   if (count == 2 && strcmp(words[1], "fork") == 0) {
     return run_fork();

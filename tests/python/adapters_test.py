@@ -493,11 +493,12 @@ def test_tvm_ffi_compiles_once(home):
     assert tvm_ffi.nvrtc_compile(SOURCE, name="scale.cu", arch="sm_90", extra_opts=options) != cubin
 
 
-def test_tvm_ffi_takes_the_architecture_that_the_options_name_last(home):
-    cubin = tvm_ffi.nvrtc_compile(SOURCE, name="scale.cu", arch="sm_80")
+def test_tvm_ffi_takes_the_architecture_that_the_options_name_last():
+    source = 'extern "C" __global__ void k(int* x) { *x = __CUDA_ARCH__; }'
+    cubin = tvm_ffi.nvrtc_compile(source, arch="sm_80")
     for options in (["-arch=sm_80"], ["-arch", "sm_75", b"--gpu-architecture=sm_80"]):
-        assert tvm_ffi.nvrtc_compile(SOURCE, name="scale.cu", arch="sm_90", extra_opts=options) == cubin
-    assert tvm_ffi.nvrtc_compile(SOURCE, name="scale.cu", arch="sm_90") != cubin
+        assert tvm_ffi.nvrtc_compile(source, arch="sm_90", extra_opts=options) == cubin
+    assert tvm_ffi.nvrtc_compile(source, arch="sm_90") != cubin
 
 
 def test_tvm_ffi_fails_as_tvm_ffi_does():

@@ -28,6 +28,8 @@ OpenLibrary libc_dlopen() noexcept {
   return real;
 }
 
+void* const g_found_early = reinterpret_cast<void*>(libc_dlopen());  // before there are threads
+
 const char* string_of(const link_map& map, ElfW(Sxword) tag) noexcept {
   const char* strings = nullptr;
   const char* value = nullptr;

@@ -3,6 +3,7 @@
 
 #include <dlfcn.h>
 #include <link.h>
+#include <pthread.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -22,6 +23,23 @@ namespace {
 
 std::atomic<void*> g_real = nullptr;
 std::atomic<const char*> g_report = nullptr;  // during api_with_report
+std::atomic<void*> g_libcukiln = nullptr;
+std::atomic<const Api*> g_api = nullptr;
+
+// A fork waits for a library that another thread is opening: the child would find it half open, for
+// ever. Held during a dlopen and nothing else, since libcukiln's functions wait for forks
+// themselves.
+pthread_mutex_t g_opening = PTHREAD_MUTEX_INITIALIZER;
+void lock_opening() { ::pthread_mutex_lock(&g_opening); }
+void unlock_opening() { ::pthread_mutex_unlock(&g_opening); }
+const int g_fork_handlers = ::pthread_atfork(lock_opening, unlock_opening, unlock_opening);
+
+void* open_before_forks(const char* file, int mode) {
+  lock_opening();
+  void* const handle = open_library(file, mode);
+  unlock_opening();
+  return handle;
+}
 
 const char* file_name(const char* path) noexcept {
   const char* const slash = std::strrchr(path, '/');
@@ -47,7 +65,11 @@ int find_loaded(dl_phdr_info* info, std::size_t /*size*/, void* found) {
 /// libcukiln's function of this name; null if that library is not beside this one.
 template <class Function>
 Function libcukiln_function(const char* name) {
-  static void* const library = open_library(CUKILN_LIBRARY, RTLD_NOW | RTLD_LOCAL);
+  void* library = g_libcukiln;
+  if (library == nullptr) {
+    library = open_before_forks(CUKILN_LIBRARY, RTLD_NOW | RTLD_LOCAL);
+    g_libcukiln = library;
+  }
   return library != nullptr ? reinterpret_cast<Function>(::dlsym(library, name)) : nullptr;
 }
 
@@ -64,25 +86,26 @@ void* find_real(dropin::FoundNvrtc& found) {
   }
   if (const char* const given = ::secure_getenv("CUKILN_NVRTC_LIBRARY");
       given != nullptr && *given != '\0') {
-    if (void* const handle = open_library(given, RTLD_NOW | RTLD_LOCAL)) {
+    if (void* const handle = open_before_forks(given, RTLD_NOW | RTLD_LOCAL)) {
       return handle;
     }
   }
   const char* loaded = nullptr;
   ::dl_iterate_phdr(find_loaded, &loaded);
   if (loaded != nullptr) {
-    if (void* const handle = open_library(loaded, RTLD_NOW | RTLD_NOLOAD)) {
+    if (void* const handle = open_before_forks(loaded, RTLD_NOW | RTLD_NOLOAD)) {
       return handle;
     }
   }
-  return find_files(nullptr, found) ? open_library(found.library, RTLD_NOW | RTLD_LOCAL) : nullptr;
+  return find_files(nullptr, found) ? open_before_forks(found.library, RTLD_NOW | RTLD_LOCAL)
+                                    : nullptr;
 }
 
 /// Opens the builtins library beside an NVRTC, which opens it by its name alone at its first
 /// compile. Whoever opens NVRTC by its path does this too.
 void open_builtins(const char* nvrtc, dropin::FoundNvrtc& found) {
   if (nvrtc != nullptr && find_files(nvrtc, found) && found.builtins[0] != '\0') {
-    static_cast<void>(open_library(found.builtins, RTLD_NOW | RTLD_LOCAL));
+    static_cast<void>(open_before_forks(found.builtins, RTLD_NOW | RTLD_LOCAL));
   }
 }
 
@@ -154,8 +177,7 @@ Api make_api() {
   if (handle == nullptr) {
     return made;
   }
-  g_real = handle;
-  made.real = functions_of(handle);
+  made.real = functions_of(set_real(handle) ? handle : g_real.load());
   open_builtins(made.real.programs.library, found);
   return made;
 }
@@ -187,12 +209,15 @@ bool set_real(void* handle) noexcept {
 }
 
 const Api& api() {
-  static const Api* const found = [] {
-    static Api made = make_api();  // RealNvrtc stays where it is
-    made.programs = g_real != nullptr ? open_programs(made.real.programs) : nullptr;
-    return &made;
-  }();
-  return *found;
+  if (const Api* const known = g_api.load()) {
+    return *known;
+  }
+  // Several threads may get here; the first to end is heard. Nothing of the others is destroyed,
+  // since libcukiln may have got their RealNvrtc.
+  auto* const made = new Api(make_api());
+  made->programs = g_real != nullptr ? open_programs(made->real.programs) : nullptr;
+  const Api* known = nullptr;
+  return g_api.compare_exchange_strong(known, made) ? *made : *known;
 }
 
 const Api& api_for(const void* caller) {
