@@ -196,10 +196,14 @@ TEST_CASE("an NVRTC that is replaced by one that does not start is searched agai
   const std::string library = folder / "libnvrtc.so.13";
   std::filesystem::copy_file(kFakeNvrtc, library);
   NvrtcCompilerOptions options = fake_options(library.c_str());
-  options.reuse_workers = false;
+  options.worker = counted_worker(folder, folder / "started");
+  options.budget = std::make_shared<CompileBudget>(CompileBudget::Limits{1, 64ull << 30});
+  options.worker_idle = 1s;
   NvrtcCompiler compiler(options);
   const auto before = compiler.toolchain();
   REQUIRE(before);
+  const auto worker = static_cast<pid_t>(std::stol(read_all(folder / "started")));
+  REQUIRE(becomes_true([&] { return has_ended(worker); }));  // it has the old library open
   std::filesystem::remove(library);
   folder.write("libnvrtc.so.13", "not a library");
   TestModule module(kKernel);
