@@ -48,6 +48,10 @@ Server::Server(ServerOptions options, TieredStore& store, IpcListener listener,
       acceptor_(*loop_, std::move(listener)),
       watchdog_(*loop_, [this] { notify_watchdog(); }),
       drain_deadline_(*loop_, [this] {
+        if (!is_drain_over_) {
+          log_.warn("compiles were not done {} ms after the signal and are cancelled",
+                    options_.drain_timeout.count());
+        }
         is_drain_over_ = true;
         supervisor_.cancel_all();
         drain_deadline_.set_after(std::chrono::seconds(1));
@@ -155,7 +159,8 @@ void Server::handle_signals() {
   while (::read(signals_.get(), &info, sizeof info) == sizeof info) {
     if (info.ssi_signo == SIGHUP) {
       housekeeping_.reload();
-    } else if (draining_) {  // the second signal: do not wait for compiles
+    } else if (draining_) {
+      log_.info("a second signal: running compiles are cancelled");
       supervisor_.cancel_all();
     } else {
       drain();

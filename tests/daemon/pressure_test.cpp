@@ -272,6 +272,7 @@ TEST_CASE_FIXTURE(
 
 TEST_CASE_FIXTURE(Fixture,
                   "fault 67: a second SIGTERM ends the daemon without waiting for compiles") {
+  daemon_log = scratch / "daemon.log";
   const auto daemon = start();
   const auto running = compiling_client(source("// fake: sleep 60000"));
   wire::DaemonLink link(options());  // connected before: a draining daemon rejects connections
@@ -282,12 +283,13 @@ TEST_CASE_FIXTURE(Fixture,
     return now && now->draining;
   };
   CHECK_FALSE(draining());
-  const auto began = SteadyClock::now();
   daemon->signal(SIGTERM);
   REQUIRE(becomes_true(draining, seconds(20)));
   daemon->signal(SIGTERM);
   CHECK(daemon->wait() == 0);
-  CHECK(SteadyClock::now() - began < seconds(9));  // it would wait for ten
+  const std::string logged = cukiln::testing::read_all(daemon_log);
+  CHECK(logged.find("a second signal") != std::string::npos);
+  CHECK(logged.find("were not done") == std::string::npos);
 }
 
 // fault 164
@@ -406,17 +408,15 @@ TEST_CASE_FIXTURE(
   const RawClient waiting(socket);
   waiting.frame(DaemonOp::put_blob, 1, {}, blob->get());
   waiting.frame(DaemonOp::ping, 2, "after it");
-  const auto began = SteadyClock::now();
   const RawClient other(socket);
   other.frame(DaemonOp::ping, 1, "now");
   CHECK(other.answer() == DaemonOp::pong);
-  CHECK(SteadyClock::now() - began < seconds(2));  // the wait for the writer takes longer
   writer->release();
   std::optional<DaemonOp> reply = waiting.answer();
   while (reply == DaemonOp::progress) {
     reply = waiting.answer();
   }
-  CHECK((reply == DaemonOp::done || reply == DaemonOp::error));  // in the order of its requests
+  CHECK(reply == DaemonOp::done);  // not an error: the other client was answered during the wait
   CHECK(waiting.answer() == DaemonOp::pong);
 }
 
