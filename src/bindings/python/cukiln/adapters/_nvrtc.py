@@ -4,6 +4,7 @@ whose project calls NVRTC itself. The NVRTC is the one that this process has ope
 
 from __future__ import annotations
 
+import atexit
 import ctypes
 import logging
 import os
@@ -11,6 +12,7 @@ import tempfile
 import threading
 from collections.abc import Iterator, Sequence
 from ctypes import POINTER, byref, c_char_p, c_int, c_size_t, c_void_p
+from pathlib import Path
 from typing import NamedTuple
 
 from .. import _errors, _library
@@ -39,10 +41,10 @@ class _Opened:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._found: tuple[ctypes.CDLL, int] | None = None
+        self._found: tuple[ctypes.CDLL, Path] | None = None
         self._was_tried = False
 
-    def find(self, *, opens: bool) -> tuple[ctypes.CDLL, int] | None:
+    def find(self, *, opens: bool) -> tuple[ctypes.CDLL, Path] | None:
         """None: it is not open yet, or cannot be, which is logged."""
         with self._lock:
             if opens and not self._was_tried:
@@ -61,7 +63,7 @@ _opened = _Opened()
 os.register_at_fork(after_in_child=_opened.after_fork)
 
 
-def _open() -> tuple[ctypes.CDLL, int]:
+def _open() -> tuple[ctypes.CDLL, Path]:
     library = ctypes.CDLL(str(_library.find("libcukiln_nvrtc.so")))
     library.nvrtcCreateProgram.argtypes = (
         POINTER(c_void_p), c_char_p, c_char_p, c_int, _STRINGS, _STRINGS)  # fmt: skip
@@ -74,12 +76,17 @@ def _open() -> tuple[ctypes.CDLL, int]:
         getattr(library, f"nvrtcGet{part}").argtypes = (c_void_p, c_char_p)
     library.cukiln_nvrtc_open_with_report.argtypes = (c_char_p,)
     library.cukiln_nvrtc_open_with_report.restype = None
-    report, path = tempfile.mkstemp(prefix="cukiln-programs-")
-    try:
-        library.cukiln_nvrtc_open_with_report(os.fsencode(path))
-    finally:
-        os.unlink(path)  # noqa: PTH108: both have it open
-    return library, report
+    # By its path: the process may close descriptors that are not its own.
+    file, path = tempfile.mkstemp(prefix="cukiln-programs-")
+    os.close(file)
+    atexit.register(_remove, Path(path), os.getpid())
+    library.cukiln_nvrtc_open_with_report(os.fsencode(path))
+    return library, Path(path)
+
+
+def _remove(report: Path, owner: int) -> None:
+    if os.getpid() == owner:
+        report.unlink(missing_ok=True)
 
 
 class _Program:
@@ -151,8 +158,11 @@ def totals() -> Totals:
     return Totals(len(found), len(compiled), sum(found), sum(compiled))
 
 
-def _lines(report: int) -> Iterator[tuple[str, int]]:
-    text = os.pread(report, os.fstat(report).st_size, 0).decode(errors="replace")
+def _lines(report: Path) -> Iterator[tuple[str, int]]:
+    try:
+        text = report.read_text(errors="replace")
+    except FileNotFoundError:  # of a process that forked this one, and has ended
+        return
     for line in text.splitlines():
         what, microseconds, _ = line.split(" ", maxsplit=2)
         yield what, int(microseconds)
