@@ -123,7 +123,7 @@ Result<DependencySet> CompileRun::take_dependencies(const wire::Compiled& compil
 }
 
 bool CompileRun::look_up_again() {
-  const auto sets = setup_.store->find_sets(setup_.digest, setup_.canonical);
+  const auto sets = setup_.store->find_sets(setup_.digest, *setup_.canonical);
   const auto leaves = sets ? sets->leaves() : std::vector<SetTree::Leaf>();
   return std::any_of(leaves.begin(), leaves.end(),
                      [&](const SetTree::Leaf& leaf) { return !known_.contains(leaf.key); });
@@ -178,7 +178,7 @@ RunResult CompileRun::result_of(const CompilePipeline::Outcome& outcome) const {
 }
 
 RunResult CompileRun::run() {
-  if (const auto sets = setup_.store->find_sets(setup_.digest, setup_.canonical)) {
+  if (const auto sets = setup_.store->find_sets(setup_.digest, *setup_.canonical)) {
     for (const SetTree::Leaf& leaf : sets->leaves()) {
       known_.insert(leaf.key);
     }
@@ -187,7 +187,7 @@ RunResult CompileRun::run() {
   const std::string lock_folder = setup_.store->lock_folder();
   CompileFailureKind failure_kind = CompileFailureKind::other;
   CompilePipeline pipeline(*this, {.request = order.request,
-                                   .canonical = setup_.canonical,
+                                   .canonical = *setup_.canonical,
                                    .digest = setup_.digest,
                                    .label = order.labels.name,
                                    .labels = order.labels,

@@ -54,7 +54,7 @@ class CompileRun final : public FileProvider, private CompilePipeline::Caller {
  public:
   struct Setup {
     std::shared_ptr<const wire::CompileOrder> order;
-    std::string canonical;
+    std::shared_ptr<const std::string> canonical;
     RequestDigest digest;
     std::chrono::milliseconds timeout{0};
     bool again = false;  ///< no dependency set in the store holds for the client's files

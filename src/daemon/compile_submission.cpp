@@ -7,27 +7,22 @@
 
 namespace cukiln::daemon {
 
-CompileSubmission CompileSubmission::of(wire::CompileOrder order, const wire::CompileTerms& terms,
-                                        TieredStore& store) {
+CompileSubmission CompileSubmission::of(wire::CompileOrder order, std::uint64_t order_bytes,
+                                        const wire::CompileTerms& terms, TieredStore& store) {
   CompileSubmission made;
-  for (const VirtualSource& source : order.request.sources) {
-    made.bytes += source.text.size();
-  }
-  for (const VirtualSource& header : order.request.headers) {
-    made.bytes += header.text.size();
-  }
   made.allowed =
       check_arguments(order.request.options.arguments, order.request.program.has_value());
   if (!made.allowed) {
     return made;
   }
-  made.canonical = order.request.canonical();
-  made.digest = CompileRequest::digest_of(made.canonical);
+  made.canonical = std::make_shared<const std::string>(order.request.canonical());
+  made.bytes = order_bytes + made.canonical->size();
+  made.digest = CompileRequest::digest_of(*made.canonical);
   made.order = std::make_shared<const wire::CompileOrder>(std::move(order));
   made.timeout = std::chrono::milliseconds(terms.timeout_ms);
   made.again = terms.again;
   if (!made.again) {
-    const auto sets = store.find_sets(made.digest, made.canonical);
+    const auto sets = store.find_sets(made.digest, *made.canonical);
     made.is_stored = sets && !sets->empty();
   }
   return made;

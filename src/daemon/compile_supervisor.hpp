@@ -27,7 +27,7 @@ class CompileSupervisor {
   };
   struct Job {
     std::shared_ptr<const wire::CompileOrder> order;
-    std::string canonical;
+    std::shared_ptr<const std::string> canonical;
     RequestDigest digest;
     bool again = false;  ///< no dependency set in the store holds for the client's files
     std::chrono::milliseconds limit{0};

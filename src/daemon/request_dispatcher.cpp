@@ -266,8 +266,8 @@ void RequestDispatcher::compile(Session& session, DaemonFrame& frame) {
         // Null for a malformed order. Without memory this throws, which closes the session.
         const auto content = read_content(*shared_frame, kMaxOrderBytes);
         auto order = content ? wire::CompileOrder::decode(*content) : std::nullopt;
-        return order ? std::make_shared<CompileSubmission>(
-                           CompileSubmission::of(*std::move(order), terms, store))
+        return order ? std::make_shared<CompileSubmission>(CompileSubmission::of(
+                           *std::move(order), content->view().size(), terms, store))
                      : nullptr;
       },
       [this, request](Session& client, const Submission& submission) {

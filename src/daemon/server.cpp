@@ -118,8 +118,8 @@ void Server::watch_sources() {
         // Runs in the watch's thread, which may block.
         wire::CompileTerms terms;
         terms.again = true;  // no dependency set in the store holds
-        auto submission =
-            std::make_shared<CompileSubmission>(CompileSubmission::of(*order, terms, store_));
+        auto submission = std::make_shared<CompileSubmission>(
+            CompileSubmission::of(*order, order->encode().size(), terms, store_));
         loop_->post([this, submission, source_roots = std::move(source_roots)] {
           scheduler_.compile_ahead(std::move(*submission), source_roots);
         });

@@ -180,6 +180,13 @@ TEST_CASE_FIXTURE(Attack,
     }
     wanted = std::string(20 << 20, 'y');
   }
+  SUBCASE("names") {  // as large as sources, and not counted as one
+    for (std::uint64_t id = 1; id <= 30; ++id) {
+      wire::CompileOrder one = order(std::to_string(id));
+      one.request.options.name_expressions = {std::string(16 << 20, 'n')};
+      send_order(greedy, id, one);
+    }
+  }
   SUBCASE("waiters") {
     wanted = "same";
     for (std::uint64_t id = 1; id <= 1000; ++id) {

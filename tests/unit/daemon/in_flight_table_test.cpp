@@ -31,7 +31,7 @@ struct Table : ReplySink {
     one.emplace_back(*this);
     one.front().session = session;
     one.front().ahead = ahead;
-    one.front().submission.canonical = name;
+    one.front().submission.canonical = std::make_shared<const std::string>(name);
     one.front().submission.digest = CompileRequest::digest_of(name);
     one.front().submission.bytes = 100;
     return table.add(std::move(one));
