@@ -25,23 +25,23 @@ thread_local constinit bool met_lost CUKILN_TLS = false;
 using AnyCall = sqlite3_syscall_ptr;
 
 enum Call : std::size_t {
-  kOpen,
-  kClose,
-  kFstat,
-  kTruncate,
-  kFcntl,
-  kRead,
-  kPread,
-  kPread64,
-  kWrite,
-  kPwrite,
-  kPwrite64,
-  kChmod,
-  kAllocate,
-  kChown,
-  kCalls
+  call_open,
+  call_close,
+  call_fstat,
+  call_truncate,
+  call_fcntl,
+  call_read,
+  call_pread,
+  call_pread64,
+  call_write,
+  call_pwrite,
+  call_pwrite64,
+  call_chmod,
+  call_allocate,
+  call_chown,
+  num_calls
 };
-AnyCall replaced[kCalls];
+AnyCall replaced[num_calls];
 
 template <class Function>
 Function* real(Call call) noexcept {
@@ -49,11 +49,11 @@ Function* real(Call call) noexcept {
 }
 
 int open_file(const char* path, int flags, int mode) {
-  const int fd = real<int(const char*, int, int)>(kOpen)(path, flags, mode);
+  const int fd = real<int(const char*, int, int)>(call_open)(path, flags, mode);
   return fd >= 0 && keeps_files ? keep_locked_descriptor(fd) : fd;
 }
 
-int close_file(int fd) { return close_kept(fd) ? 0 : real<int(int)>(kClose)(fd); }
+int close_file(int fd) { return close_kept(fd) ? 0 : real<int(int)>(call_close)(fd); }
 
 /// A call whose first argument is a descriptor.
 template <Call call, class Returned, class... Rest>
@@ -82,22 +82,24 @@ bool guard_descriptors(sqlite3_vfs* unix_vfs) noexcept {
     const char* name;
     AnyCall checked;
   } calls[] = {
-      {kClose, "close", any(close_file)},
-      {kFstat, "fstat", any(checked<kFstat, int, struct stat*>)},
-      {kTruncate, "ftruncate", any(checked<kTruncate, int, off_t>)},
-      {kFcntl, "fcntl", any(checked<kFcntl, int, int, void*>)},  // each of its calls has three
-      {kRead, "read", any(checked<kRead, ssize_t, void*, std::size_t>)},
-      {kPread, "pread", any(checked<kPread, ssize_t, void*, std::size_t, off_t>)},
-      {kPread64, "pread64", any(checked<kPread64, ssize_t, void*, std::size_t, off_t>)},
-      {kWrite, "write", any(checked<kWrite, ssize_t, const void*, std::size_t>)},
-      {kPwrite, "pwrite", any(checked<kPwrite, ssize_t, const void*, std::size_t, off_t>)},
-      {kPwrite64, "pwrite64", any(checked<kPwrite64, ssize_t, const void*, std::size_t, off_t>)},
-      {kChmod, "fchmod", any(checked<kChmod, int, mode_t>)},
-      {kAllocate, "fallocate", any(checked<kAllocate, int, off_t, off_t>)},
-      {kChown, "fchown", any(checked<kChown, int, uid_t, gid_t>)},
-      {kOpen, "open", any(open_file)},  // last: what it keeps is then closed by the above
+      {call_close, "close", any(close_file)},
+      {call_fstat, "fstat", any(checked<call_fstat, int, struct stat*>)},
+      {call_truncate, "ftruncate", any(checked<call_truncate, int, off_t>)},
+      {call_fcntl, "fcntl",
+       any(checked<call_fcntl, int, int, void*>)},  // each of its calls has three
+      {call_read, "read", any(checked<call_read, ssize_t, void*, std::size_t>)},
+      {call_pread, "pread", any(checked<call_pread, ssize_t, void*, std::size_t, off_t>)},
+      {call_pread64, "pread64", any(checked<call_pread64, ssize_t, void*, std::size_t, off_t>)},
+      {call_write, "write", any(checked<call_write, ssize_t, const void*, std::size_t>)},
+      {call_pwrite, "pwrite", any(checked<call_pwrite, ssize_t, const void*, std::size_t, off_t>)},
+      {call_pwrite64, "pwrite64",
+       any(checked<call_pwrite64, ssize_t, const void*, std::size_t, off_t>)},
+      {call_chmod, "fchmod", any(checked<call_chmod, int, mode_t>)},
+      {call_allocate, "fallocate", any(checked<call_allocate, int, off_t, off_t>)},
+      {call_chown, "fchown", any(checked<call_chown, int, uid_t, gid_t>)},
+      {call_open, "open", any(open_file)},  // last: what it keeps is then closed by the above
   };
-  static_assert(std::size(calls) == kCalls);
+  static_assert(std::size(calls) == num_calls);
   for (const auto& one : calls) {
     replaced[one.call] = unix_vfs->xGetSystemCall(unix_vfs, one.name);
     if (replaced[one.call] != nullptr &&

@@ -11,6 +11,7 @@ import os
 import re
 import shlex
 import shutil
+import signal
 import subprocess
 import tempfile
 import time
@@ -201,7 +202,8 @@ class Recipe(unittest.TestCase):
         place = {"user": f"{user}:{user}", "folders": folders}
         with open(self.folder / "daemon.log", "w+") as log:
             daemon = subprocess.Popen(self.inside(self.build, command.split(", "), **place),
-                                      stdout=log, stderr=log, env={"PATH": os.environ["PATH"]})  # fmt: skip
+                                      stdout=log, stderr=log, env={"PATH": os.environ["PATH"]},
+                                      start_new_session=True)  # fmt: skip
             try:
                 deadline = time.monotonic() + 100
                 while True:
@@ -212,7 +214,7 @@ class Recipe(unittest.TestCase):
                 log.seek(0)
                 self.assertEqual(status.returncode, 0, status.stdout + status.stderr + log.read())
             finally:
-                daemon.kill()
+                os.killpg(daemon.pid, signal.SIGKILL)
                 daemon.wait()
 
     # fault 182

@@ -59,7 +59,38 @@ UniqueFd sealed_hole(std::size_t bytes) {
   return file;
 }
 
-constexpr seconds kLongerThanATest{600};  // for a close that the test ends
+/// Sockets whose close blocks until the test ends it.
+class LingeringSockets {
+ public:
+  ~LingeringSockets() { end(); }
+  int add() {
+    sockets_.push_back(std::make_unique<LingeringSocket>(seconds(600)));
+    return sockets_.back()->socket.get();
+  }
+  /// Leaves the last descriptors to the daemon. Where it has closed its own already, the close here
+  /// blocks.
+  void drop() {
+    for (const auto& one : sockets_) {
+      if (one->socket) {
+        closes_.emplace_back([fd = std::move(one->socket)]() mutable { fd.reset(); });
+      }
+    }
+  }
+  void end() {
+    drop();
+    for (const auto& one : sockets_) {
+      one->other.reset();
+    }
+    for (std::thread& one : closes_) {
+      one.join();
+    }
+    closes_.clear();
+  }
+
+ private:
+  std::vector<std::unique_ptr<LingeringSocket>> sockets_;
+  std::vector<std::thread> closes_;
+};
 
 struct Attack : cukiln::testing::DaemonFixture {
   std::size_t descriptors_of(std::uint32_t process) const {
@@ -80,42 +111,35 @@ TEST_CASE_FIXTURE(Attack,
   const auto daemon = start();
   const std::uint32_t process = state().value().process;
   const std::size_t before = descriptors_of(process);
-  std::vector<std::unique_ptr<LingeringSocket>> lingering;
-  const auto attach = [&] {
-    lingering.push_back(std::make_unique<LingeringSocket>(kLongerThanATest));
-    return lingering.back()->socket.get();
-  };
+  LingeringSockets lingering;
   {
     // As an attachment, without a frame, and on a connection that ends before it is read.
     for (int round = 0; round < 2; ++round) {
       const RawClient attached(socket), unread(socket, false);
-      attached.frame(DaemonOp::answer, 1, "", attach());
-      unread.send("junk", attach());
+      attached.frame(DaemonOp::answer, 1, "", lingering.add());
+      unread.send("junk", lingering.add());
       const RawClient ended(socket);
-      ended.frame(DaemonOp::ping, 1, "", attach());
-      for (const auto& one : lingering) {
-        one->socket.reset();  // the daemon has the last descriptor
-      }
+      ended.frame(DaemonOp::ping, 1, "", lingering.add());
+      lingering.drop();
       CHECK(attached.hung_up(seconds(20)));
     }
   }
   for (int i = 0; i < 20; ++i) {
     CHECK(RawClient(socket, false).greeting());
   }
-  lingering.clear();  // ends the closes
+  lingering.end();
   CHECK(becomes_true([&] { return descriptors_of(process) <= before + 1; }, seconds(30)));
 }
 
 // fault 160
 TEST_CASE_FIXTURE(Attack, "many connections with blocked closes delay no other client") {
   const auto daemon = start();
-  std::vector<std::unique_ptr<LingeringSocket>> lingering;
+  LingeringSockets lingering;
   for (int i = 0; i < 70; ++i) {  // more than the daemon has threads for them
-    lingering.push_back(std::make_unique<LingeringSocket>(kLongerThanATest));
     const RawClient client(socket, false);
     REQUIRE(client.greeting());
-    client.send(wire::encode_header(DaemonOp::hello, 0, 0, true), lingering.back()->socket.get());
-    lingering.back()->socket.reset();
+    client.send(wire::encode_header(DaemonOp::hello, 0, 0, true), lingering.add());
+    lingering.drop();
     REQUIRE(client.hung_up(seconds(20)));
   }
   const RawClient other(socket);

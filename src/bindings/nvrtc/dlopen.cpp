@@ -28,7 +28,7 @@ OpenLibrary libc_dlopen() noexcept {
   return real;
 }
 
-void* const g_found_early = reinterpret_cast<void*>(libc_dlopen());  // before there are threads
+void* const kFoundEarly = reinterpret_cast<void*>(libc_dlopen());  // before there are threads
 
 const char* string_of(const link_map& map, ElfW(Sxword) tag) noexcept {
   const char* strings = nullptr;

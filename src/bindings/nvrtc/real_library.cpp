@@ -32,7 +32,7 @@ std::atomic<const Api*> g_api = nullptr;
 pthread_mutex_t g_opening = PTHREAD_MUTEX_INITIALIZER;
 void lock_opening() { ::pthread_mutex_lock(&g_opening); }
 void unlock_opening() { ::pthread_mutex_unlock(&g_opening); }
-const int g_fork_handlers = ::pthread_atfork(lock_opening, unlock_opening, unlock_opening);
+const int kForkHandlers = ::pthread_atfork(lock_opening, unlock_opening, unlock_opening);
 
 void* open_before_forks(const char* file, int mode) {
   lock_opening();
