@@ -273,7 +273,7 @@ TEST_CASE_FIXTURE(
 TEST_CASE_FIXTURE(Fixture,
                   "fault 67: a second SIGTERM ends the daemon without waiting for compiles") {
   daemon_log = scratch / "daemon.log";
-  const auto daemon = start();
+  const auto daemon = start({"--verbose"});
   const auto running = compiling_client(source("// fake: sleep 60000"));
   wire::DaemonLink link(options());  // connected before: a draining daemon rejects connections
   const auto draining = [&] {
