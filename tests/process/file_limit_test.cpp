@@ -12,7 +12,6 @@
 #include "base/file.hpp"
 #include "base/file_size_limit.hpp"
 #include "support/loader_fixture.hpp"
-#include "support/paths.hpp"
 
 using namespace cukiln;
 
@@ -37,21 +36,12 @@ int status_of_child(const Body& body) {
 }
 
 struct Fixture : testing::LoaderFixture {
-  static LoaderOptions options() {
-    const std::string bin = testing::bin();
-    LoaderOptions options;
-    options.nvrtc_library = bin + "/libnvrtc_fake.so";
-    options.cuda_library = bin + "/libcuda_fake.so";
-    options.worker = bin + "/cukiln-compile-worker";
-    return options;
-  }
-
   /// Compiles modules, the first of them twice, puts a blob, and closes the store. Returns 0, or
   /// the number of the step that failed: none may, with or without a store.
   int use_store(int modules) const {
     auto store = Store::open(store_options());
     if (!store) return 1;
-    auto loader = KernelLoader::create(*store, options());
+    auto loader = KernelLoader::create(*store, fake_options());
     if (!loader) return 2;
     for (int i = 0; i <= modules; ++i) {
       ModuleSpec module = spec(source, {{90, 'a'}});

@@ -11,7 +11,6 @@
 #include <vector>
 
 #include "support/loader_fixture.hpp"
-#include "support/paths.hpp"
 
 using namespace cukiln;
 
@@ -24,14 +23,6 @@ constexpr unsigned kChildSeconds = 120;  // a child that lives as long hangs
 struct Fixture : testing::LoaderFixture {
   std::string source = scratch.write("k.cu", "// fake: sleep 3\n__global__ void k() {}\n");
 
-  static LoaderOptions options() {
-    const std::string bin = testing::bin();
-    LoaderOptions options;
-    options.nvrtc_library = bin + "/libnvrtc_fake.so";
-    options.cuda_library = bin + "/libcuda_fake.so";
-    options.worker = bin + "/cukiln-compile-worker";
-    return options;
-  }
   ModuleSpec variant(int number) const {
     ModuleSpec module = spec(source, {{90, 'a'}});
     module.define["N"] = std::to_string(number);
@@ -68,7 +59,7 @@ constexpr bool kSanitizerCannotFork = false;
 TEST_CASE_FIXTURE(
     Fixture, "a child that is forked while threads work uses the loader and waits for no thread" *
                  doctest::skip(kSanitizerCannotFork)) {
-  const Opened opened = open(options());
+  const Opened opened = open(fake_options());
   std::atomic<int> next{0};
   std::atomic<bool> stop{false};
   std::vector<std::thread> threads;

@@ -31,6 +31,15 @@ struct LoaderFixture {
     return settings.loader;
   }
 
+  /// With fakes of NVRTC and of the driver.
+  static LoaderOptions fake_options() {
+    LoaderOptions options;
+    options.nvrtc_library = bin() + "/libnvrtc_fake.so";
+    options.cuda_library = bin() + "/libcuda_fake.so";
+    options.worker = bin() + "/cukiln-compile-worker";
+    return options;
+  }
+
   struct Opened {
     mutable Store store;
     mutable KernelLoader loader;

@@ -164,21 +164,35 @@ TEST_CASE("the cached record of an unobserved NVRTC says so") {
   CHECK(again->toolchain.version == "13.0.99");
 }
 
-// fault 48
-TEST_CASE("an NVRTC that is replaced while the process runs is noticed") {
+namespace {
+
+/// An NVRTC that a compiler has identified, and that is removed since. No worker has it open.
+struct RemovedNvrtc {
   const ScratchFolder folder;
   const std::string library = folder / "libnvrtc.so.13";
-  std::filesystem::copy_file(kFakeNvrtc, library);
-  NvrtcCompilerOptions options = fake_options(library.c_str());
-  options.worker = counted_worker(folder, folder / "started");
-  options.budget = std::make_shared<CompileBudget>(CompileBudget::Limits{1, 64ull << 30});
-  options.worker_idle = 1s;
-  NvrtcCompiler compiler(options);
-  const auto before = compiler.toolchain();
-  REQUIRE(before);
-  const auto worker = static_cast<pid_t>(std::stol(read_all(folder / "started")));
-  REQUIRE(becomes_true([&] { return has_ended(worker); }));  // it has the old library open
-  std::filesystem::remove(library);
+  NvrtcCompiler compiler{options()};
+  Result<Toolchain> before = compiler.toolchain();
+
+  RemovedNvrtc() {
+    REQUIRE(before);
+    const auto worker = static_cast<pid_t>(std::stol(read_all(folder / "started")));
+    REQUIRE(becomes_true([&] { return has_ended(worker); }));
+    std::filesystem::remove(library);
+  }
+  NvrtcCompilerOptions options() const {
+    std::filesystem::copy_file(kFakeNvrtc, library);
+    NvrtcCompilerOptions options = fake_options(library.c_str());
+    options.worker = counted_worker(folder, folder / "started");
+    options.budget = std::make_shared<CompileBudget>(CompileBudget::Limits{1, 64ull << 30});
+    options.worker_idle = 1s;
+    return options;
+  }
+};
+
+}  // namespace
+
+// fault 48
+TEST_CASE_FIXTURE(RemovedNvrtc, "an NVRTC that is replaced while the process runs is noticed") {
   std::filesystem::copy_file(kUnobservedNvrtc, library);
   TestModule module(kKernel);
   module.request.toolchain = *before;
@@ -191,20 +205,8 @@ TEST_CASE("an NVRTC that is replaced while the process runs is noticed") {
 }
 
 // fault 346
-TEST_CASE("an NVRTC that is replaced by one that does not start is searched again") {
-  const ScratchFolder folder;
-  const std::string library = folder / "libnvrtc.so.13";
-  std::filesystem::copy_file(kFakeNvrtc, library);
-  NvrtcCompilerOptions options = fake_options(library.c_str());
-  options.worker = counted_worker(folder, folder / "started");
-  options.budget = std::make_shared<CompileBudget>(CompileBudget::Limits{1, 64ull << 30});
-  options.worker_idle = 1s;
-  NvrtcCompiler compiler(options);
-  const auto before = compiler.toolchain();
-  REQUIRE(before);
-  const auto worker = static_cast<pid_t>(std::stol(read_all(folder / "started")));
-  REQUIRE(becomes_true([&] { return has_ended(worker); }));  // it has the old library open
-  std::filesystem::remove(library);
+TEST_CASE_FIXTURE(RemovedNvrtc,
+                  "an NVRTC that is replaced by one that does not start is searched again") {
   folder.write("libnvrtc.so.13", "not a library");
   TestModule module(kKernel);
   module.request.toolchain = *before;
