@@ -11,6 +11,7 @@
 
 #include "base/file.hpp"
 #include "base/result.hpp"
+#include "remote/base64.hpp"
 
 namespace cukiln {
 
@@ -49,11 +50,7 @@ bool parse_key(std::string_view text, std::string& name, std::array<std::uint8_t
 
 template <std::size_t size>
 std::string key_text(const std::string& name, const std::array<std::uint8_t, size>& bytes) {
-  std::string encoded(sodium_base64_ENCODED_LEN(size, sodium_base64_VARIANT_ORIGINAL), '\0');
-  ::sodium_bin2base64(encoded.data(), encoded.size(), bytes.data(), size,
-                      sodium_base64_VARIANT_ORIGINAL);
-  encoded.pop_back();
-  return name + ":" + encoded;
+  return name + ":" + to_base64(ByteView(reinterpret_cast<const char*>(bytes.data()), size));
 }
 
 /// The text of a secret key file. Wiped by the destructor.

@@ -12,6 +12,7 @@
 
 #include <fmt/ranges.h>
 
+#include "remote/base64.hpp"
 #include "remote/object_name.hpp"
 #include "remote/oci_blob.hpp"
 #include "remote/oci_layout.hpp"
@@ -201,15 +202,6 @@ Result<void> prepare_layout(const std::string& directory) {
     return make_error(ErrorCode::io, "cannot create {}: {}", directory, failed.message());
   }
   return write_output(directory + "/oci-layout", "{\"imageLayoutVersion\":\"1.0.0\"}");
-}
-
-std::string to_base64(ByteView bytes) {
-  std::string text(sodium_base64_ENCODED_LEN(bytes.size(), sodium_base64_VARIANT_ORIGINAL), '\0');
-  ::sodium_bin2base64(text.data(), text.size(),
-                      reinterpret_cast<const unsigned char*>(bytes.data()), bytes.size(),
-                      sodium_base64_VARIANT_ORIGINAL);
-  text.pop_back();  // the final NUL
-  return text;
 }
 
 /// Names of modules are of files, whose names may be any bytes.
