@@ -48,7 +48,10 @@ __device__ __forceinline__ float4 load_dsmem(u32 address, u32 rank) {
 }
 
 // Stores four floats to the shared memory of a CTA of the cluster, whose mbarrier `barrier` they
-// complete 16 bytes of: addresses of address_in_rank. Neither waits, nor orders anything else.
+// complete 16 bytes of: addresses of address_in_rank. Neither waits, nor orders anything else. The
+// stores are of the generic proxy, as are the loads of those that wait for the barrier: no fence.
+// Where TMA or MMAs used the memory before, a barrier of the cluster, or the receiver's own
+// `empty` and `ready`, came after the last of their reads.
 __device__ __forceinline__ void store_dsmem_async(u32 address, u32 barrier, const float4& value) {
   asm volatile(
       "st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v4.f32 [%0], {%2, %3, %4, %5}, "

@@ -182,7 +182,8 @@ struct SkinnyGemm {
     return (threadIdx.x >> 5) * 8 + ((threadIdx.x & 31) >> 2);
   }
 
-  // Loads the thread's own weights, by cp.async, group by group of K.
+  // Loads the thread's own weights, by cp.async, group by group of K. The copies are of the generic proxy, and
+  // no other thread uses the slots: a slot is refilled after the MMAs that the loads from it fed.
   struct WeightLoader {
     const WeightRows& rows;
     u32 columns;

@@ -51,7 +51,8 @@ __device__ __forceinline__ void expect_bytes(u64* arrived, u32 bytes) {
                : "memory");
 }
 
-// Writes a value into the variable of another thread block, which arrives at its barrier.
+// Writes a value into the variable of another thread block, which arrives at its barrier. In this kernel nothing
+// is of the async proxy, st.async included: no fence.
 __device__ __forceinline__ void send(u64* variable, u64 value, u64* arrived, u32 rank) {
   asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.b64 [%0], %1, [%2];" ::"l"(
                    shared_address(in_rank(variable, rank))),
