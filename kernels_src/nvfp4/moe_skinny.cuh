@@ -208,10 +208,12 @@ struct SkinnyGemm {
           row_bytes(k / 2),
           k_atoms(scale_atoms(k)),
           aligned(of.first % kAtomRows == 0),
-          // Rows beyond the limit are not stored: any row may be loaded for them.
+          // Rows beyond the limit are not stored: any row may be loaded for them, and the scales of any atom. Where all
+          // rows are beyond it, the atom of the first is no atom of the expert's.
           rows_left(of.limit - min(of.first + row, of.limit - 1)),
           lane_data(of.data + static_cast<u64>(of.limit - rows_left) * row_bytes + t * kLaneBytes),
-          lane_atoms(of.scales + (static_cast<u64>(of.first / kAtomRows) * k_atoms + t / 2) * kAtomBytes +
+          lane_atoms(of.scales +
+                     (static_cast<u64>(min(of.first, of.limit - 1) / kAtomRows) * k_atoms + t / 2) * kAtomBytes +
                      row * 16) {}
 
     // Loads a group to a slot of the ring. Commits a group of copies even if there is nothing to load.

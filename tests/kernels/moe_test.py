@@ -12,6 +12,7 @@ has one thing changed, found by its C++ tokens: that must be noticed.
 from __future__ import annotations
 
 import ctypes
+import mmap
 import os
 import subprocess
 import sys
@@ -52,6 +53,7 @@ MUTANTS = {
                                    "group < end) { lane_tokens"),
     "wait for the weights": ("cp_async_wait<kStages - 1>();", "cp_async_wait<kStages>();"),
     "stage of the ring": ("stage == 0 ? kStages - 1 : stage - 1", "stage"),
+    "scales of rows beyond the weights": ("min(of.first, of.limit - 1) / kAtomRows", "of.first / kAtomRows"),
     "scales of unaligned rows": ("of_four / kAtomRows * k_atoms", "rows.first / kAtomRows * k_atoms"),
     "weights of an expert, up": ("static_cast<u64>(tile.expert) * p.width * p.columns", "0"),
     "weights of an expert, down": ("static_cast<u64>(tile.expert) * p.columns * (p.width / 2)", "0"),
@@ -116,6 +118,7 @@ CASES = [
     Case(3, 1, 2, 1056, 288, (2, 2), bias=True),
     Case(20, 2, 2, 416, 288, tile=16, activation=(2.0, 1.0, 0.0), small=2.0**-20),
     Case(40, 1, 1, 160, 128, (1, 2), pairs=True, tile=32),
+    Case(2, 1, 1, 160, 288, pairs=True),  # the last 128 rows of the last tile are beyond the weights
 ]
 
 
@@ -144,6 +147,19 @@ def guarded(count: int, dtype: type) -> np.ndarray:
     return memory[start : start + (count + 32) * bytes_each].view(dtype)
 
 
+def before_no_page(values: np.ndarray) -> np.ndarray:
+    """A copy whose reader ends the process where it reads beyond the end (beyond the next 16 bytes)."""
+    size = -(-values.nbytes // 16) * 16
+    readable = -(-size // mmap.PAGESIZE) * mmap.PAGESIZE
+    memory = mmap.mmap(-1, readable + mmap.PAGESIZE)
+    last_page = ctypes.addressof(ctypes.c_char.from_buffer(memory, readable))
+    if ctypes.CDLL(None).mprotect(ctypes.c_void_p(last_page), mmap.PAGESIZE, 0) != 0:
+        raise OSError("mprotect failed")
+    copy = np.frombuffer(memory, values.dtype, values.size, readable - size)
+    copy[:] = values.ravel()
+    return copy
+
+
 class Weights:
     """[experts, rows, columns] in NVFP4; the scales' padding is NaN."""
 
@@ -151,21 +167,18 @@ class Weights:
         elements = random.integers(0, 16, (experts, rows, columns), np.uint8)
         scales = random.integers(0x01, 0x50, (experts, rows, columns // 16), np.uint8)
         self.decode = random.uniform(0.01, 0.02, experts).astype(np.float32)
-        self.data = guarded(elements.size // 2, np.uint8)
-        self.data[:-32] = (elements[..., ::2] | elements[..., 1::2] << 4).ravel()
+        self.data = before_no_page(elements[..., ::2] | elements[..., 1::2] << 4)
         atom_rows, atoms = -(-rows // 128), -(-columns // 64)
         padded = np.full((experts, atom_rows * 128, atoms * 4), 0x7F, np.uint8)
         padded[:, :rows, : columns // 16] = scales
-        self.scales = guarded(padded.size, np.uint8)
-        self.scales[:-32] = padded.reshape(experts, atom_rows, 4, 32, atoms, 4).transpose(0, 1, 4, 3, 2, 5).ravel()
+        self.scales = before_no_page(padded.reshape(experts, atom_rows, 4, 32, atoms, 4).transpose(0, 1, 4, 3, 2, 5))
         values = E2M1[elements & 7] * np.where(elements & 8, -1, 1)
         of_blocks = scales.view(ml_dtypes.float8_e4m3fn).astype(np.float64)
         self.values = values * of_blocks.repeat(16, -1) * self.decode[:, None, None]
         self.bias, self.biases = None, np.zeros((experts, rows))
         if has_bias:
-            self.bias = guarded(experts * rows, np.uint16)
-            self.bias[:-32] = random.standard_normal(experts * rows, np.float32).astype(BF16).view(np.uint16)
-            self.biases = self.bias[:-32].view(BF16).astype(np.float64).reshape(experts, rows)
+            self.bias = before_no_page(random.standard_normal(experts * rows, np.float32).astype(BF16).view(np.uint16))
+            self.biases = self.bias.view(BF16).astype(np.float64).reshape(experts, rows)
 
 
 def swiglu(gate: np.ndarray, up: np.ndarray, limit: float, alpha: float, beta: float) -> np.ndarray:
@@ -215,8 +228,7 @@ def depends_on_others(mixture: Mixture, x: np.ndarray, ids: np.ndarray, weights:
     """Whether tokens have other bits at the end of a batch, behind other tokens, one of which is NaN."""
     case = mixture.case
     kept = -(-case.tokens // 2)
-    tokens = guarded(case.tokens * case.hidden, np.uint16)
-    tokens[:-32] = np.roll(x[:-32].reshape(case.tokens, case.hidden), -kept, 0).ravel()
+    tokens = before_no_page(np.roll(x.reshape(case.tokens, case.hidden), -kept, 0))
     others = tokens[: (case.tokens - kept) * case.hidden]
     others[:] = others[::-1]
     others[: case.hidden] = 0x7FC0
@@ -233,8 +245,7 @@ def problems_of(case: Case, device: Device) -> list[str]:
     slots = tokens * topk
     up = Weights(random, case.experts, 2 * width, hidden, case.bias)
     down = Weights(random, case.experts, hidden, width, case.bias)
-    x = guarded(tokens * hidden, np.uint16)
-    x[:-32] = (random.standard_normal(tokens * hidden, np.float32) * case.small).astype(BF16).view(np.uint16)
+    x = before_no_page((random.standard_normal(tokens * hidden, np.float32) * case.small).astype(BF16).view(np.uint16))
     count = len(case.map) or case.experts
     ids = random.integers(-1, count + 1, slots).astype(np.int32)
     weights = random.uniform(0, 1, slots).astype(np.float32)
@@ -243,7 +254,7 @@ def problems_of(case: Case, device: Device) -> list[str]:
     bits = mixture.run(x, ids, weights)
     tile_count, (_, slot_of, _, _, output) = mixture.tile_count, mixture.memory.values()
 
-    token_values = x[:-32].view(BF16).astype(np.float64).reshape(tokens, hidden)
+    token_values = x.view(BF16).astype(np.float64).reshape(tokens, hidden)
     expected, size = np.zeros((2, tokens, hidden))
     for slot, expert_id in enumerate(ids):
         if not 0 <= expert_id < count or not 0 <= local[expert_id] < case.experts:
@@ -263,7 +274,7 @@ def problems_of(case: Case, device: Device) -> list[str]:
     rows = guarded(slots * groups * 128, np.uint16)
     device("gather", 2, rows, x, slot_of, tile_count[1:], topk, hidden)
     padded = np.zeros((positions, groups * 128), np.uint16)
-    padded[:, :hidden] = x[:-32].reshape(tokens, hidden)[slot_of[:positions] // topk]
+    padded[:, :hidden] = x.reshape(tokens, hidden)[slot_of[:positions] // topk]
     # [lane, word, pair of a word] to [word, pair, lane]; a pair: elements i and i + 4
     in_words = padded.reshape(positions, groups, 4, 4, 8)[..., [0, 4, 2, 6, 1, 5, 3, 7]]
     ordered = in_words.reshape(positions, groups, 4, 4, 4, 2).transpose(0, 1, 3, 4, 2, 5).ravel()
