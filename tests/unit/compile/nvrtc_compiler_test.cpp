@@ -100,6 +100,12 @@ TEST_CASE("the bytes served are the bytes hashed, even if the file changes meanw
   editor.join();
   REQUIRE(first.dependencies.observations.size() == 1);
   CHECK(first.dependencies.observations[0].hash == hash_of("old"));
+  // The image depends on what both reads gave.
+  const CompileResult of_new = must(module.run(compiler));
+  CHECK(of_new.cubin.image.view() != first.cubin.image.view());
+  include.write("h.h", "old");
+  const CompileResult of_old = must(module.run(compiler));
+  CHECK(of_old.cubin.image.view() == first.cubin.image.view());
 }
 
 // fault 123
