@@ -15,6 +15,7 @@
 #include <thread>
 
 #include "base/file_size_limit.hpp"
+#include "base/fork_gate.hpp"
 #include "base/result.hpp"
 
 namespace cukiln {
@@ -108,6 +109,18 @@ Result<FileLock> FileLock::acquire(const std::string& path, Mode mode,
   return FileLock(std::move(fd));
 }
 
+Result<FileLock> FileLock::acquire_removable(const std::string& path) {
+  // No child is forked before the descriptor is remembered.
+  const ForkGate::Pass pass;
+  for (;;) {
+    CUKILN_TRY(FileLock lock, acquire(path, Mode::exclusive, {}));
+    if (lock.is_at(path)) {
+      return lock;
+    }
+    // Its holder had removed the file since it was opened: another one may have that name now.
+  }
+}
+
 std::optional<std::string> FileLock::holder(const std::string& path) {
   const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
   if (!fd) {
@@ -172,6 +185,16 @@ void FileLock::write_line(std::string_view line) noexcept {
 
 std::string FileLock::first_line() const {
   return is_own() ? first_line_of(fd_.get()) : std::string();
+}
+
+void FileLock::hand_over() noexcept {
+  // A child would keep a descriptor that is forgotten and not yet closed.
+  const ForkGate::Pass pass;
+  if (fd_ && forget(fd_.number())) {
+    fd_.reset();
+  } else {
+    fd_.release();
+  }
 }
 
 void FileLock::remove_and_release(const std::string& path) noexcept {

@@ -24,6 +24,9 @@ class FileLock {
   /// (ENOLCK, EACCES, …), internal (this process holds 1024 locks).
   static Result<FileLock> acquire(const std::string& path, Mode mode,
                                   std::chrono::milliseconds wait);
+  /// The exclusive lock of a file that each holder removes. Never waits: the error is timeout if
+  /// the lock is held. Other errors: as `acquire`.
+  static Result<FileLock> acquire_removable(const std::string& path);
 
   /// The first line that the holder of an exclusive lock wrote into the lock file; nothing if the
   /// lock is free. Takes a shared lock for a moment, so that a concurrent `acquire` may have to
@@ -46,8 +49,13 @@ class FileLock {
   /// full disk there is none.
   void write_line(std::string_view line) noexcept;
   std::string first_line() const;
-  /// Removes the file, then releases the lock. Those who open such a file must check `is_at`.
+  /// Removes the file, then releases the lock. Those who open such a file call `acquire_removable`.
   void remove_and_release(const std::string& path) noexcept;
+
+  /// The descriptor, of which a copy may be sent to another process; -1 if no lock is held.
+  int descriptor() const noexcept { return fd_.get(); }
+  /// Closes the descriptor and leaves the lock to the holder of a copy of it.
+  void hand_over() noexcept;
 
  private:
   explicit FileLock(KeptFd fd);

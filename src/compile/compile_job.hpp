@@ -73,8 +73,8 @@ class FileSource {
 /// Prevents two processes from compiling the same request (single flight). All members may be
 /// empty.
 struct CompileGuard {
-  /// The lock file of the request; empty for no lock. The compile worker holds the lock, not this
-  /// process, whose forked children would keep a copy of the descriptor after its death.
+  /// The lock file of the request; empty for no lock. This process locks it and leaves the lock to
+  /// the compile worker, which frees it when this process dies, stops or hangs.
   std::string lock_path;
   /// Called with the lock held, before the compile. False if another process has stored the result
   /// in the meantime.

@@ -14,7 +14,6 @@
 #include "base/result.hpp"
 #include "compile/bundled_headers.hpp"
 #include "compile/compile_errors.hpp"
-#include "compile/compile_lock.hpp"
 #include "compile/compile_log.hpp"
 #include "compile/local_file_provider.hpp"
 #include "compile/nvrtc_api.hpp"
@@ -86,6 +85,8 @@ struct NvrtcCompiler::Run {
   const LinkerIdentity* linker;  ///< null: a compile
   const CompileJob& job;
   wire::WaitOptions wait;
+  FileLock own_lock;  ///< until a worker has it
+  bool is_locked = false;
   std::unique_ptr<WorkerProcess> worker;
   bool replied = false;  ///< the worker has sent a message about this job
 
@@ -195,7 +196,7 @@ Result<void> NvrtcCompiler::probe_once(State& own, const LibraryStamps& stamps,
 }
 
 Result<void> NvrtcCompiler::probe(State& own, const LibraryStamps& stamps, NvrtcIdentity& found) {
-  CUKILN_TRY(const WorkerOptions start, worker_options(found.install, options_.lock_folder));
+  CUKILN_TRY(const WorkerOptions start, worker_options(found.install));
   const std::size_t count =
       std::clamp<std::size_t>(upcoming_.load(), 1, std::max<std::size_t>(max_idle(), 1));
   CUKILN_TRY(auto workers, probe_toolchain(start, count, options_.stats, stamps, found));
@@ -208,11 +209,10 @@ Result<void> NvrtcCompiler::probe(State& own, const LibraryStamps& stamps, Nvrtc
   return {};
 }
 
-Result<WorkerOptions> NvrtcCompiler::worker_options(const NvrtcInstall& install,
-                                                    std::string lock_folder) const {
+Result<WorkerOptions> NvrtcCompiler::worker_options(const NvrtcInstall& install) const {
   CUKILN_TRY(std::string path, find_worker(options_.worker));
-  return WorkerOptions{std::move(path), install.library,      install.builtins,
-                       worker_memory(), options_.worker_idle, std::move(lock_folder)};
+  return WorkerOptions{std::move(path), install.library, install.builtins, worker_memory(),
+                       options_.worker_idle};
 }
 
 Result<Toolchain> NvrtcCompiler::toolchain() {
@@ -238,7 +238,7 @@ Result<LinkerIdentity> NvrtcCompiler::linker_identity() {
   CUKILN_TRY(found.library, find_linker(known.install.library, options_.search));
   CUKILN_TRY(found.stamp, stamp_of_linker(found.library));
   if (!recall_linker(options_.stats, found)) {
-    CUKILN_TRY(WorkerOptions start, worker_options(known.install, options_.lock_folder));
+    CUKILN_TRY(WorkerOptions start, worker_options(known.install));
     start.library = found.library;
     start.builtins.clear();
     start.links = true;
@@ -295,10 +295,9 @@ std::vector<std::string> NvrtcCompiler::toolkit_folders() {
 
 /// Starts a worker for a run, with the libraries whose digests are in the key. Errors: those of
 /// WorkerProcess::start; incompatible (a library was replaced).
-Result<std::unique_ptr<WorkerProcess>> NvrtcCompiler::start_worker(State& own, const Run& run,
-                                                                   const std::string& lock_folder) {
+Result<std::unique_ptr<WorkerProcess>> NvrtcCompiler::start_worker(State& own, const Run& run) {
   const NvrtcInstall& install = run.identity.install;
-  CUKILN_TRY(WorkerOptions start, worker_options(install, lock_folder));
+  CUKILN_TRY(WorkerOptions start, worker_options(install));
   if (run.linker != nullptr) {
     start.library = run.linker->library;
     start.builtins.clear();
@@ -340,14 +339,13 @@ Result<CompileOutcome> NvrtcCompiler::compile(const CompileJob& job) {
   Run run{options_, worker_memory(),
           known,    linker ? &*linker : nullptr,
           job,      {steady_clock::now() + input.timeout, input.cancelled},
+          {},       false,
           nullptr};
-  const std::string lock_folder =
-      job.guard.lock_path.empty() ? std::string() : folder_of(job.guard.lock_path);
   for (bool fresh = false;; fresh = true) {
-    run.worker = fresh ? nullptr : pool.take(lock_folder);
+    run.worker = fresh ? nullptr : pool.take();
     const bool reused = run.worker != nullptr;
     if (!reused) {
-      CUKILN_TRY(run.worker, start_worker(own, run, lock_folder));
+      CUKILN_TRY(run.worker, start_worker(own, run));
     }
     run.replied = false;
     std::optional<Error> error;
@@ -380,32 +378,39 @@ Result<CompileOutcome> NvrtcCompiler::compile(const CompileJob& job) {
   }
 }
 
-/// Returns an outcome if there is nothing to compile. Otherwise `error` is set, or the lock is
-/// held.
+/// Locks the request, and leaves the lock to the worker. Returns an outcome if there is nothing to
+/// compile. Otherwise `error` is set, or the lock is held.
 std::optional<CompileOutcome> NvrtcCompiler::Run::lock(std::optional<Error>& error) {
-  if (job.guard.lock_path.empty()) {
+  const std::string& path = job.guard.lock_path;
+  if (path.empty()) {
     return std::nullopt;
   }
-  const WorkerReply reply =
-      worker->request(wire::WorkerOp::lock,
-                      wire::Lock{job.guard.lock_path, owner_line(job.input.label)}.encode(), wait);
-  replied = reply.failure != WorkerFailure::closed;
   CompileOutcome outcome;
-  if (reply.is(wire::WorkerOp::busy)) {
-    outcome.state = CompileState::busy;
-    outcome.owner = wire::Busy::decode(reply.frame.body).value_or(wire::Busy{}).owner_line;
-    return outcome;
+  if (!own_lock.held()) {  // a worker that had ended before this one did not take it
+    auto acquired = FileLock::acquire_removable(path);
+    if (!acquired && acquired.error().code() == ErrorCode::timeout) {
+      outcome.state = CompileState::busy;
+      outcome.owner = FileLock::holder(path).value_or(std::string());
+      return outcome;
+    }
+    if (!acquired) {
+      // Another process may then compile the same request. Both results are correct.
+      options.log.warn("compiling {} without a lock: {}", job.input.label,
+                       acquired.error().message());
+      return std::nullopt;
+    }
+    own_lock = *std::move(acquired);
+    own_lock.write_line(owner_line(job.input.label));
   }
-  const auto locked =
-      reply.is(wire::WorkerOp::locked) ? wire::Locked::decode(reply.frame.body) : std::nullopt;
-  if (!locked) {
+  const WorkerReply reply = worker->request(wire::WorkerOp::lock, {}, wait, own_lock.descriptor());
+  replied = reply.failure != WorkerFailure::closed;
+  if (!reply.is(wire::WorkerOp::locked)) {
     error = worker_failed(context(), reply);
     return std::nullopt;
   }
-  if (!locked->error.empty()) {
-    // Another process may then compile the same request. Both results are correct.
-    options.log.warn("compiling {} without a lock: {}", job.input.label, locked->error);
-  } else if (job.guard.still_needed && !job.guard.still_needed()) {
+  own_lock.hand_over();
+  is_locked = true;
+  if (job.guard.still_needed && !job.guard.still_needed()) {
     release();
     outcome.state = CompileState::superseded;
     return outcome;
@@ -565,9 +570,12 @@ Result<CompileResult> NvrtcCompiler::Run::finish_link(wire::Compiled linked) {
 }
 
 void NvrtcCompiler::Run::release() {
-  if (job.guard.lock_path.empty()) {
+  if (!is_locked) {
     return;
   }
+  // While the lock is held, so that its next holder makes a file of its own. If this process was
+  // silent for so long that the worker unlocked, another one may compile beside the next holder.
+  ::unlink(job.guard.lock_path.c_str());
   const wire::WaitOptions brief{steady_clock::now() + kReleaseTimeout};
   if (!worker->request(wire::WorkerOp::release, {}, brief).is(wire::WorkerOp::released)) {
     worker.reset();  // ending the worker releases the lock

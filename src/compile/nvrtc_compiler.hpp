@@ -79,11 +79,10 @@ class NvrtcCompiler final : public Compiler {
   struct State;
   struct Run;
   State& state();
-  Result<WorkerOptions> worker_options(const NvrtcInstall& install, std::string lock_folder) const;
+  Result<WorkerOptions> worker_options(const NvrtcInstall& install) const;
   Result<void> probe_once(State& own, const LibraryStamps& stamps, NvrtcIdentity& found);
   Result<void> probe(State& own, const LibraryStamps& stamps, NvrtcIdentity& found);
-  Result<std::unique_ptr<WorkerProcess>> start_worker(State& own, const Run& run,
-                                                      const std::string& lock_folder);
+  Result<std::unique_ptr<WorkerProcess>> start_worker(State& own, const Run& run);
   std::size_t max_idle();
   std::uint64_t worker_memory() const;
   void add_bundled_headers(NvrtcIdentity& found);

@@ -18,6 +18,7 @@
 #include <new>
 
 #include "base/result.hpp"
+#include "wire/messages.hpp"
 
 // A host may have a SIGCHLD handler, a wait(-1) loop, or both, which must not get children that the
 // host did not start. Linux notifies the parent with the child's exit signal, which clone sets:
@@ -46,8 +47,6 @@ namespace {
 constexpr int kParkedFrom = 16;
 constexpr std::size_t kPassed = 5;
 constexpr int kProgram = kPassed;  // closed by the exec
-
-constexpr rlim_t kErrorLogBytes = 64 << 10;
 
 /// Returns twice, like vfork: 0 in the child, which shares this process's memory and stack. The
 /// child may call functions, but must not return from the function that this is inlined into.
@@ -218,7 +217,7 @@ Result<UniqueFd> make_error_log() {
   UniqueFd file(::memfd_create("cukiln-worker-stderr", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   rlimit limit{};  // a larger size would raise SIGXFSZ in the host
   ::getrlimit(RLIMIT_FSIZE, &limit);
-  const auto size = static_cast<off_t>(std::min<rlim_t>(kErrorLogBytes, limit.rlim_cur));
+  const auto size = static_cast<off_t>(std::min<rlim_t>(wire::kWorkerLogBytes, limit.rlim_cur));
   if (!file || ::ftruncate(file.get(), size) != 0 ||
       ::fcntl(file.get(), F_ADD_SEALS, F_SEAL_GROW | F_SEAL_SHRINK | F_SEAL_SEAL) != 0) {
     return system_error("memfd_create");

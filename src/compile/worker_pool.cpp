@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "compile/worker_pool.hpp"
 
-#include <algorithm>
-#include <iterator>
 #include <utility>
 
 namespace cukiln {
@@ -14,23 +12,18 @@ constexpr std::uint32_t kMaxCompiles = 64;
 
 }  // namespace
 
-std::unique_ptr<WorkerProcess> WorkerPool::take(std::string_view lock_folder) {
+std::unique_ptr<WorkerProcess> WorkerPool::take() {
   std::vector<std::unique_ptr<WorkerProcess>> ended;  // destroyed after the lock is released
   const MutexLock lock(mutex_);
-  for (;;) {
-    const auto last = std::find_if(idle_.rbegin(), idle_.rend(), [&](const auto& worker) {
-      return worker->lock_folder() == lock_folder;
-    });
-    if (last == idle_.rend()) {
-      return nullptr;
-    }
-    std::unique_ptr<WorkerProcess> worker = std::move(*last);
-    idle_.erase(std::next(last).base());
+  while (!idle_.empty()) {
+    std::unique_ptr<WorkerProcess> worker = std::move(idle_.back());
+    idle_.pop_back();
     if (worker->alive()) {
       return worker;
     }
     ended.push_back(std::move(worker));
   }
+  return nullptr;
 }
 
 void WorkerPool::put_back(std::unique_ptr<WorkerProcess> worker, std::size_t max_idle) {

@@ -4,7 +4,6 @@
 #include <sys/types.h>
 
 #include <memory>
-#include <string_view>
 #include <vector>
 
 #include "base/mutex.hpp"
@@ -16,8 +15,8 @@ namespace cukiln {
 /// kernel. Each ends by itself after a few idle seconds. Threads: safe.
 class WorkerPool {
  public:
-  /// Returns an idle worker that may open locks in this folder, or null.
-  std::unique_ptr<WorkerProcess> take(std::string_view lock_folder);
+  /// Returns an idle worker, or null.
+  std::unique_ptr<WorkerProcess> take();
   /// Keeps a worker for a later `take`. Ends the oldest one if `max_idle` are kept, and this one if
   /// it has compiled often, because NVRTC leaks a little memory.
   void put_back(std::unique_ptr<WorkerProcess> worker, std::size_t max_idle);

@@ -47,7 +47,7 @@ Result<std::unique_ptr<WorkerProcess>> WorkerProcess::launch(const WorkerOptions
   CUKILN_TRY(const UniqueFd program, open_trusted_file(options.path, kWorkerKind, O_PATH));
   std::vector<std::string> arguments = {options.library, options.builtins,
                                         std::to_string(options.memory_bytes),
-                                        std::to_string(options.idle.count()), options.lock_folder};
+                                        std::to_string(options.idle.count())};
   if (options.links) {
     arguments.emplace_back("link");
   }
@@ -55,7 +55,6 @@ Result<std::unique_ptr<WorkerProcess>> WorkerProcess::launch(const WorkerOptions
   std::unique_ptr<WorkerProcess> worker(new WorkerProcess);
   worker->path_ = options.path;
   worker->links_ = options.links;
-  worker->lock_folder_ = options.lock_folder;
   worker->owner_ = ::getpid();
   worker->pid_ = spawned.pid;
   worker->ours_to_reap_ = spawned.ours_to_reap;
@@ -143,10 +142,10 @@ WorkerReply WorkerProcess::receive(const wire::WaitOptions& wait) {
 }
 
 WorkerReply WorkerProcess::request(wire::WorkerOp op, const std::string& body,
-                                   const wire::WaitOptions& wait) {
+                                   const wire::WaitOptions& wait, int descriptor) {
   // Receives even if the send failed: the worker may have reported a crash before it ended.
   if (socket_.get() >= 0) {
-    frames_->send(static_cast<std::uint16_t>(op), {body}, with_peer(wait));
+    frames_->send(static_cast<std::uint16_t>(op), {body}, with_peer(wait), descriptor);
   }
   return receive(wait);
 }

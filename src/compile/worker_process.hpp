@@ -23,8 +23,7 @@ struct WorkerOptions {
   std::string builtins;
   std::uint64_t memory_bytes = 0;  ///< limit of its address space; 0 for none
   std::chrono::seconds idle{10};   ///< an idle worker ends by itself after this time
-  std::string lock_folder;  ///< of its jobs' locks; the only folder in which it may open files
-  bool links = false;       ///< the worker links, and compiles nothing
+  bool links = false;              ///< the worker links, and compiles nothing
 };
 
 /// Why a worker gave no reply.
@@ -70,8 +69,9 @@ class WorkerProcess {
             const wire::WaitOptions& wait);
   /// Receives the next message.
   WorkerReply receive(const wire::WaitOptions& wait);
-  /// Sends a request and receives its reply.
-  WorkerReply request(wire::WorkerOp op, const std::string& body, const wire::WaitOptions& wait);
+  /// Sends a request, with a copy of `descriptor` (or -1), and receives its reply.
+  WorkerReply request(wire::WorkerOp op, const std::string& body, const wire::WaitOptions& wait,
+                      int descriptor = -1);
 
   /// False once the worker has ended or closed its socket.
   bool alive() const;
@@ -81,7 +81,6 @@ class WorkerProcess {
 
   const wire::Hello& hello() const noexcept { return hello_; }
   pid_t pid() const noexcept { return pid_; }
-  const std::string& lock_folder() const noexcept { return lock_folder_; }
   bool used() const noexcept { return compiles_ != 0; }
   std::uint32_t compiles() const noexcept { return compiles_; }
   void count_compile() noexcept { ++compiles_; }
@@ -95,7 +94,6 @@ class WorkerProcess {
 
   std::string path_;  ///< of the executable
   bool links_ = false;
-  std::string lock_folder_;
   pid_t owner_ = -1;
   pid_t pid_ = -1;
   bool ours_to_reap_ = false;

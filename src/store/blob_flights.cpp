@@ -112,11 +112,8 @@ Result<BlobFlights::Outcome> BlobFlights::take(const BlobName& name, const Wait&
   const auto deadline = steady_clock::now() + wait.limit;
   Backoff backoff(kFlightPolls);
   for (;;) {
-    auto lock = FileLock::acquire(path, FileLock::Mode::exclusive, milliseconds(0));
+    auto lock = FileLock::acquire_removable(path);
     if (lock) {
-      if (!lock->is_at(path)) {
-        continue;  // its holder has removed it since it was opened
-      }
       if (outcome.waited && lock->first_line() == kDropped) {
         return without_lock("the caller that was producing it gave up");
       }

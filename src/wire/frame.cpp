@@ -69,8 +69,14 @@ IoStatus FrameSocket::wait_for(short events, const WaitOptions& wait) const {
   }
 }
 
+FrameSocket::~FrameSocket() {
+  if (descriptor_ >= 0) {
+    ::close(descriptor_);
+  }
+}
+
 IoStatus FrameSocket::send(std::uint16_t op, std::initializer_list<ByteView> parts,
-                           const WaitOptions& wait) {
+                           const WaitOptions& wait, int descriptor) {
   std::size_t total = 0;
   for (const ByteView part : parts) {
     total += part.size();
@@ -83,7 +89,7 @@ IoStatus FrameSocket::send(std::uint16_t op, std::initializer_list<ByteView> par
   std::array<ByteView, kMaxParts> all{ByteView(header)};
   std::copy(parts.begin(), parts.end(), all.begin() + 1);
   IoStatus waited = IoStatus::ok;
-  const SendStatus sent = send_all(fd_, std::span(all).first(parts.size() + 1), -1, [&] {
+  const SendStatus sent = send_all(fd_, std::span(all).first(parts.size() + 1), descriptor, [&] {
     waited = wait_for(POLLOUT, wait);
     return waited == IoStatus::ok;
   });
@@ -95,10 +101,33 @@ IoStatus FrameSocket::send(std::uint16_t op, std::initializer_list<ByteView> par
   return IoStatus::closed;
 }
 
+ssize_t FrameSocket::receive_bytes(char* to, std::size_t size) {
+  if (!accepts_descriptors_) {
+    return ::recv(fd_, to, size, MSG_DONTWAIT);
+  }
+  iovec piece{to, size};
+  msghdr message{};
+  message.msg_iov = &piece;
+  message.msg_iovlen = 1;
+  alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int))> control{};  // the kernel closes others
+  message.msg_control = control.data();
+  message.msg_controllen = control.size();
+  const ssize_t count = ::recvmsg(fd_, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+  const cmsghdr* const header = count > 0 ? CMSG_FIRSTHDR(&message) : nullptr;
+  if (header != nullptr && header->cmsg_level == SOL_SOCKET && header->cmsg_type == SCM_RIGHTS &&
+      header->cmsg_len == CMSG_LEN(sizeof(int))) {
+    if (descriptor_ >= 0) {
+      ::close(descriptor_);
+    }
+    std::memcpy(&descriptor_, CMSG_DATA(header), sizeof descriptor_);
+  }
+  return count;
+}
+
 IoStatus FrameSocket::read_some(const WaitOptions& wait) {
   char* const to = received_.reserve(kReadAhead);
   for (;;) {
-    const ssize_t count = ::recv(fd_, to, received_.reserved(), MSG_DONTWAIT);
+    const ssize_t count = receive_bytes(to, received_.reserved());
     if (count > 0) {
       received_.commit(static_cast<std::size_t>(count));
       return IoStatus::ok;

@@ -60,15 +60,24 @@ struct WaitOptions {
 class FrameSocket {
  public:
   explicit FrameSocket(int fd) noexcept : fd_(fd) {}
+  ~FrameSocket();
   FrameSocket(const FrameSocket&) = delete;
   FrameSocket& operator=(const FrameSocket&) = delete;
 
   /// Sends a frame whose body is the concatenation of `parts` (at most 6), which are not copied.
+  /// A copy of `descriptor` (or -1) goes with it.
   IoStatus send(std::uint16_t op, std::initializer_list<ByteView> parts,
-                const WaitOptions& wait = {});
+                const WaitOptions& wait = {}, int descriptor = -1);
   /// Receives a frame. After any other result than ok the connection must be closed, because part
   /// of a frame may have been read.
   IoStatus receive(Frame& frame, const WaitOptions& wait = {});
+
+  /// Receives descriptors from now on. Without it the kernel discards those that the peer sends. A
+  /// descriptor may come with an earlier frame if the peer sends several without awaiting a reply.
+  void accept_descriptors() noexcept { accepts_descriptors_ = true; }
+  /// Returns the descriptor that came last, which the caller owns; -1 if none came since the last
+  /// call.
+  int take_descriptor() noexcept { return std::exchange(descriptor_, -1); }
 
   /// Calls `callback` once in each wait in which the peer sends or reads nothing for `silence`; the
   /// wait continues.
@@ -84,7 +93,12 @@ class FrameSocket {
   /// Receives some bytes into the buffer.
   IoStatus read_some(const WaitOptions& wait);
 
+  /// Calls recv, or recvmsg if descriptors are accepted.
+  ssize_t receive_bytes(char* to, std::size_t size);
+
   int fd_;
+  bool accepts_descriptors_ = false;
+  int descriptor_ = -1;
   std::chrono::milliseconds silence_{0};
   std::function<void()> when_silent_;
   FrameBuffer<WorkerProtocol> received_;

@@ -11,15 +11,6 @@ std::optional<Hello> Hello::decode(ByteView body) { return decode_fields<Hello>(
 std::string Probed::encode() const { return encode_fields(*this); }
 std::optional<Probed> Probed::decode(ByteView body) { return decode_fields<Probed>(body); }
 
-std::string Lock::encode() const { return encode_fields(*this); }
-std::optional<Lock> Lock::decode(ByteView body) { return decode_fields<Lock>(body); }
-
-std::string Locked::encode() const { return encode_fields(*this); }
-std::optional<Locked> Locked::decode(ByteView body) { return decode_fields<Locked>(body); }
-
-std::string Busy::encode() const { return encode_fields(*this); }
-std::optional<Busy> Busy::decode(ByteView body) { return decode_fields<Busy>(body); }
-
 std::string Compile::encode() const { return encode_fields(*this); }
 std::optional<Compile> Compile::decode(ByteView body) { return decode_fields<Compile>(body); }
 

@@ -14,12 +14,15 @@
 namespace cukiln::wire {
 
 /// Raise it whenever a message below changes. Owner and worker must have the same.
-inline constexpr std::uint32_t kWorkerProtocol = 11;
+inline constexpr std::uint32_t kWorkerProtocol = 12;
 
 /// Descriptors of a compile worker: its end of the socket pair, and a pidfd of its owner, with
 /// which it ends.
 inline constexpr int kWorkerSocket = 3;
 inline constexpr int kWorkerOwner = 4;
+
+/// What a worker can write to its stderr, a memory file. No other file of its grows beyond it.
+inline constexpr std::uint64_t kWorkerLogBytes = 64 << 10;
 
 /// The messages between a compile worker and its owner. The owner sends requests and the worker
 /// replies, except that the worker asks for files while it compiles.
@@ -27,7 +30,7 @@ inline constexpr int kWorkerOwner = 4;
 ///   worker: hello                       once, after NVRTC, or nvJitLink, was opened
 ///   owner:  probe      → probed         the library's version, NVRTC's targets, and whether its
 ///                                       accesses are observed
-///   owner:  lock       → locked | busy  the lock of a compile
+///   owner:  lock       → locked         with a descriptor that has the lock of a compile
 ///   owner:  compile    → (ask → answer)* → result; the body of ask is the virtual path
 ///   owner:  link       → result         only of a worker that was started to link
 ///   owner:  release    → released       releases the lock
@@ -38,7 +41,6 @@ enum class WorkerOp : std::uint16_t {
   probed,
   lock,
   locked,
-  busy,
   compile,
   ask,
   answer,
@@ -83,43 +85,6 @@ struct Probed {
 
   std::string encode() const;
   static std::optional<Probed> decode(ByteView body);
-};
-
-struct Lock {
-  std::string path;
-  std::string owner_line;  ///< written into the file while it is held
-
-  template <class Self>
-  static auto fields(Self& self) {
-    return std::tie(self.path, self.owner_line);
-  }
-
-  std::string encode() const;
-  static std::optional<Lock> decode(ByteView body);
-};
-
-struct Locked {
-  std::string error;  ///< why locks do not work there (the file system); empty if the lock is held
-
-  template <class Self>
-  static auto fields(Self& self) {
-    return std::tie(self.error);
-  }
-
-  std::string encode() const;
-  static std::optional<Locked> decode(ByteView body);
-};
-
-struct Busy {
-  std::string owner_line;  ///< the holder's; empty if it has not written it yet
-
-  template <class Self>
-  static auto fields(Self& self) {
-    return std::tie(self.owner_line);
-  }
-
-  std::string encode() const;
-  static std::optional<Busy> decode(ByteView body);
 };
 
 struct Compile {

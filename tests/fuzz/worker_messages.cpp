@@ -68,9 +68,6 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   switch (data[0] % 12) {
     case 0: try_message<Hello>(body); break;
     case 1: try_message<Probed>(body); break;
-    case 2: try_message<Lock>(body); break;
-    case 3: try_message<Locked>(body); break;
-    case 4: try_message<Busy>(body); break;
     case 5: try_message<Compile>(body); break;
     case 6: try_message<Answers>(body); break;
     case 7: try_message<Compiled>(body); break;

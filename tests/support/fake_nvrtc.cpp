@@ -30,6 +30,7 @@
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
+#include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
@@ -349,6 +350,19 @@ std::string attempt(const std::string& order) {
     result = ::syscall(SYS_keyctl, 0 /* KEYCTL_GET_KEYRING_ID */, -3 /* of the session */, 1);
   } else if (call == "write") {
     result = ::syscall(SYS_openat, AT_FDCWD, path, O_RDWR | O_CLOEXEC);
+  } else if (call == "memory_file") {
+    result = ::syscall(SYS_memfd_create, "fake", 0);
+  } else if (call == "fill") {  // the only file on disk that is open, at this offset
+    for (int fd = 0; fd < 64; ++fd) {
+      struct stat status {};
+      if (::syscall(SYS_fstat, fd, &status) == 0 && S_ISREG(status.st_mode) &&
+          status.st_nlink != 0 && status.st_size != 0) {
+        result = ::syscall(SYS_pwrite64, fd, "x", 1, static_cast<off_t>(number));
+        break;
+      }
+    }
+  } else if (call == "lock") {
+    result = ::syscall(SYS_flock, 0, LOCK_EX | LOCK_NB);
   } else if (call == "raise") {  // a limit of its own
     const rlimit64 none{RLIM_INFINITY, RLIM_INFINITY};
     result = ::syscall(SYS_prlimit64, 0, number, &none, nullptr);

@@ -10,7 +10,6 @@
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <stdio_ext.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -32,15 +31,6 @@ namespace cukiln::worker {
 namespace {
 
 using wire::FileKind;
-
-// The served file behind a descriptor, so that fstat agrees with stat. A descriptor may have been
-// closed and reused for another file, hence the check of the memory file's inode.
-struct OpenFile {
-  ino_t memory_inode = 0;
-  const ServedFile* file = nullptr;
-};
-constexpr int kMaxTracked = 4096;
-OpenFile g_open_files[kMaxTracked];
 
 bool observing() { return ServedFiles::instance().observing(); }
 
@@ -93,61 +83,81 @@ int stat_any(int folder, const char* path, struct stat* out, int flags) {
   return stat_served(path, out);
 }
 
-int stat_descriptor(int fd, struct stat* out) {
-  const int result = static_cast<int>(::syscall(SYS_fstat, fd, out));
-  if (result == 0 && observing() && fd >= 0 && fd < kMaxTracked &&
-      g_open_files[fd].file != nullptr && g_open_files[fd].memory_inode == out->st_ino) {
-    describe(*g_open_files[fd].file, out);
-  }
-  return result;
-}
-
-int open_served(const char* path, int flags) {
+/// The file to read; null with errno set.
+const ServedFile* find_to_read(const char* path, int flags) {
   if ((flags & O_ACCMODE) != O_RDONLY || (flags & (O_CREAT | O_TRUNC)) != 0) {
-    return fail(EROFS);
+    fail(EROFS);
+    return nullptr;
   }
   const ServedFile& file = ServedFiles::instance().find(path);
   if (const int error = error_of(file)) {
-    return fail(error);
+    fail(error);
+    return nullptr;
   }
   if (file.kind == FileKind::folder) {
-    return fail(EISDIR);
+    fail(EISDIR);
+    return nullptr;
   }
-  ServedFiles::instance().note_read(path, file);
-  const int fd = ::memfd_create("cukiln", MFD_CLOEXEC);
-  if (fd < 0) {
-    return -1;
-  }
-  std::string_view rest = file.bytes.view();
-  off_t at = 0;
-  while (!rest.empty()) {
-    const ssize_t put = ::pwrite(fd, rest.data(), rest.size(), at);
-    if (put < 0 && errno == EINTR) {
-      continue;
-    }
-    if (put < 0) {
-      const int error = errno;
-      ::close(fd);
-      return fail(error);
-    }
-    at += put;
-    rest.remove_prefix(static_cast<std::size_t>(put));
-  }
-  struct stat status {};
-  if (fd < kMaxTracked && ::syscall(SYS_fstat, fd, &status) == 0) {
-    g_open_files[fd] = {status.st_ino, &file};
-  }
-  return fd;
+  return &file;
 }
 
 int open_any(int folder, const char* path, int flags, mode_t mode) {
-  if (!observing()) {
+  if (!observing() || std::strcmp(path, "/dev/null") == 0) {
     return static_cast<int>(::syscall(SYS_openat, folder, path, flags, mode));
   }
-  if (std::strcmp(path, "/dev/null") == 0) {
-    return static_cast<int>(::syscall(SYS_openat, folder, path, flags, mode));
+  // A descriptor would need a file in memory, which could grow and counts as no address space.
+  // NVRTC 12.8 to 13.5 reads by streams; the probe notices one that does not.
+  return find_to_read(path, flags) == nullptr ? -1 : fail(EACCES);
+}
+
+/// The cookie of a stream over a served file's bytes.
+struct Reader {
+  SharedBytes bytes;
+  std::size_t at = 0;
+
+  static ssize_t read(void* cookie, char* out, std::size_t size) {
+    Reader& self = *static_cast<Reader*>(cookie);
+    const std::string_view part = self.bytes.view().substr(self.at, size);
+    std::memcpy(out, part.data(), part.size());
+    self.at += part.size();
+    return static_cast<ssize_t>(part.size());
   }
-  return open_served(path, flags);
+  static int seek(void* cookie, off64_t* offset, int whence) {
+    Reader& self = *static_cast<Reader*>(cookie);
+    const auto size = static_cast<off64_t>(self.bytes.size());
+    const off64_t from = whence == SEEK_SET   ? 0
+                         : whence == SEEK_CUR ? static_cast<off64_t>(self.at)
+                                              : size;
+    if (*offset < -from || *offset > size - from) {
+      return fail(EINVAL);
+    }
+    *offset += from;
+    self.at = static_cast<std::size_t>(*offset);
+    return 0;
+  }
+  static int close(void* cookie) {
+    delete static_cast<Reader*>(cookie);
+    return 0;
+  }
+};
+
+FILE* open_stream(const char* path, int flags) {
+  const ServedFile* const file = find_to_read(path, flags);
+  if (file == nullptr) {
+    return nullptr;
+  }
+  ServedFiles::instance().note_read(path, *file);
+  auto* const reader = new Reader{file->bytes};
+  FILE* const stream = ::fopencookie(
+      reader, "r", {.read = Reader::read, .seek = Reader::seek, .close = Reader::close});
+  if (stream == nullptr) {
+    delete reader;
+    return nullptr;
+  }
+  // NVRTC reads a file character by character, in one thread. In a process with two threads libc
+  // locks the stream for each, which was an eighth of the compile time of a CUB kernel.
+  ::__fsetlocking(stream, FSETLOCKING_BYCALLER);
+  return stream;
 }
 
 FILE* fopen_any(const char* path, const char* mode) {
@@ -159,6 +169,9 @@ FILE* fopen_any(const char* path, const char* mode) {
   }
   flags |= *mode == 'w' ? O_CREAT | O_TRUNC : *mode == 'a' ? O_CREAT | O_APPEND : 0;
   flags |= std::strchr(mode, 'e') != nullptr ? O_CLOEXEC : 0;
+  if (observing() && std::strcmp(path, "/dev/null") != 0) {
+    return open_stream(path, flags);
+  }
   const int fd = open_any(AT_FDCWD, path, flags, 0666);
   if (fd < 0) {
     return nullptr;
@@ -166,10 +179,6 @@ FILE* fopen_any(const char* path, const char* mode) {
   FILE* file = ::fdopen(fd, mode);
   if (file == nullptr) {
     ::close(fd);
-  } else if (observing()) {
-    // NVRTC reads a file character by character, in one thread. In a process with two threads libc
-    // locks the stream for each, which was an eighth of the compile time of a CUB kernel.
-    ::__fsetlocking(file, FSETLOCKING_BYCALLER);
   }
   return file;
 }
@@ -266,16 +275,6 @@ CUKILN_DEFINE(int, "__lxstat", lxstat, (int, const char* path, struct stat* out)
 }
 CUKILN_DEFINE(int, "__lxstat64", lxstat64, (int, const char* path, struct stat* out)) {
   return stat_any(AT_FDCWD, path, out, AT_SYMLINK_NOFOLLOW);
-}
-CUKILN_DEFINE(int, "fstat", fstat, (int fd, struct stat* out)) { return stat_descriptor(fd, out); }
-CUKILN_DEFINE(int, "fstat64", fstat64, (int fd, struct stat* out)) {
-  return stat_descriptor(fd, out);
-}
-CUKILN_DEFINE(int, "__fxstat", fxstat, (int, int fd, struct stat* out)) {
-  return stat_descriptor(fd, out);
-}
-CUKILN_DEFINE(int, "__fxstat64", fxstat64, (int, int fd, struct stat* out)) {
-  return stat_descriptor(fd, out);
 }
 CUKILN_DEFINE(int, "fstatat", fstatat,
               (int folder, const char* path, struct stat* out, int flags)) {

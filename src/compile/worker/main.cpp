@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // cukiln-compile-worker: opens NVRTC, compiles the programs that its owner sends, and asks the
 // owner for every file that NVRTC accesses. Arguments: NVRTC's library, its builtins library (may
-// be empty), the limit of address space in bytes, the seconds after which an idle worker ends, the
-// folder in which it may open locks (may be empty), and `link` for a worker that opens nvJitLink in
-// place of NVRTC, and links. Or `--install-headers LIBRARY BUILTINS FOLDER`, which compiles
-// nothing.
+// be empty), the limit of address space in bytes, the seconds after which an idle worker ends, and
+// `link` for a worker that opens nvJitLink in place of NVRTC, and links. Or `--install-headers
+// LIBRARY BUILTINS FOLDER`, which compiles nothing.
 
+#include <sys/file.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -17,7 +17,6 @@
 #include <string>
 #include <vector>
 
-#include "compile/compile_lock.hpp"
 #include "compile/linker_api.hpp"
 #include "compile/nvrtc_api.hpp"
 #include "compile/worker/allocation.hpp"
@@ -54,7 +53,6 @@ struct Arguments {
   std::string builtins;
   std::uint64_t memory_bytes = 0;
   std::chrono::seconds idle{10};
-  std::string lock_folder;
   bool links = false;
 };
 Arguments g_arguments;
@@ -73,7 +71,8 @@ class Session {
  public:
   void run() {
     // If the owner is stopped or hangs, the processes that wait for the lock must not wait with it.
-    socket_.when_silent(kOwnerSilence, [this] { lock_.release(); });
+    socket_.when_silent(kOwnerSilence, [this] { unlock(); });
+    socket_.accept_descriptors();
     wire::Hello hello = g_arguments.links ? open_linker() : open_nvrtc();
     if (hello.error.empty()) {
       const Protections active = enter_sandbox();
@@ -118,10 +117,9 @@ class Session {
   static Protections enter_sandbox() {
     // An NVRTC without a builtins library beside it looks for one in its first compile.
     const std::string& library = g_arguments.library;
-    static const Sandbox sandbox(
-        {g_arguments.lock_folder, g_arguments.builtins.empty() && !g_arguments.links
-                                      ? library.substr(0, library.rfind('/'))
-                                      : std::string()});
+    static const Sandbox sandbox(g_arguments.builtins.empty() && !g_arguments.links
+                                     ? library.substr(0, library.rfind('/'))
+                                     : std::string());
     static Protections waiting;
     run_on_waiting_thread([] { waiting = sandbox.enter_on_this_thread(); });
     const Protections own = sandbox.enter_on_this_thread();
@@ -132,8 +130,8 @@ class Session {
   wire::WaitOptions idle_wait() const {
     // While the lock is held the owner is storing a result, however long that takes. Its death
     // would be noticed: see run_until_owner_ends.
-    return lock_.held() ? wire::WaitOptions{}
-                        : wire::WaitOptions{std::chrono::steady_clock::now() + g_arguments.idle};
+    return lock_ >= 0 ? wire::WaitOptions{}
+                      : wire::WaitOptions{std::chrono::steady_clock::now() + g_arguments.idle};
   }
 
   void send(WorkerOp op, const std::string& body) {
@@ -149,32 +147,33 @@ class Session {
                                                   : self_probe(api_, g_arguments.library))
                                    .encode());
         return true;
-      case WorkerOp::lock: return lock(frame.body);
+      case WorkerOp::lock: return take_lock();
       case WorkerOp::compile: return !g_arguments.links && compile(frame.body);
       case WorkerOp::link: return g_arguments.links && link(frame.body);
       case WorkerOp::release:
-        lock_.release();
+        unlock();
         send(WorkerOp::released, {});
         return true;
       default: return false;
     }
   }
 
-  bool lock(const std::string& body) {
-    const auto request = wire::Lock::decode(body);
-    if (!request || lock_.held()) {
-      return false;
+  bool take_lock() {
+    unlock();
+    lock_ = socket_.take_descriptor();
+    if (lock_ >= 0) {
+      send(WorkerOp::locked, {});
     }
-    switch (lock_.acquire(request->path, request->owner_line)) {
-      case CompileLock::State::held: send(WorkerOp::locked, wire::Locked{}.encode()); break;
-      case CompileLock::State::busy:
-        send(WorkerOp::busy, wire::Busy{lock_.reason()}.encode());
-        break;
-      case CompileLock::State::failed:
-        send(WorkerOp::locked, wire::Locked{lock_.reason()}.encode());
-        break;
+    return lock_ >= 0;
+  }
+
+  /// For all copies of the descriptor: the owner may have kept one.
+  void unlock() {
+    if (lock_ >= 0) {
+      ::flock(lock_, LOCK_UN);
+      ::close(lock_);
+      lock_ = -1;
     }
-    return true;
   }
 
   bool compile(const std::string& body) {
@@ -260,7 +259,7 @@ class Session {
   wire::FrameSocket socket_{wire::kWorkerSocket};
   NvrtcApi api_;
   LinkerApi linker_;
-  CompileLock lock_;
+  int lock_ = -1;    // a descriptor that has the lock of a compile
   PeakMemory peak_;  // constructed before the sandbox is entered
 };
 
@@ -275,8 +274,8 @@ int main_of(int count, char** values) {
   }
   int type = 0;
   socklen_t size = sizeof type;
-  const bool links = count == 7 && std::strcmp(values[6], kLinks) == 0;
-  if ((count != 6 && !links) ||
+  const bool links = count == 6 && std::strcmp(values[5], kLinks) == 0;
+  if ((count != 5 && !links) ||
       ::getsockopt(wire::kWorkerSocket, SOL_SOCKET, SO_TYPE, &type, &size) != 0) {
     std::fprintf(stderr,
                  "cukiln-compile-worker: not for direct use; the cukiln library starts it.\n");
@@ -286,7 +285,6 @@ int main_of(int count, char** values) {
   g_arguments.builtins = values[2];
   g_arguments.memory_bytes = std::strtoull(values[3], nullptr, 10);
   g_arguments.idle = std::chrono::seconds(std::strtol(values[4], nullptr, 10));
-  g_arguments.lock_folder = values[5];
   g_arguments.links = links;
   isolate_process(g_arguments.memory_bytes);
   run_until_owner_ends(run_session, kCompileStackBytes);

@@ -17,6 +17,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdint>
 #include <cstring>
@@ -70,11 +71,15 @@ void close_other_descriptors() {
   ::closedir(folder);
 }
 
+/// For good: a process raises no hard limit.
 void limit(__rlimit_resource_t what, rlim_t value) {
   struct rlimit current {};
   ::getrlimit(what, &current);
-  current.rlim_cur = value < current.rlim_max ? value : current.rlim_max;
-  ::setrlimit(what, &current);
+  const rlim_t bound = std::min(value, current.rlim_max);
+  const struct rlimit bounds {
+    bound, bound
+  };
+  ::setrlimit(what, &bounds);
 }
 
 /// Sends a `crashed` frame and ends the process. Encodes it by hand, because a signal handler may
@@ -149,12 +154,11 @@ void isolate_process(std::uint64_t memory_bytes) {
     use_large_pages_for_heap();
   }
   limit(RLIMIT_CORE, 0);
-  limit(RLIMIT_NOFILE, RLIM_INFINITY);  // a header is open while those it includes are read
-  if (memory_bytes != 0 && !kAddressSanitizer) {
-    struct rlimit bounds {
-      memory_bytes, memory_bytes
-    };
-    ::setrlimit(RLIMIT_AS, &bounds);
+  if (!kAddressSanitizer) {
+    limit(RLIMIT_FSIZE, wire::kWorkerLogBytes);  // of files that it has a descriptor of
+    if (memory_bytes != 0) {
+      limit(RLIMIT_AS, memory_bytes);
+    }
   }
 }
 

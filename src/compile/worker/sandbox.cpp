@@ -6,6 +6,7 @@
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <sched.h>
+#include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
@@ -48,11 +49,7 @@ struct __attribute__((packed)) PathRule {
 };
 
 constexpr std::uint64_t kExecute = 1U << 0;
-constexpr std::uint64_t kWriteFile = 1U << 1;
 constexpr std::uint64_t kReadFile = 1U << 2;
-constexpr std::uint64_t kRemoveFile = 1U << 5;
-constexpr std::uint64_t kMakeRegular = 1U << 8;
-constexpr std::uint64_t kTruncate = 1U << 14;
 
 /// All rights on files that a version of Landlock can take away.
 std::uint64_t all_file_rights(std::uint32_t version) {
@@ -126,10 +123,6 @@ constexpr int kAllowed[] = {
     SYS_statx,
     SYS_faccessat,
     SYS_readlinkat,
-    SYS_ftruncate,
-    SYS_flock,
-    SYS_unlinkat,
-    SYS_memfd_create,
     // the owner's socket
     SYS_sendto,
     SYS_recvfrom,
@@ -143,7 +136,6 @@ constexpr int kAllowed[] = {
     SYS_lstat,
     SYS_access,
     SYS_readlink,
-    SYS_unlink,
     SYS_poll,
     SYS_time,
     SYS_getrlimit,
@@ -237,12 +229,13 @@ bool filter_calls(bool maps_code) {
 #endif
   filter.allow_for(SYS_tgkill, 0, static_cast<std::uint32_t>(::syscall(SYS_getpid)));  // abort()
   filter.allow_for(SYS_prlimit64, 0, 0);
+  filter.allow_for(SYS_flock, 1, LOCK_UN);
   return filter.install();
 }
 
 }  // namespace
 
-Sandbox::Sandbox(const Options& options) : maps_code_(!options.library_folder.empty()) {
+Sandbox::Sandbox(const std::string& library_folder) : maps_code_(!library_folder.empty()) {
   if (kAddressSanitizer) {  // it makes calls of its own, to write a report among them
     return;
   }
@@ -265,13 +258,8 @@ Sandbox::Sandbox(const Options& options) : maps_code_(!options.library_folder.em
     landlock_ = 0;
     return;
   }
-  if (!options.lock_folder.empty()) {
-    const std::uint64_t truncate = landlock_ >= 3 ? kTruncate : 0;
-    allow_below(ruleset_, options.lock_folder,
-                kReadFile | kWriteFile | kMakeRegular | kRemoveFile | truncate);
-  }
   if (maps_code_) {
-    allow_below(ruleset_, options.library_folder, kReadFile | kExecute);
+    allow_below(ruleset_, library_folder, kReadFile | kExecute);
   }
 }
 

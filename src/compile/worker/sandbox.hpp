@@ -16,22 +16,16 @@ struct Protections {
 /// Keeps a compiler that a text has taken over away from the rest of the machine. Entered once
 /// NVRTC is open and before it sees a text:
 ///
-/// - Landlock (Linux 5.13 and later; what its version has): no file but those in the lock folder,
-///   no TCP, no signal and no abstract socket to a process outside.
+/// - Landlock (Linux 5.13 and later; what its version has): no file, no TCP, no signal and no
+///   abstract socket to a process outside.
 /// - seccomp: the system calls that NVRTC and the worker make, threads among them; every other one
 ///   fails with EPERM, as do new executable memory, processes and sockets.
 /// - Not dumpable: no process of the same user reads or traces it, unless it is privileged.
 class Sandbox {
  public:
-  struct Options {
-    std::string lock_folder;  ///< where locks are opened and removed; may be empty
-    /// NVRTC's folder if it opens its builtins library during a compile; then files in it may be
-    /// read and mapped as code. Else empty.
-    std::string library_folder;
-  };
-
-  /// Makes the rules. Opens what they name.
-  explicit Sandbox(const Options& options);
+  /// Makes the rules. `library_folder` is NVRTC's folder if it opens its builtins library during a
+  /// compile; then files in it may be read and mapped as code. Else empty.
+  explicit Sandbox(const std::string& library_folder);
   ~Sandbox();
   Sandbox(const Sandbox&) = delete;
   Sandbox& operator=(const Sandbox&) = delete;

@@ -4,8 +4,13 @@
 #include <doctest/doctest.h>
 #include <fcntl.h>
 #include <signal.h>
+#include <sys/file.h>
 #include <sys/wait.h>
 #include <unistd.h>
+
+#include <atomic>
+#include <thread>
+#include <vector>
 
 #include "support/scratch.hpp"
 
@@ -79,6 +84,54 @@ TEST_CASE(
   ::waitpid(child, &status, 0);
   CHECK(WEXITSTATUS(status) == 0);
   CHECK_FALSE(is_free(path));
+}
+
+TEST_CASE("a lock that was handed over belongs to the copy of its descriptor alone") {
+  const ScratchFolder scratch;
+  const std::string path = scratch / "lock";
+  auto lock = FileLock::acquire_removable(path);
+  REQUIRE(lock);
+  const UniqueFd copy(::dup(lock->descriptor()));
+  const int number = lock->descriptor();
+  lock->hand_over();
+  CHECK_FALSE(lock->held());
+  CHECK(::fcntl(number, F_GETFD) == -1);
+  CHECK_FALSE(is_free(path));
+  REQUIRE(::flock(copy.get(), LOCK_UN) == 0);
+  CHECK(is_free(path));
+}
+
+TEST_CASE("a removable lock is that of the file that has the name, and its holder is not awaited") {
+  const ScratchFolder scratch;
+  const std::string path = scratch / "lock";
+  auto lock = FileLock::acquire_removable(path);
+  REQUIRE(lock);
+  const auto second = FileLock::acquire_removable(path);
+  REQUIRE_FALSE(second);
+  CHECK(second.error().code() == ErrorCode::timeout);
+  // Others that open the file before it is removed, and lock it afterwards, must open it anew.
+  std::atomic<bool> done = false;
+  std::atomic<int> held = 0;
+  std::vector<std::thread> others;
+  for (int i = 0; i < 2; ++i) {
+    others.emplace_back([&] {
+      while (!done) {
+        if (auto own = FileLock::acquire_removable(path)) {
+          CHECK(own->is_at(path));
+          ++held;
+          own->remove_and_release(path);
+        }
+      }
+    });
+  }
+  lock->remove_and_release(path);
+  while (held < 2000) {
+    std::this_thread::yield();
+  }
+  done = true;
+  for (std::thread& other : others) {
+    other.join();
+  }
 }
 
 TEST_CASE("holder() returns the owner line, creates no file and keeps no lock") {

@@ -5,6 +5,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <thread>
 
 #include "compile/worker_pool.hpp"
 #include "support/compile_fixture.hpp"
@@ -35,12 +36,15 @@ CompileState state_with(const std::string& lock, std::string* owner = nullptr) {
 }
 
 /// Forks a process that holds the lock and compiles for a minute.
-pid_t fork_slow_owner(const ScratchFolder& folder, bool forks_a_child) {
+pid_t fork_slow_owner(const ScratchFolder& folder, bool forks_a_child,
+                      const std::string& worker = kTestWorker) {
   const pid_t owner = ::fork();
   if (owner != 0) {
     return owner;
   }
-  NvrtcCompiler compiler(fake_options());
+  NvrtcCompilerOptions options = fake_options();
+  options.worker = worker;
+  NvrtcCompiler compiler(std::move(options));
   TestModule module("// fake: count " + (folder / "count") + "\n// fake: sleep 60000\n" + kKernel);
   module.label = "slow_kernel";
   CompileGuard guard;
@@ -56,6 +60,14 @@ pid_t fork_slow_owner(const ScratchFolder& folder, bool forks_a_child) {
   };
   const auto outcome = module.run(compiler, guard);
   ::_exit(outcome ? 0 : 1);
+}
+
+/// Kills those that `counted_worker` started.
+void kill_workers(const std::string& started) {
+  std::ifstream workers(started);
+  for (pid_t worker = 0; workers >> worker;) {
+    ::kill(worker, SIGKILL);
+  }
 }
 
 bool gets_free(const std::string& lock) {
@@ -97,6 +109,46 @@ TEST_CASE("kill -9 of an owner that had forked releases its compile lock while t
   CHECK(gets_free(folder / "flight.lock"));
   CHECK(::kill(forgotten, 0) == 0);
   ::kill(forgotten, SIGKILL);
+}
+
+// fault 313
+TEST_CASE(
+    "a worker alone has the lock of its compile: kill -9 frees it though its owner is stopped") {
+  const ScratchFolder folder;
+  const std::string started = folder / "started";
+  const pid_t owner = fork_slow_owner(folder, false, counted_worker(folder, started));
+  REQUIRE(appears(folder / "count"));
+  ::kill(owner, SIGSTOP);
+  kill_workers(started);
+  CHECK(gets_free(folder / "flight.lock"));
+  ::kill(owner, SIGKILL);
+  ::waitpid(owner, nullptr, 0);
+}
+
+TEST_CASE("fault 99: a worker that is killed is an error, and the next compile starts another") {
+  const ScratchFolder folder;
+  const std::string started = folder / "started";
+  NvrtcCompilerOptions options = fake_options();
+  options.worker = counted_worker(folder, started);
+  NvrtcCompiler compiler(std::move(options));
+  TestModule module("// fake: count " + (folder / "count") + "\n// fake: wait " + (folder / "go") +
+                    "\n" + kKernel);
+  CompileGuard guard;
+  guard.lock_path = folder / "flight.lock";
+  bool is_published = false;
+  guard.publish = [&](const CompileResult&) { is_published = true; };
+  std::thread killer([&] {
+    CHECK(appears(folder / "count"));
+    kill_workers(started);
+  });
+  const auto killed = module.run(compiler, guard);
+  killer.join();
+  REQUIRE_FALSE(killed);
+  CHECK(killed.error().message().find("it was killed") != std::string::npos);
+  CHECK_FALSE(is_published);
+  folder.write("go", "");
+  must(module.run(compiler, guard));
+  CHECK(is_published);
 }
 
 TEST_CASE("the lock is held until the result is published, and its file is removed afterwards") {
@@ -157,14 +209,14 @@ TEST_CASE("an idle worker is used again, and one that has ended is not") {
   REQUIRE(worker);
   const pid_t pid = (*worker)->pid();
   pool.put_back(std::move(*worker), 2);
-  std::unique_ptr<WorkerProcess> again = pool.take({});
+  std::unique_ptr<WorkerProcess> again = pool.take();
   REQUIRE(again != nullptr);
   CHECK(again->pid() == pid);
-  CHECK(pool.take({}) == nullptr);
+  CHECK(pool.take() == nullptr);
   pool.put_back(std::move(again), 2);
   REQUIRE(becomes_true([&] { return has_ended(pid); }));
   CHECK(becomes_true([&] {  // its second thread may take a moment longer than its first
-    std::unique_ptr<WorkerProcess> taken = pool.take({});
+    std::unique_ptr<WorkerProcess> taken = pool.take();
     const bool is_none = taken == nullptr;
     pool.put_back(std::move(taken), 2);
     return is_none;
@@ -197,6 +249,6 @@ TEST_CASE("no more idle workers are kept than the limit") {
     REQUIRE(worker);
     pool.put_back(std::move(*worker), 1);
   }
-  CHECK(pool.take({}) != nullptr);
-  CHECK(pool.take({}) == nullptr);
+  CHECK(pool.take() != nullptr);
+  CHECK(pool.take() == nullptr);
 }

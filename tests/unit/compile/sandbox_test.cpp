@@ -250,7 +250,7 @@ TEST_CASE("fault 133: a compile with more threads than the limit fails, and the 
   must(run("32"));
 }
 
-TEST_CASE("fault 132: a compiler that was taken over reads, writes and removes no file but locks") {
+TEST_CASE("fault 132: a compiler that was taken over reads, writes and removes no file") {
   if (hello_of_worker().landlock == 0) {
     MESSAGE("skipped: this kernel has no Landlock, and the worker is not restricted to its files");
     return;
@@ -261,7 +261,7 @@ TEST_CASE("fault 132: a compiler that was taken over reads, writes and removes n
   CHECK(result_of("list " + scratch.path()) == "Permission denied");
   CHECK(result_of("create " + key) == "Permission denied");
   CHECK(result_of("create " + (scratch / "new")) == "Permission denied");
-  CHECK(result_of("remove " + key) == "Permission denied");
+  CHECK(result_of("remove " + key) == kNotPermitted);
   CHECK(result_of("rename " + key) == kNotPermitted);
   CHECK(result_of("read /proc/self/mem") == "Permission denied");
   const std::string owner = "/proc/" + std::to_string(::getpid());
@@ -278,27 +278,20 @@ TEST_CASE("fault 132: a compiler that was taken over reads, writes and removes n
   std::filesystem::create_directory(locks);
   CompileGuard guard;
   guard.lock_path = join_path(locks, "k.lock");
-  CHECK(result_of("create " + join_path(locks, "other.lock"), guard) == "allowed");
-  CHECK(result_of("list " + locks, guard) == "Permission denied");
-  CHECK(result_of("read " + key, guard) == "Permission denied");
+  CHECK(result_of("create " + join_path(locks, "other.lock"), guard) == "Permission denied");
+  CHECK(result_of("remove " + guard.lock_path, guard) == kNotPermitted);
+  CHECK(result_of("write " + guard.lock_path, guard) == "Permission denied");
 }
 
-TEST_CASE("a worker that may open one store's locks is not used for another store's") {
+// The limit on address space does not count files in memory.
+TEST_CASE("fault 312: a compiler that was taken over fills neither memory nor disk with files") {
   ScratchFolder scratch;
-  const std::string started = scratch / "started";
-  NvrtcCompilerOptions options = fake_options();
-  options.worker = counted_worker(scratch, started);
-  NvrtcCompiler compiler(std::move(options));
-  const auto compile_in = [&](const std::string& folder) {
-    std::filesystem::create_directories(scratch / folder);
-    CompileGuard guard;
-    guard.lock_path = join_path(scratch / folder, "k.lock");
-    TestModule module("extern \"C\" __global__ void k(int*) {}\n");
-    must(module.run(compiler, std::move(guard)));
-    return lines_in(started);
-  };
-  const std::size_t first = compile_in("a");
-  CHECK(compile_in("b") == first + 1);
-  CHECK(compile_in("a") == first + 1);
-  CHECK(compile_in("b") == first + 1);
+  CompileGuard guard;
+  guard.lock_path = scratch / "k.lock";
+  CHECK(result_of("memory_file") == kNotPermitted);
+  // The lock file is the only one that it has open.
+  CHECK(result_of("fill " + std::to_string(wire::kWorkerLogBytes - 1), guard) == "allowed");
+  CHECK(result_of("fill " + std::to_string(wire::kWorkerLogBytes), guard) == "File too large");
+  CHECK(result_of("raise " + std::to_string(RLIMIT_FSIZE)) == kNotPermitted);
+  CHECK(result_of("lock") == kNotPermitted);
 }

@@ -193,6 +193,50 @@ TEST_CASE("sending to a closed socket is an error and raises no SIGPIPE") {
   CHECK(from.send(1, {"x"}) == IoStatus::closed);
 }
 
+TEST_CASE("a descriptor comes with its frame, and only if it is accepted") {
+  const Pair pair;
+  FrameSocket from(pair.there.get());
+  FrameSocket to(pair.here.get());
+  const UniqueFd sent(::open("/dev/null", O_RDONLY | O_CLOEXEC));
+  Frame frame;
+  CHECK(from.send(1, {"x"}, {}, sent.get()) == IoStatus::ok);
+  REQUIRE(to.receive(frame) == IoStatus::ok);
+  CHECK(to.take_descriptor() == -1);
+  to.accept_descriptors();
+  CHECK(from.send(2, {"a"}) == IoStatus::ok);
+  REQUIRE(to.receive(frame) == IoStatus::ok);
+  CHECK(frame.op == 2);
+  CHECK(to.take_descriptor() == -1);
+  CHECK(from.send(3, {"b"}, {}, sent.get()) == IoStatus::ok);
+  REQUIRE(to.receive(frame) == IoStatus::ok);
+  CHECK(frame.body == "b");
+  const UniqueFd received(to.take_descriptor());
+  CHECK(received.get() > sent.get());
+  CHECK(::fcntl(received.get(), F_GETFD) == FD_CLOEXEC);
+  CHECK(to.take_descriptor() == -1);
+}
+
+TEST_CASE("a descriptor that nothing takes is closed") {
+  const Pair pair;
+  int ends[2];
+  REQUIRE(::pipe(ends) == 0);
+  const UniqueFd reader(ends[0]);
+  UniqueFd writer(ends[1]);
+  {
+    FrameSocket from(pair.there.get());
+    FrameSocket to(pair.here.get());
+    to.accept_descriptors();
+    for (int i = 0; i < 2; ++i) {
+      CHECK(from.send(1, {}, {}, writer.get()) == IoStatus::ok);
+      Frame frame;
+      REQUIRE(to.receive(frame) == IoStatus::ok);
+    }
+  }
+  writer.reset();
+  char byte = 0;
+  CHECK(::read(reader.get(), &byte, 1) == 0);
+}
+
 TEST_CASE("a peer's end is noticed even if another process has a copy of its socket") {
   const Pair pair;  // `there` stays open in this process, like a copy in a forked child
   const pid_t child = ::fork();

@@ -24,10 +24,6 @@ TEST_CASE("every message round-trips") {
   CHECK(probed->observed);
   CHECK(probed->capabilities == std::vector<std::uint32_t>{75, 121});
 
-  CHECK(Lock::decode(Lock{"/a", "me"}.encode())->owner_line == "me");
-  CHECK(Locked::decode(Locked{"no locks"}.encode())->error == "no locks");
-  CHECK(Busy::decode(Busy{"pid 1"}.encode())->owner_line == "pid 1");
-
   const auto compile = Compile::decode(Compile{"/u", "text", {"-a", "-b"}, {"k<1>"}}.encode());
   CHECK(compile->unit_text == "text");
   CHECK(compile->arguments == std::vector<std::string>{"-a", "-b"});
@@ -91,7 +87,6 @@ TEST_CASE("a result keeps image, log, names and the paths in their order") {
 TEST_CASE("a message that is truncated, or has bytes left over, is refused") {
   check_only_whole(Hello{});
   check_only_whole(Probed{"13.0.88", true, "log", {75, 121}});
-  check_only_whole(Lock{"/a", "b"});
   check_only_whole(Compile{"/u", "text", {"-a"}, {"k"}});
   check_only_whole(Answers{{{"/f", FileKind::file, 1, "", SharedBytes(std::string("x"))}}});
   Compiled compiled;
