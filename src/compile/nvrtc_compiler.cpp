@@ -517,6 +517,9 @@ Result<CompileResult> NvrtcCompiler::Run::link() {
   const WorkerReply reply = worker->request(wire::WorkerOp::link, body, wait);
   replied = replied || reply.failure != WorkerFailure::closed;
   worker->count_compile();
+  if (!step.objects.empty()) {
+    worker->do_not_reuse();  // nvJitLink crashes on damaged objects: one may take it over
+  }
   auto linked =
       reply.is(wire::WorkerOp::result) ? wire::Compiled::decode(reply.frame.body) : std::nullopt;
   if (!linked) {

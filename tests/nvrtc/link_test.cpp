@@ -73,9 +73,10 @@ std::string error_of(const Result<std::vector<ModuleReport>>& reports) {
   return reports->front().status.error().message();
 }
 
-/// Compiles two sources that call each other, and links them.
+/// Compiles two sources that call each other, and links them, with `objects`.
 Result<CompileOutcome> link_two(NvrtcCompiler& compiler, const Toolchain& linker,
-                                const std::string& argument) {
+                                const std::string& argument,
+                                std::vector<VirtualSource> objects = {}) {
   LinkParts parts;
   for (const char* text :
        {"__device__ int f(int); extern \"C\" __global__ void k(int* p) { *p = f(*p); }\n",
@@ -91,7 +92,7 @@ Result<CompileOutcome> link_two(NvrtcCompiler& compiler, const Toolchain& linker
   TestModule whole("");
   whole.arch(90, 'a');
   whole.request.toolchain = *compiler.toolchain();
-  whole.request.link = LinkStep{{"-arch=sm_90a"}, {}, linker};
+  whole.request.link = LinkStep{{"-arch=sm_90a"}, std::move(objects), linker};
   if (argument == kLtoArgument) {
     whole.request.link->options.emplace_back("-lto");
   }
@@ -292,6 +293,28 @@ TEST_CASE("every nvJitLink beside an NVRTC is observed and links") {
     }
   }
   CHECK(linked >= 2);
+}
+
+TEST_CASE("fault 314: a worker that linked an object is not used again") {
+  const ScratchFolder scratch;
+  const std::string started = scratch / "started";
+  NvrtcCompilerOptions options = RealNvrtc::options();
+  options.worker = counted_worker(scratch, started);
+  NvrtcCompiler compiler(std::move(options));
+  const auto linker = compiler.linker();
+  REQUIRE(linker);
+  const std::string rdc = "--relocatable-device-code=true";
+  TestModule part("__device__ int unused;\n", {}, {rdc});
+  part.arch(90, 'a');
+  const VirtualSource object{"/cukiln/obj/0/b.o", must(part.run(compiler)).cubin.image};
+  must(link_two(compiler, *linker, rdc));
+  const std::size_t before = lines_in(started);
+  must(link_two(compiler, *linker, rdc));
+  CHECK(lines_in(started) == before);
+  must(link_two(compiler, *linker, rdc, {object}));
+  CHECK(lines_in(started) == before);
+  must(link_two(compiler, *linker, rdc));
+  CHECK(lines_in(started) == before + 1);
 }
 
 // fault 294
