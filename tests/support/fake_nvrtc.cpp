@@ -317,7 +317,7 @@ std::string attempt(const std::string& order) {
     char* const none[] = {nullptr};
     result = ::syscall(SYS_execve, path, none, none);
   } else if (call == "kill") {
-    result = ::syscall(SYS_kill, argument == "self" ? ::syscall(SYS_getpid) : number, 0);
+    result = ::syscall(SYS_kill, number, 0);
   } else if (call == "fcntl") {  // COMMAND VALUE, on standard input or what took its place
     int command = 0, value = 0;
     std::sscanf(path, "%d %d", &command, &value);
