@@ -66,10 +66,12 @@ void RequestDispatcher::with_content(Session& session, DaemonFrame& frame, std::
       });
 }
 
-void RequestDispatcher::send_counted(RequestCounters& requests, const RequestHandle& to,
-                                     Session& session, Reply reply) {
-  requests.count_reply(reply.op, std::chrono::steady_clock::now() - to.since);
-  session.send(reply.op, to.id, std::move(reply.body), std::move(reply.attachment));
+DaemonOp RequestDispatcher::send_counted(RequestCounters& requests, const RequestHandle& to,
+                                         Session& session, Reply reply) {
+  const DaemonOp sent =
+      session.send(reply.op, to.id, std::move(reply.body), std::move(reply.attachment));
+  requests.count_reply(sent, std::chrono::steady_clock::now() - to.since);
+  return sent;
 }
 
 void RequestDispatcher::reply(const RequestHandle& to, DaemonOp op, std::string body,
@@ -79,7 +81,8 @@ void RequestDispatcher::reply(const RequestHandle& to, DaemonOp op, std::string 
     return;
   }
   if (op == DaemonOp::progress || op == DaemonOp::question) {
-    return session->send(op, to.id, std::move(body), std::move(attachment));
+    session->send(op, to.id, std::move(body), std::move(attachment));
+    return;
   }
   send_counted(parts_.counters.compile, to, *session, {op, std::move(body), std::move(attachment)});
 }
@@ -103,15 +106,18 @@ void RequestDispatcher::on_frame(Session& session, DaemonFrame& frame) {
       }
       return;
     case DaemonOp::state:
-      return session.send(DaemonOp::state_is, frame.id, parts_.describe().encode());
+      session.send(DaemonOp::state_is, frame.id, parts_.describe().encode());
+      return;
     case DaemonOp::invalidate: return invalidate(session, frame);
     case DaemonOp::report: return take_report(session, frame);
     case DaemonOp::get_blob: return give_blob(session, frame);
     case DaemonOp::put_blob: return take_blob(session, frame);
     case DaemonOp::ping:
-      return frame.body.size() > kMaxPingBytes
-                 ? session.protocol_error("ping")
-                 : session.send(DaemonOp::pong, frame.id, std::move(frame.body));
+      if (frame.body.size() > kMaxPingBytes) {
+        return session.protocol_error("ping");
+      }
+      session.send(DaemonOp::pong, frame.id, std::move(frame.body));
+      return;
     default: break;
   }
   const auto unknown =
@@ -144,12 +150,13 @@ void RequestDispatcher::give_entry(Session& session, const DaemonFrame& frame) {
     return session.protocol_error("get");
   }
   const auto give = [this, to = session.request(frame.id)](Session& client, Sealed sealed) {
-    if (sealed == nullptr) {
-      return send_counted(parts_.counters.get, to, client, {DaemonOp::miss, {}});
+    Reply reply{DaemonOp::miss, {}};
+    if (sealed != nullptr) {
+      reply = {DaemonOp::entry, wire::EntryTerms{}.encode(), std::move(sealed)};
     }
-    ++parts_.counters.entries_sent;
-    send_counted(parts_.counters.get, to, client,
-                 {DaemonOp::entry, wire::EntryTerms{}.encode(), std::move(sealed)});
+    if (send_counted(parts_.counters.get, to, client, std::move(reply)) == DaemonOp::entry) {
+      ++parts_.counters.entries_sent;
+    }
   };
   if (Sealed cached = parts_.lookups.cached(wanted->key)) {
     return give(session, std::move(cached));
@@ -163,8 +170,9 @@ void RequestDispatcher::give_entry(Session& session, const DaemonFrame& frame) {
       [this, give, to = session.request(frame.id), key = wanted->key,
        generation = parts_.lookups.cache().generation()](Session& client, const Found& found) {
         if (!*found) {
-          return send_counted(parts_.counters.get, to, client,
-                              {DaemonOp::error, wire::Refusal::of(found->error()).encode()});
+          send_counted(parts_.counters.get, to, client,
+                       {DaemonOp::error, wire::Refusal::of(found->error()).encode()});
+          return;
         }
         if (const Sealed& sealed = **found; sealed != nullptr) {
           parts_.lookups.cache().put(key, sealed, generation);
@@ -176,7 +184,7 @@ void RequestDispatcher::give_entry(Session& session, const DaemonFrame& frame) {
 void RequestDispatcher::give_blob(Session& session, const DaemonFrame& frame) {
   using Found = std::shared_ptr<Result<std::shared_ptr<UniqueFd>>>;
   const auto wanted = wire::BlobWanted::decode(frame.body);
-  if (!wanted || session.has_unread()) {  // so that a connection has one blob in memory
+  if (!wanted) {
     return session.protocol_error("get_blob");
   }
   run_in_pool<Found>(

@@ -69,8 +69,8 @@ class RequestDispatcher final : public Session::Handler, public ReplySink {
   /// Calls `then` with the frame's content: immediately, or after the pool has read the attachment.
   void with_content(Session& session, wire::DaemonFrame& frame, std::uint64_t max_bytes,
                     std::function<void(Session&, Result<SharedBytes>)> then);
-  void send_counted(RequestCounters& requests, const RequestHandle& to, Session& session,
-                    Reply reply);
+  wire::DaemonOp send_counted(RequestCounters& requests, const RequestHandle& to, Session& session,
+                              Reply reply);
 
   const Parts parts_;
   std::set<std::string, std::less<>> reportable_;  // the counters that clients may report

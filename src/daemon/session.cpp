@@ -64,7 +64,7 @@ Result<void> Session::begin(const std::string& greeting) {
   watched_ = kReading;
   deadline_.set_after(shared_.limits.frame_timeout);
   unsent_.push_back({greeting, 0, nullptr});
-  unsent_bytes_ += greeting.size();
+  count_unsent(greeting.size());
   flush();
   return {};
 }
@@ -203,29 +203,52 @@ void Session::protocol_error(std::string_view reason) {
   close();
 }
 
-void Session::send(DaemonOp op, std::uint64_t id, std::string body,
-                   std::shared_ptr<UniqueFd> attachment) {
+DaemonOp Session::send(DaemonOp op, std::uint64_t id, std::string body,
+                       std::shared_ptr<UniqueFd> attachment) {
   if (closed_) {
-    return;
+    return op;
   }
   if (body.size() > wire::kMaxInlineBytes && attachment == nullptr) {
     auto sealed = wire::make_sealed_file({body});
     if (!sealed) {
-      return close();
+      close();
+      return op;
     }
     attachment = std::make_shared<UniqueFd>(*std::move(sealed));
     body.clear();
   }
+  if (attachment != nullptr && !shared_.unread_files.add(*this, attachment->get())) {
+    if (attachment.use_count() == 1) {  // to free a large file takes long
+      shared_.closer.close(std::move(*attachment), number_);
+    }
+    return send(DaemonOp::error, id,
+                wire::Refusal::of(make_error(ErrorCode::internal,
+                                             "cukilnd has no memory for this reply: clients have "
+                                             "not read others, {} MiB in all; try again later",
+                                             shared_.limits.unread_file_bytes.total >> 20))
+                    .encode());
+  }
   std::string bytes = wire::encode_header(op, id, body.size(), attachment != nullptr) + body;
-  unsent_bytes_ += bytes.size();
+  count_unsent(bytes.size());
   unsent_files_ += attachment != nullptr ? 1 : 0;
   unsent_.push_back({std::move(bytes), 0, std::move(attachment)});
   flush();
-  if (!closed_ && (unsent_bytes_ > shared_.limits.max_unsent_bytes ||
+  if (!closed_ && (!shared_.limits.unsent_bytes.allows(unsent_bytes_, shared_.unsent_bytes, 0) ||
                    unsent_files_ > shared_.limits.max_unsent_files)) {
     ++shared_.counters.slow_clients;
     close();
   }
+  return op;
+}
+
+void Session::count_unsent(std::size_t bytes) noexcept {
+  unsent_bytes_ += bytes;
+  shared_.unsent_bytes += bytes;
+}
+
+void Session::discount_unsent(std::size_t bytes) noexcept {
+  unsent_bytes_ -= bytes;
+  shared_.unsent_bytes -= bytes;
 }
 
 void Session::flush() {
@@ -242,7 +265,7 @@ void Session::flush() {
       break;
     }
     first.done += static_cast<std::size_t>(sent);
-    unsent_bytes_ -= static_cast<std::size_t>(sent);
+    discount_unsent(static_cast<std::size_t>(sent));
     if (first.done == first.bytes.size()) {
       unsent_files_ -= first.attachment != nullptr ? 1 : 0;
       unsent_.pop_front();
@@ -271,6 +294,8 @@ void Session::close() noexcept {
   ::shutdown(socket_.get(), SHUT_RDWR);
   shared_.closer.close(std::move(socket_), std::move(socket_slot_));
   unsent_.clear();
+  discount_unsent(unsent_bytes_);
+  shared_.unread_files.remove(*this);
   shared_.handler->on_closed(*this);
 }
 

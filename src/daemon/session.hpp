@@ -16,7 +16,9 @@
 #include "daemon/counters.hpp"
 #include "daemon/descriptor_closer.hpp"
 #include "daemon/event_loop.hpp"
+#include "daemon/fair_share.hpp"
 #include "daemon/request_handle.hpp"
+#include "daemon/unread_files.hpp"
 #include "wire/daemon_frame.hpp"
 #include "wire/unix_socket.hpp"
 
@@ -29,13 +31,14 @@ namespace cukiln::daemon {
 /// is destroyed at the end of the loop's round, so that callers of `close` may still access it.
 /// What a client sent is closed by the DescriptorCloser, and after `Limits::turn` its further
 /// frames wait for the next round, so that no client delays the others. Threads: the loop's only.
-class Session {
+class Session final : public UnreadFiles::Reader {
  public:
   struct Limits {
-    std::size_t max_unsent_bytes = 16 << 20;        ///< replies that the client has not read
-    std::size_t max_unsent_files = 64;              ///< attachments of such replies
-    std::chrono::microseconds turn{300};            ///< of the loop's time, until other sessions'
-    std::chrono::milliseconds frame_timeout{2000};  ///< to receive `hello`, or a frame that began
+    FairShare unsent_bytes{.total = 32 << 20};        ///< replies that no socket has taken
+    std::size_t max_unsent_files = 64;                ///< attachments of a session's such replies
+    FairShare unread_file_bytes{.total = 512 << 20};  ///< attachments that clients have not read
+    std::chrono::microseconds turn{300};              ///< of the loop's time, until other sessions'
+    std::chrono::milliseconds frame_timeout{2000};    ///< to receive `hello`, or a frame that began
   };
   class Handler {
    public:
@@ -53,10 +56,12 @@ class Session {
     Limits limits;
     Handler* handler = nullptr;
     std::string read_buffer{};
+    std::uint64_t unsent_bytes = 0;
+    UnreadFiles unread_files{limits.unread_file_bytes};
   };
 
   Session(std::uint64_t number, UniqueFd socket, const wire::Peer& peer, Shared& shared);
-  ~Session();
+  ~Session() override;
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;
 
@@ -68,10 +73,11 @@ class Session {
   /// A handle for the client's request `id`.
   RequestHandle request(std::uint64_t id) const noexcept;
 
-  void send(wire::DaemonOp op, std::uint64_t id, std::string body,
-            std::shared_ptr<UniqueFd> attachment = nullptr);
-  /// True if the client has not read all that was sent. Files in it are in memory until then.
-  bool has_unread() const noexcept;
+  /// Sends a reply, or an `error` if clients have so much unread that there is no room for its
+  /// file. Returns the operation of what was sent.
+  wire::DaemonOp send(wire::DaemonOp op, std::uint64_t id, std::string body,
+                      std::shared_ptr<UniqueFd> attachment = nullptr);
+  bool has_unread() const noexcept override;
   /// Sends pending bytes, as many as the socket accepts.
   void flush();
   /// Counts a violation of the protocol and closes the session. `reason`: one of kProtocolErrors.
@@ -100,6 +106,8 @@ class Session {
   void hello(const wire::DaemonFrame& frame);
   void set_deadline();
   void watch_for();
+  void count_unsent(std::size_t bytes) noexcept;
+  void discount_unsent(std::size_t bytes) noexcept;
 
   const std::uint64_t number_;
   UniqueFd socket_;

@@ -163,19 +163,6 @@ TEST_CASE_FIXTURE(Fixture, "fault 254: malformed blobs close their connection an
   CHECK(client.answer() == DaemonOp::done);
 }
 
-TEST_CASE_FIXTURE(Fixture, "fault 254: a client that does not read has one blob in memory") {
-  const auto daemon = start();
-  const RawClient client(socket);
-  client.frame(DaemonOp::put_blob, 1, {}, blob_file("triton", "key", "bytes").get());
-  CHECK(client.answer() == DaemonOp::done);
-  for (std::uint64_t id = 2; id < 200; ++id) {
-    client.frame(DaemonOp::get_blob, id, wire::BlobWanted{"triton", "key"}.encode());
-  }
-  CHECK(becomes_true([&] { return counter("protocol_errors_get_blob") == 1; }));  // unread
-  CHECK(counter("requests_get_blob_ok") == 1);
-  CHECK(client.hung_up(seconds(20)));
-}
-
 TEST_CASE_FIXTURE(Fixture,
                   "fault 254: a blob larger than the store's cap is refused with the cap") {
   const auto daemon = start({}, {"CUKILN_MAX_SIZE=2MiB"});
