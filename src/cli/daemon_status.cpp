@@ -67,6 +67,11 @@ std::string text_of(const wire::DaemonSnapshot& snapshot) {
         fmt::format("  {} {} {}: {} ms, {}, {} waiting\n", job.running ? "compiling" : "queued",
                     printable(job.name), printable(job.target), job.elapsed_ms, owner, job.waiters);
   }
+  const std::uint64_t all =
+      snapshot.counter("compiles_running") + snapshot.counter("compiles_queued");
+  if (all > snapshot.jobs.size()) {
+    text += fmt::format("  and {} more\n", all - snapshot.jobs.size());
+  }
   return text;
 }
 

@@ -8,6 +8,28 @@
 
 namespace cukiln::daemon {
 
+namespace {
+
+wire::DaemonSnapshot::Job describe(const InFlightCompile& compile) {
+  const EntryLabels& labels = compile.submission.order->labels;
+  wire::DaemonSnapshot::Job job;
+  job.name = labels.name.substr(0, InFlightTable::kMaxDescribedLabelBytes);
+  job.target = labels.target.substr(0, InFlightTable::kMaxDescribedLabelBytes);
+  job.request = compile.submission.digest;
+  if (compile.owner) {
+    job.owner_process = compile.owner->process;
+  } else if (compile.ahead) {
+    job.owner_process = static_cast<std::uint32_t>(::getpid());
+  }
+  job.elapsed_ms = compile.ms_since_change();
+  job.waiters = static_cast<std::uint32_t>(compile.waiters.size());
+  job.running = compile.running;
+  job.orphaned = !compile.owner && !compile.ahead;
+  return job;
+}
+
+}  // namespace
+
 InFlightTable::Iterator InFlightTable::add(Compiles one) {
   assert(one.size() == 1);
   const Iterator it = one.begin();
@@ -134,22 +156,21 @@ InFlightTable::Iterator InFlightTable::next(unsigned max_running) {
 }
 
 void InFlightTable::describe(wire::DaemonSnapshot& snapshot) const {
-  for (const InFlightCompile& one : compiles_) {
-    wire::DaemonSnapshot::Job job;
-    job.name = one.submission.order->labels.name;
-    job.target = one.submission.order->labels.target;
-    job.request = one.submission.digest;
-    if (one.owner) {
-      job.owner_process = one.owner->process;
-    } else if (one.ahead) {
-      job.owner_process = static_cast<std::uint32_t>(::getpid());
+  const std::size_t running = running_ + (running_ahead_ ? 1 : 0);
+  std::size_t left = running;
+  for (const bool is_running : {true, false}) {
+    for (auto at = compiles_.begin();
+         at != compiles_.end() && left != 0 && snapshot.jobs.size() < kMaxDescribed; ++at) {
+      if (at->running == is_running) {
+        snapshot.jobs.push_back(daemon::describe(*at));
+        --left;
+      }
     }
-    job.elapsed_ms = one.ms_since_change();
-    job.waiters = static_cast<std::uint32_t>(one.waiters.size());
-    job.running = one.running;
-    job.orphaned = !one.owner && !one.ahead;
-    snapshot.jobs.push_back(std::move(job));
+    left = size() - running;
   }
+  snapshot.counters.emplace_back("compiles_running", running);
+  snapshot.counters.emplace_back("compiles_queued", size() - running);
+  snapshot.counters.emplace_back("compile_waiters", all_.waiters);
 }
 
 }  // namespace cukiln::daemon

@@ -38,8 +38,12 @@ class InFlightTable {
   /// Removes a waiter, or all of its session (`id` 0). True if the owner was among them.
   bool drop_waiter(Iterator it, const RequestHandle& request);
 
-  /// Adds a job for each compile to `snapshot`.
+  /// Adds jobs to `snapshot`, running ones first, and the numbers of all compiles and waiters.
   void describe(wire::DaemonSnapshot& snapshot) const;
+  /// Further jobs, and the rest of a label, are left out: clients decide how many there are, and
+  /// the loop makes the snapshot.
+  static constexpr std::size_t kMaxDescribed = 128;
+  static constexpr std::size_t kMaxDescribedLabelBytes = 128;
 
   Iterator begin() noexcept { return compiles_.begin(); }
   Iterator end() noexcept { return compiles_.end(); }

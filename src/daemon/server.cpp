@@ -231,8 +231,8 @@ wire::DaemonSnapshot Server::describe() {
   snapshot.draining = draining_;
   snapshot.uptime_ms = static_cast<std::uint64_t>(
       std::chrono::duration_cast<milliseconds>(SteadyClock::now() - started_).count());
-  scheduler_.compiles().describe(snapshot);
   snapshot.counters = counters_.named();
+  scheduler_.compiles().describe(snapshot);
   snapshot.counters.emplace_back("connections", sessions_.size());
   if (watch_ != nullptr) {
     const FolderWatch::Stats watched = watch_->stats();

@@ -100,7 +100,10 @@ struct Fixture : cukiln::testing::DaemonFixture {
     }
     return -1;
   }
-  std::size_t jobs() const { return answered_state().jobs.size(); }
+  std::size_t jobs() const {
+    const wire::DaemonSnapshot now = answered_state();
+    return now.counter("compiles_running") + now.counter("compiles_queued");
+  }
 };
 
 }  // namespace

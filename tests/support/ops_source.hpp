@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <memory>
@@ -43,6 +44,15 @@ class FakeOpsSource final : public ops::OpsSource {
     state.uptime_ms = 93'784'000;
     state.jobs = jobs;
     state.counters = counters;
+    const auto running = static_cast<std::size_t>(
+        std::count_if(jobs.begin(), jobs.end(), [](const auto& job) { return job.running; }));
+    std::uint64_t waiters = 0;
+    for (const wire::DaemonSnapshot::Job& job : jobs) {
+      waiters += job.waiters;
+    }
+    state.counters.insert(state.counters.end(), {{"compiles_running", running},
+                                                 {"compiles_queued", jobs.size() - running},
+                                                 {"compile_waiters", waiters}});
     return state;
   }
   TieredStore& store() override { return *store_; }

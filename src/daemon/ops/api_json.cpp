@@ -132,9 +132,6 @@ namespace {
 Json compiles_json(const wire::DaemonSnapshot& state) {
   Json jobs = Json::array();
   for (const wire::DaemonSnapshot::Job& job : state.jobs) {
-    if (jobs.size() == kMaxListed) {
-      break;
-    }
     jobs.push_back(job_json(job));
   }
   return jobs;
@@ -212,19 +209,20 @@ std::string status_json(const wire::DaemonSnapshot& state, TieredStore& store,
     const auto at = counters->find(name);
     return at == counters->end() ? 0 : std::max<std::int64_t>(at->second, 0);
   };
-  return dump(Json{{"version", version()},
-                   {"process", state.process},
-                   {"build", state.build},
-                   {"socket", state.socket},
-                   {"draining", state.draining},
-                   {"uptime_ms", state.uptime_ms},
-                   {"compiles", compiles_json(state)},
-                   {"compiles_total", state.jobs.size()},
-                   {"counters", counters_json(state.counters)},
-                   {"store", store_json(store, count)},
-                   {"lookups", lookups_json(count)},
-                   {"fallbacks", fallbacks_json(count)},
-                   {"remotes", remotes_json(remotes)}});
+  return dump(
+      Json{{"version", version()},
+           {"process", state.process},
+           {"build", state.build},
+           {"socket", state.socket},
+           {"draining", state.draining},
+           {"uptime_ms", state.uptime_ms},
+           {"compiles", compiles_json(state)},
+           {"compiles_total", state.counter("compiles_running") + state.counter("compiles_queued")},
+           {"counters", counters_json(state.counters)},
+           {"store", store_json(store, count)},
+           {"lookups", lookups_json(count)},
+           {"fallbacks", fallbacks_json(count)},
+           {"remotes", remotes_json(remotes)}});
 }
 
 Result<std::string> entries_json(TieredStore& store, const EntryQuery& query) {

@@ -136,18 +136,11 @@ void add_rows(Exposition& out, const CounterRow (&rows)[count], const Find& find
 }
 
 void add_daemon(Exposition& out, const wire::DaemonSnapshot& state) {
-  const auto running =
-      std::count_if(state.jobs.begin(), state.jobs.end(),
-                    [](const wire::DaemonSnapshot::Job& job) { return job.running; });
-  std::uint64_t waiters = 0;
-  for (const wire::DaemonSnapshot::Job& job : state.jobs) {
-    waiters += job.waiters;
-  }
   out.gauge("draining", "1 while the daemon shuts down.", state.draining ? 1 : 0);
-  out.gauge("compiles_in_flight", "Running compiles.", running);
-  out.gauge("compile_queue_length", "Queued compiles.",
-            static_cast<std::int64_t>(state.jobs.size()) - running);
-  out.gauge("singleflight_waiters", "Clients that wait for compiles.", waiters);
+  out.gauge("compiles_in_flight", "Running compiles.", state.counter("compiles_running"));
+  out.gauge("compile_queue_length", "Queued compiles.", state.counter("compiles_queued"));
+  out.gauge("singleflight_waiters", "Clients that wait for compiles.",
+            state.counter("compile_waiters"));
   out.gauge("quarantined_requests",
             "Requests that are refused for a while, because their compile crashed or hung.",
             state.counter("quarantined"));

@@ -147,11 +147,10 @@ function drawStatus(status) {
     `${count(store.evicted)} evicted` +
     (store.damaged ? `, ${count(store.damaged)} were damaged` : ''));
 
-  const running = status.compiles.filter((job) => job.running).length;
-  const waiters = status.compiles.reduce((sum, job) => sum + job.waiters, 0);
+  const { compiles_running: running, compiles_queued: queued, compile_waiters: waiters } = status.counters;
   byId('running').textContent = count(running);
   byId('running-note').textContent =
-    `${count(status.compiles_total - running)} queued, ${plural(waiters, 'client waits', 'clients wait')}`;
+    `${count(queued)} queued, ${plural(waiters, 'client waits', 'clients wait')}`;
 
   fill(byId('compiles'), byId('compiles').querySelector('tbody'), status.compiles.map((job) =>
     node('tr', { class: job.running ? '' : 'queued' },
