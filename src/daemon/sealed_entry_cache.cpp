@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/sealed_entry_cache.hpp"
 
-#include <iterator>
+#include <sys/stat.h>
 
-#include "wire/daemon_frame.hpp"
-#include "wire/sealed_file.hpp"
+#include <iterator>
 
 namespace cukiln::daemon {
 
@@ -26,8 +25,9 @@ std::shared_ptr<UniqueFd> SealedEntryCache::find(const CacheKey& key) {
 
 void SealedEntryCache::put(const CacheKey& key, std::shared_ptr<UniqueFd> sealed,
                            std::uint64_t generation) {
-  const auto size = wire::check_sealed_file(sealed->get(), wire::kMaxAttachmentBytes);
-  const std::uint64_t bytes = size ? *size : 0;
+  struct stat status {};
+  ::fstat(sealed->get(), &status);  // an error leaves its size at 0
+  const auto bytes = static_cast<std::uint64_t>(status.st_size);
   if (bytes > max_bytes_ || generation != generation_ || by_key_.contains(key)) {
     return;
   }

@@ -173,3 +173,34 @@ TEST_CASE("a descriptor that is not sealed against truncation is refused") {
   CHECK_FALSE(check_sealed_file(some_descriptor().get(), 100));
   CHECK_FALSE(check_sealed_file(-1, 100));
 }
+
+TEST_CASE("fault 324: a file with a hole is refused, however many blocks it has beyond its end") {
+  constexpr off_t kSize = 1 << 20;
+  for (const bool with_hole : {true, false}) {
+    for (const bool with_blocks_beyond : {true, false}) {
+      CAPTURE(with_hole);
+      CAPTURE(with_blocks_beyond);
+      const UniqueFd file(::memfd_create("test", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+      const std::string text(with_hole ? kSize / 2 : kSize, 'x');
+      REQUIRE(write_all(file.get(), text));
+      REQUIRE(::ftruncate(file.get(), kSize) == 0);
+      if (with_blocks_beyond) {
+        REQUIRE(::fallocate(file.get(), FALLOC_FL_KEEP_SIZE, kSize, kSize) == 0);
+      }
+      REQUIRE(::fcntl(file.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE) == 0);
+      CHECK(check_sealed_file(file.get(), kSize).has_value() != with_hole);
+      CHECK(map_sealed_file(file.get(), kSize).has_value() != with_hole);
+    }
+  }
+}
+
+TEST_CASE("fault 324: a file in huge pages, whose holes nothing reports, is refused") {
+  constexpr off_t kHugePage = 2 << 20;
+  const UniqueFd file(::memfd_create("test", MFD_CLOEXEC | MFD_ALLOW_SEALING | MFD_HUGETLB));
+  if (!file || ::ftruncate(file.get(), kHugePage) != 0) {
+    MESSAGE("this kernel has no hugetlbfs");
+    return;
+  }
+  REQUIRE(::fcntl(file.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE) == 0);
+  CHECK_FALSE(check_sealed_file(file.get(), kHugePage));
+}
