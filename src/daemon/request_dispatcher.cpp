@@ -320,8 +320,7 @@ void RequestDispatcher::invalidate(Session& session, const DaemonFrame& frame) {
   session.send(DaemonOp::done, frame.id, {});
 }
 
-/// Adds a client's counters. Any value is accepted, because nothing depends on them, but only known
-/// names.
+/// Adds a client's counters, of known names only. Nothing depends on their values.
 void RequestDispatcher::take_report(Session& session, const DaemonFrame& frame) {
   const auto report = wire::ClientReport::decode(frame.body);
   if (!report) {

@@ -181,11 +181,9 @@ void PendingWrites::add_count(std::string_view counter, std::int64_t delta) {
   drop_inherited();
   const auto at = batch_.counters.find(counter);
   if (at != batch_.counters.end()) {
-    if (__builtin_add_overflow(at->second, delta, &at->second)) {
-      at->second = INT64_MAX;  // possible with counts that a client of cukilnd reports
-    }
+    at->second = sum_of_counts(at->second, delta);
   } else {
-    batch_.counters.emplace(counter, delta);
+    batch_.counters.emplace(counter, std::min(delta, kMaxCount));
   }
 }
 
@@ -244,7 +242,8 @@ void PendingWrites::restore(Batch batch) {
   add_uses(batch_.uses, batch.uses);
   add_uses(batch_.blob_uses, batch.blob_uses);
   for (const auto& [name, delta] : batch.counters) {
-    batch_.counters[name] += delta;
+    std::int64_t& pending = batch_.counters[name];
+    pending = sum_of_counts(pending, delta);
   }
   batch_.stat_records.merge(batch.stat_records);  // keeps records that were added since
   batch_.damaged.insert(batch_.damaged.end(), batch.damaged.begin(), batch.damaged.end());
@@ -268,7 +267,7 @@ Result<void> apply(SqliteHandle& db, const PendingWrites::Batch& batch) {
   CUKILN_CHECK(apply_blobs(db, batch));
   for (const auto& [name, delta] : batch.counters) {
     CUKILN_CHECK(db.query("INSERT INTO counter(name, value) VALUES(?1,?2) ON CONFLICT(name) "
-                          "DO UPDATE SET value=iif(value BETWEEN 0 AND ?3, value, 0)+?2")
+                          "DO UPDATE SET value=min(iif(value BETWEEN 0 AND ?3, value, 0)+?2, ?3)")
                      .text(name)
                      .number(delta)
                      .number(kMaxCount)

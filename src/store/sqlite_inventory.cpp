@@ -87,7 +87,7 @@ Result<std::map<std::string, std::int64_t>> SqliteInventory::counters() {
                }
              }));
   for (const auto& [name, delta] : accounting_.pending().counters()) {
-    all[name] += delta;
+    all[name] = sum_of_counts(all[name], delta);
   }
   return all;
 }

@@ -107,7 +107,9 @@ std::int64_t StoreAccounting::now_s(SqliteHandle* db) {
     }
   }
   const std::int64_t clock = session_.options().clock->now_s();
-  const std::int64_t now = clock < last - kClockJumpS ? last + 1 : std::max(clock, last);
+  const bool is_possible = clock >= last - kClockJumpS && clock < kMaxLastUsedS;
+  const std::int64_t now =
+      std::min(is_possible ? std::max(clock, last) : last + 1, kMaxLastUsedS - 1);
   last_stamp_s_.store(now, std::memory_order_relaxed);
   return now;
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
 
@@ -16,6 +17,11 @@ namespace cukiln {
 inline constexpr std::int64_t kMaxLastUsedS = std::int64_t{1} << 32;  ///< in the year 2106
 inline constexpr std::int64_t kMaxHits = std::int64_t{1} << 40;
 inline constexpr std::int64_t kMaxCount = std::int64_t{1} << 60;  ///< of a row of `counter`
+
+/// Adds counts, to at most kMaxCount: clients of cukilnd report any.
+constexpr std::int64_t sum_of_counts(std::int64_t a, std::int64_t b) noexcept {
+  return std::min(std::min(a, kMaxCount) + std::min(b, kMaxCount), kMaxCount);
+}
 
 /// The columns of a StoredRow, of a table `entry` named e.
 #define CUKILN_ENTRY_COLUMNS                                                                \

@@ -2,6 +2,7 @@
 #include "wire/daemon_messages.hpp"
 
 #include <algorithm>
+#include <set>
 
 #include "base/hasher.hpp"
 #include "base/serial.hpp"
@@ -376,10 +377,11 @@ std::optional<ClientReport> ClientReport::decode(ByteView body) {
   if (count > kMaxNumbers) {
     return std::nullopt;
   }
+  std::set<std::string> names;
   for (std::uint32_t i = 0; i < count && in.ok(); ++i) {
     std::string name(in.bytes());
     const std::uint64_t number = in.u64();
-    if (name.size() > kMaxProgramBytes || number > kMaxNumber) {
+    if (name.size() > kMaxProgramBytes || number > kMaxNumber || !names.insert(name).second) {
       return std::nullopt;
     }
     report.numbers.emplace_back(std::move(name), number);

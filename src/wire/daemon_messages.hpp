@@ -210,11 +210,11 @@ struct Declined {
   static std::optional<Declined> decode(ByteView body);
 };
 
-/// The body of `report`: a client's counters since its last report. The daemon adds those whose
-/// names it knows to its own.
+/// The body of `report`: a client's counters since its last report, each once. The daemon adds
+/// those whose names it knows to its own.
 struct ClientReport {
   static constexpr std::size_t kMaxNumbers = 256;
-  static constexpr std::uint64_t kMaxNumber = std::uint64_t{1} << 40;
+  static constexpr std::uint64_t kMaxNumber = std::uint64_t{1} << 36;  ///< 19 hours in microseconds
   std::vector<std::pair<std::string, std::uint64_t>> numbers;
 
   std::string encode() const;

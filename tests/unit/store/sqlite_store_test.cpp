@@ -148,6 +148,35 @@ TEST_CASE("fault 31: a clock that jumps does not change the eviction order") {
   CHECK(count_hits(*store, 20, 21) == 21);
 }
 
+TEST_CASE("fault 31: a clock outside of what a store can record damages nothing") {
+  constexpr std::int64_t kYear = 365ll * 86400;
+  const BlobName name = *BlobName::make("triton", "key");
+  for (const std::int64_t jump : {-60 * kYear, 200 * kYear}) {
+    CAPTURE(jump);
+    const ScratchFolder folder;
+    FakeClock clock;
+    SqliteStoreOptions options = options_at(folder / "s");
+    options.clock = &clock;
+    put_numbers(*open_store_at(options), 0, 1);
+    clock.now_s_value += jump;
+    {
+      const auto store = open_store_at(options);
+      CHECK(count_hits(*store, 0, 1) == 1);
+      put_numbers(*store, 1, 1);
+      CHECK(store->blobs().put(name, "bytes", {}));
+      CHECK(*store->blobs().get(name));
+    }
+    clock.now_s_value += 86400 - jump;
+    const auto store = open_store_at(options);
+    CHECK(store->verify(false)->damaged == 0);
+    put_numbers(*store, 2, 1);
+    const auto entries = *store->list();
+    REQUIRE(entries.size() == 3);
+    CHECK(entries[1].last_used_s >= entries[0].last_used_s);
+    CHECK(entries[2].last_used_s == clock.now_s_value);
+  }
+}
+
 TEST_CASE("collect evicts by size, by age, and shrinks the file") {
   const ScratchFolder folder;
   FakeClock clock;
@@ -270,6 +299,22 @@ TEST_CASE("counters add up over processes") {
   }
   const auto store = open_store_at(folder / "s");
   CHECK((*store->counters())["saved_us"] == 3'000'000);
+}
+
+TEST_CASE("fault 325: counters of any size stay in the range that verify takes for sound") {
+  const ScratchFolder folder;
+  for (int process = 0; process < 2; ++process) {
+    const auto store = open_store_at(folder / "s");
+    store->count("hits", 1);
+    for (int i = 0; i < 3; ++i) {
+      store->count("hits", INT64_MAX);
+      store->count("compiles", std::int64_t{1} << 59);
+      CHECK((*store->counters())["hits"] == std::int64_t{1} << 60);
+    }
+  }
+  const auto store = open_store_at(folder / "s");
+  CHECK(store->verify(false)->damaged == 0);
+  CHECK((*store->counters())["compiles"] == std::int64_t{1} << 60);
 }
 
 TEST_CASE("stat records are found by path, immediately and after the store was opened again") {
