@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every header of this folder begins with this one.
+// Every header of this folder but <version> begins with this one.
 //
 // These are the standard headers for device code: NVRTC has none of its own. cukiln serves them
 // behind all folders of the search; other programs name this folder as the last -I. What CUDA's
@@ -12,8 +12,6 @@
 // Consequences: a template of `cuda::std` cannot be specialised in `std`. Those that programs
 // specialise (numeric_limits, hash) are therefore templates of `std` itself; with `using namespace
 // std`, their unqualified names are ambiguous.
-//
-// <version> is left out: CCCL looks for one, so that the keys of all that includes CCCL would change.
 #pragma once
 
 #define CUKILN_STD_FUNCTION __host__ __device__
