@@ -21,6 +21,9 @@ LIKE = {
     "cudf": ("transform", "udf_like.cu", ["entry"]),
     "transformer_engine": ("transpose_bf16", "rtc_like.cu", ["transpose_optimized_kernel"]),
     "openmm": ("ewald", "context_like.cu", ["add_forces"]),
+    "thunderkittens": ("hopper", "tiles_like.cu", []),
+    "llama_cpp": ("softmax", "ggml_like.cu", []),
+    "sglang": ("rmsnorm_sm90", "jit_like.cuh", ["elementwise::scale<4, true, float>"]),
 }
 # What the stand-in of OpenMM includes from it.
 COMMON = """#define KERNEL extern "C" __global__
@@ -33,6 +36,13 @@ COMMON = """#define KERNEL extern "C" __global__
 #define ATOMIC_ADD(to, value) atomicAdd(to, value)
 typedef unsigned long long mm_ulong;
 __device__ inline long long realToFixedPoint(real x) { return static_cast<long long>(x * 0x100000000); }
+"""
+
+# What the stand-ins of SGLang, and its own headers, include from tvm-ffi.
+DLPACK = """#pragma once
+#include <cstdint>
+typedef enum { kDLCPU = 1, kDLCUDA = 2 } DLDeviceType;
+typedef struct { DLDeviceType device_type; int32_t device_id; } DLDevice;
 """
 
 
@@ -67,6 +77,8 @@ class Recipes(CliTest):
     def test_code_in_the_manner_of_each_project_compiles_with_its_recipe(self):
         self.write("checkouts/openmm/platforms/cuda/src/kernels/common.cu", COMMON)
         self.write("checkouts/openmm/platforms/cuda/src/kernels/vectorOps.cu", "")
+        self.write("checkouts/tvm-ffi/tvm_ffi/include/dlpack/dlpack.h", DLPACK)
+        self.write("checkouts/sglang/sglang/kernels/jit/include/sgl_kernel/utils.h", "#pragma once\n")
         for place in "DeepGEMM/third-party/cutlass", "cutlass":
             link = self.folder / "checkouts" / place
             link.parent.mkdir(parents=True, exist_ok=True)

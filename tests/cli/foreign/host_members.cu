@@ -37,8 +37,25 @@ struct Cache {
 };
 
 struct Failure : std::runtime_error {
-  explicit Failure(const std::string& text) : std::runtime_error(text) {}
+  explicit Failure(const std::string& text) : std::runtime_error(text), text_(text) {}
+  std::string_view cause() const {
+    const std::string_view all = std::string_view{text_};
+    return all.substr(all.find(": ") + 2);
+  }
+
+ private:
+  std::string text_;
 };
+
+int next_number() {
+  static std::mutex mutex;
+  const std::lock_guard<std::mutex> lock(mutex);
+  static int number = 0;
+  return ++number;
+}
+
+static_assert(std::string_view("a: b: c").find(": ") == 1 && std::string_view("a: b").find(": ", 2) == std::string_view::npos);
+static_assert(std::string_view("ab").find("abc") == std::string_view::npos && std::string_view("ab").find("") == 0);
 
 struct Version {
   int major;
