@@ -501,6 +501,30 @@ def test_tvm_ffi_takes_the_architecture_that_the_options_name_last():
     assert tvm_ffi.nvrtc_compile(source, arch="sm_90") != cubin
 
 
+def test_tvm_ffi_leaves_to_tvm_ffi_what_would_differ(monkeypatch):  # fault 332
+    calls = []
+    monkeypatch.setattr(
+        tvm_ffi, "_compile_by_tvm_ffi", lambda *given, **named: calls.append((given, named)) or b"own"
+    )
+    source = 'extern "C" __global__ void k(int* x) { *x = 1; }'
+    names_file = source.replace("1", "sizeof(__FILE__)")
+    for text, options in (
+        (source, ["-rdc=true"]),
+        (source, [b" --relocatable-device-code", b"true"]),
+        (source, ["-dc"]),
+        (source, ["-dlto"]),
+        (source, ["-DX=__FILE__"]),
+        (names_file, None),
+    ):
+        assert tvm_ffi.nvrtc_compile(text, name="k.cu", arch="sm_90", extra_opts=options) == b"own"
+        assert calls.pop() == ((text,), {"name": "k.cu", "arch": "sm_90", "extra_opts": options})
+    assert tvm_ffi.nvrtc_compile(source, arch="sm_90") != b"own"
+    assert not calls
+    monkeypatch.setattr(tvm_ffi, "_compile_by_tvm_ffi", None)
+    with pytest.raises(RuntimeError, match="-dlto is compiled by tvm-ffi itself; install"):
+        tvm_ffi.nvrtc_compile(source, arch="sm_90", extra_opts=["-dlto"])
+
+
 def test_tvm_ffi_fails_as_tvm_ffi_does():
     with pytest.raises(RuntimeError, match="(?s)NVRTC compilation failed.*nothing"):
         tvm_ffi.nvrtc_compile("extern \"C\" __global__ void k() { nothing(); }", arch="sm_90")

@@ -93,6 +93,7 @@ def error_of(call):
         return f"{type(error).__module__}.{type(error).__name__}: {error}"
 """
 
+# fault 332
 TVM_FFI = """
 import inspect
 import struct
@@ -121,6 +122,10 @@ for arch in ("sm_90", "sm_100a"):
         differ = [name for name in one if one[name] != other[name]]
         # cukiln asks ptxas for the kernels' resources, with -v, which is in a note.
         assert all(name.startswith(".note") for name in differ), (arch, options, differ)
+named = 'extern "C" __global__ void k(const char** p) { *p = __FILE__; }'
+for text, options in ((source, ["-rdc=true"]), (source, ["-dlto"]), (named, [])):
+    one = ours.nvrtc_compile(text, name="k.cu", arch="sm_90", extra_opts=options)
+    assert one == theirs.nvrtc_compile(text, name="k.cu", arch="sm_90", extra_opts=options), options
 for compile_one in (ours.nvrtc_compile, theirs.nvrtc_compile):
     try:
         compile_one("nothing", arch="sm_90")
