@@ -29,9 +29,18 @@ bool names_its_file(ByteView text) {
   return joined && is_named_in(*joined);
 }
 
-bool is_header_of_cuda(std::string_view path, ByteView text) {
-  return has_one_of(path, {"/cuda/std/", "/cub/", "/thrust/"}) &&
-         has_one_of(text, {"NVIDIA", "LLVM Project"});
+std::string_view folder_of_cuda_library(std::string_view path, ByteView text) {
+  const std::string_view folder = path.substr(0, path.rfind('/') + 1);  // npos + 1: 0
+  const std::string_view name = path.substr(folder.size());
+  const auto is_in = [&](std::string_view end) { return folder.ends_with(end); };
+  const bool is_read_by_all = (name == "version.cuh" && is_in("/cub/")) ||
+                              (name == "version.h" && is_in("/thrust/")) ||
+                              (name == "__config" && is_in("/cuda/std/detail/"));
+  if (!is_read_by_all || !has_one_of(text, {"NVIDIA", "LLVM Project"})) {
+    return {};
+  }
+  return name == "__config" ? folder.substr(0, folder.size() - std::string_view("detail/").size())
+                            : folder;
 }
 
 }  // namespace cukiln

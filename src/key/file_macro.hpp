@@ -10,9 +10,10 @@ namespace cukiln {
 /// True if a text spells a macro or a function of the compiler that gives the name of its file.
 bool names_its_file(ByteView text);
 
-/// True for a header below a folder such as CUDA's own, `…/cub/util_debug.cuh`, whose text names
-/// its authors: those use the names of their files in messages only.
-bool is_header_of_cuda(std::string_view path, ByteView text);
+/// The folder of a library of CUDA's, `…/cub/`, if a file is the header that each compile with that
+/// library reads, as `…/cub/version.cuh`; else nothing. These libraries use the names of their
+/// files in messages only, and another folder of such a name may be a user's.
+std::string_view folder_of_cuda_library(std::string_view path, ByteView text);
 
 /// Ends the log of a program that was compiled with hidden folders if a header on disk names its
 /// file: its result may depend on a name that it does not show, as by `sizeof(__FILE__)`. In the

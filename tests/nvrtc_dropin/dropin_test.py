@@ -149,21 +149,36 @@ class SameResults(Dropin):
                     self.assertEqual(self.outcomes()[0], outcome, (kind, text, place))
 
     def test_what_is_computed_from_the_name_of_a_header(self) -> None:
-        """fault 214: the result does not show the folder, and depends on it."""
+        """faults 214 and 333: the result does not show the folder, and depends on it."""
         for header, value in (
             ("n.h", "sizeof(__FILE__)"),
             ("n.h", "sizeof(__BASE_FILE__)"),
-            ("cub/n.h", "__FILE__[sizeof(__FILE__) - 10]"),  # a folder that CUDA's own headers have, too
+            # Folders that CUDA's own headers have, too.
+            ("cub/n.h", "__FILE__[sizeof(__FILE__) - 10]"),
+            ("thrust/n.h", "sizeof(__FILE__)"),
+            ("cuda/std/n.h", "sizeof(__FILE__) + 1"),
         ):
             text = self.source(f'#include "{header}"\nextern "C" __global__ void k(int* x) {{ *x = N; }}\n')
             for place in ("one", "another"):
                 inc = self.folder / place / "inc"
                 (inc / header).parent.mkdir(parents=True, exist_ok=True)
-                (inc / header).write_text(f"#define N {value}\n")
+                (inc / header).write_text(f"// (c) NVIDIA\n#define N {value}\n")
                 for outcome in ("compiled", "hit"):
                     words = (text, f"{self.folder}/{place}/p.cu", f"-I{inc}", "-arch=compute_90")
                     self.assertEqual(self.run_host(*words, dropin=True), self.run_host(*words, dropin=False))
                     self.assertEqual(self.outcomes()[0], outcome, (value, place))
+
+    def test_headers_of_cuda_in_another_folder(self) -> None:
+        """fault 333: they name their files in messages only, so the program is compiled once."""
+        text = self.source("#include <cub/block/block_reduce.cuh>\n#include <thrust/tuple.h>\n" + PLAIN)
+        (cccl,) = REPOSITORY.glob(".cukiln-cuda/nvidia/*/include/cccl")
+        for place, outcome in (("one", "compiled"), ("another", "hit")):
+            (self.folder / place).mkdir()
+            for name, target in (("cccl", cccl), ("cuda", cccl.parent)):
+                (self.folder / place / name).symlink_to(target)
+            words = [f"-I{self.folder}/{place}/{name}" for name in ("cccl", "cuda")]
+            self.run_host(text, "p.cu", *words, "-arch=compute_90", dropin=True)
+            self.assertEqual(self.outcomes(), [outcome])
 
     def test_a_program_compiled_again(self) -> None:
         self.extra["AGAIN"] = "1"

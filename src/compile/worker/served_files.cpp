@@ -49,7 +49,8 @@ void ServedFiles::begin(wire::FrameSocket* socket, const std::string& unit_path)
     own_folder(unit_path.substr(0, slash));
   }
   uses_time_ = false;
-  names_files_ = false;
+  naming_files_.clear();
+  cuda_folders_.clear();
   observing_ = true;
 }
 
@@ -57,7 +58,8 @@ void ServedFiles::begin_program(wire::FrameSocket* socket, const std::string& wo
   socket_ = socket;
   working_folder_ = working_folder;
   uses_time_ = false;
-  names_files_ = false;
+  naming_files_.clear();
+  cuda_folders_.clear();
   observing_ = true;
 }
 
@@ -78,9 +80,23 @@ void ServedFiles::note_read(std::string_view path, const ServedFile& file) {
   if (!uses_time_ && !find_time_macro(file.bytes).empty()) {
     uses_time_ = true;
   }
-  if (!names_files_ && names_its_file(file.bytes) && !is_header_of_cuda(path, file.bytes)) {
-    names_files_ = true;
+  const bool names_itself = names_its_file(file.bytes);
+  const std::string_view folder = folder_of_cuda_library(path, file.bytes);
+  const MutexLock lock(mutex_);
+  if (names_itself) {
+    naming_files_.emplace_back(path);
   }
+  if (!folder.empty()) {
+    cuda_folders_.emplace_back(folder);
+  }
+}
+
+bool ServedFiles::names_files() const {
+  const MutexLock lock(mutex_);
+  return std::any_of(naming_files_.begin(), naming_files_.end(), [&](const std::string& path) {
+    return std::none_of(cuda_folders_.begin(), cuda_folders_.end(),
+                        [&](const std::string& folder) { return path.starts_with(folder); });
+  });
 }
 
 bool ServedFiles::below_absent_folder(const std::string& path) const {

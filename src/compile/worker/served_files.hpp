@@ -45,8 +45,8 @@ class ServedFiles {
   void note_read(std::string_view path, const ServedFile& file);
   /// Whether a file that was read spells a date macro.
   bool uses_time() const noexcept { return uses_time_; }
-  /// Whether a file that was read names itself, CUDA's own headers not counted.
-  bool names_files() const noexcept { return names_files_; }
+  /// Whether a file that was read names itself, the headers of CUDA's libraries not counted.
+  bool names_files() const;
 
   bool observing() const noexcept { return observing_; }
 
@@ -67,13 +67,14 @@ class ServedFiles {
 
   std::atomic<bool> observing_ = false;
   std::atomic<bool> uses_time_ = false;
-  std::atomic<bool> names_files_ = false;
-  Mutex mutex_;  // NVRTC may compile on several threads (--split-compile)
+  mutable Mutex mutex_;  // NVRTC may compile on several threads (--split-compile)
   wire::FrameSocket* socket_ = nullptr;
   std::string working_folder_;
   std::unordered_map<std::string, ServedFile> known_;
   std::vector<std::string> absent_folders_;  // each with a slash at its end
   std::vector<std::string> accessed_;
+  std::vector<std::string> naming_files_;  // those that name themselves
+  std::vector<std::string> cuda_folders_;  // of CUDA's libraries, as …/cub/
   // By the owner's file number. Inodes are assigned in order of first access, so that NVRTC sees
   // the same ones whatever was sent ahead, and on every file system.
   std::unordered_map<std::uint32_t, std::uint64_t> inodes_;
