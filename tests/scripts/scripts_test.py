@@ -4,6 +4,7 @@
 import json
 import os
 import pty
+import re
 import shutil
 import subprocess
 import tempfile
@@ -200,6 +201,43 @@ class Quickstart(ScriptsTest):
         self.assertIn("error: too open", done.stderr)
         self.assertIn("CUKILN_STORE=", done.stderr)
         self.assertNotIn("preload", done.stdout)
+
+
+class Bootstrap(ScriptsTest):
+    def bootstrapped(self, *, cpu):
+        """What is installed from the Python index, run by run of pip: its arguments, then the files that they name."""
+        log = self.folder / f"pip-{cpu}.log"
+        self.program("stand-ins/python3", f"""
+[ "$3" = install ] || exit 0
+case $* in *--dry-run*) exit {0 if cpu else 1} ;; esac
+echo "pip $*" >>'{log}'
+while [ $# != 0 ]; do
+  case $1 in --target) mkdir -p "$2" ;; -r) cat "$2" >>'{log}' ;; esac
+  shift
+done""")
+        path = f"{self.repo}/stand-ins:{os.environ['PATH']}"
+        self.run_script(self.repo / "scripts/bootstrap", "--tests", PATH=path)
+        return [run.splitlines() for run in re.split(r"(?m)^pip ", log.read_text())[1:]]
+
+    def test_nothing_is_installed_that_has_no_digest(self):  # fault 368
+        shutil.copy(SCRIPTS / "bootstrap", self.repo / "scripts")
+        shutil.copytree(SCRIPTS / "requirements", self.repo / "scripts/requirements")
+        self.program("stand-ins/dpkg-query", 'shift 3; printf "installed %s\\n" "$@"')
+        for name in ("apt-get", "sudo", "nginx", "promtool", "redis-server"):
+            self.program(f"stand-ins/{name}", "")
+        for cpu in (True, False):
+            runs = self.bootstrapped(cpu=cpu)
+            for arguments, *lines in runs:
+                self.assertIn(" --require-hashes ", arguments)
+                text = "\n".join(lines).replace("\\\n", "")
+                wanted = [line for line in text.splitlines() if not line.startswith("#")]
+                self.assertTrue(wanted, arguments)
+                for requirement in wanted:
+                    self.assertRegex(requirement, r"^[\w.-]+==\S+ .*--hash=sha256:[0-9a-f]{64}")
+            (installed,) = ("\n".join(run) for run in runs if ".cukiln-torch.part" in run[0])
+            self.assertEqual(re.findall(r"(?m)^torch==[\d.]+(\+cpu)? ", installed), ["+cpu" if cpu else ""])
+            self.assertEqual("\nnvidia-cublas==" in installed, not cpu)
+            shutil.rmtree(self.repo / ".cukiln-torch")
 
 
 if __name__ == "__main__":
