@@ -109,7 +109,9 @@ digest_of_files() {
   git -C "$repo" ls-files -z -- "$@" | (cd "$repo" && xargs -0 sha256sum) | sha256sum | cut -d ' ' -f 1
 }
 
-# The package mirror that /etc/apt names.
-debian_mirror() {
-  apt-get indextargets --format '$(REPO_URI)' 'Created-By: Packages' | grep -v security | head -n 1
+# The package mirror that /etc/apt names, or the one of security updates.
+debian_mirror() { # [security]
+  local mirrors
+  mirrors=$(apt-get indextargets --format '$(REPO_URI)' 'Created-By: Packages')
+  if (($#)); then grep security <<<"$mirrors"; else grep -v security <<<"$mirrors"; fi | head -n 1
 }
