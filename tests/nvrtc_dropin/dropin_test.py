@@ -149,7 +149,7 @@ class SameResults(Dropin):
                     self.assertEqual(self.outcomes()[0], outcome, (kind, text, place))
 
     def test_what_is_computed_from_the_name_of_a_header(self) -> None:
-        """faults 214 and 333: the result does not show the folder, and depends on it."""
+        """fault 214 and fault 333: the result does not show the folder, and depends on it."""
         for header, value in (
             ("n.h", "sizeof(__FILE__)"),
             ("n.h", "sizeof(__BASE_FILE__)"),
