@@ -117,10 +117,9 @@ struct Reader {
 
   static ssize_t read(void* cookie, char* out, std::size_t size) {
     Reader& self = *static_cast<Reader*>(cookie);
-    const std::string_view part = self.bytes.view().substr(self.at, size);
-    std::memcpy(out, part.data(), part.size());
-    self.at += part.size();
-    return static_cast<ssize_t>(part.size());
+    const std::size_t count = self.bytes.view().copy(out, size, self.at);
+    self.at += count;
+    return static_cast<ssize_t>(count);
   }
   static int seek(void* cookie, off64_t* offset, int whence) {
     Reader& self = *static_cast<Reader*>(cookie);
