@@ -143,6 +143,13 @@ Result<void> Server::run() {
   return {};
 }
 
+void Server::on_reload(std::function<void()> reload) {
+  housekeeping_.set_reload([this, reload = std::move(reload)] {
+    reload();
+    loop_->post([this] { lookups_.cache().forget({}); });
+  });
+}
+
 void Server::end_round() {
   // Before finished compiles send their results, so that closed sessions get none.
   sessions_.remove_closed([this](const Session& closed) { scheduler_.drop(closed.request(0)); });

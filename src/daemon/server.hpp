@@ -65,7 +65,8 @@ class Server {
 
   /// Sets what to call on SIGHUP, in a thread of its own and one call at a time. SIGHUPs during a
   /// call cause one more.
-  void on_reload(std::function<void()> reload) { housekeeping_.set_reload(std::move(reload)); }
+  /// After each, the loop forgets the entries in memory: a key may have been revoked.
+  void on_reload(std::function<void()> reload);
   /// Sets the maintenance of the stores, which is called about once a minute in a thread of its
   /// own, and once at the end of `run`.
   void on_idle_minute(std::function<void()> maintain) {

@@ -14,12 +14,15 @@
 #include <optional>
 
 #include "base/file_lock.hpp"
+#include "store/tiered_store.hpp"
 #include "support/daemon_process.hpp"
 #include "support/raw_client.hpp"
+#include "support/store_entries.hpp"
 
 using namespace cukiln;
 using cukiln::testing::becomes_true;
 using cukiln::testing::BuildProcess;
+using cukiln::testing::Child;
 using cukiln::testing::first_word;
 using cukiln::testing::RawClient;
 using SteadyClock = std::chrono::steady_clock;
@@ -245,6 +248,53 @@ TEST_CASE_FIXTURE(Fixture, "fault 66: signals that interrupt the daemon lose no 
   CHECK(daemon->wait() == 0);
 }
 
+TEST_CASE_FIXTURE(Fixture, "fault 327: no signal but two ends a daemon, while it starts either") {
+  Child daemon({"/bin/sh", "-c", "echo $$; exec \"$0\" \"$@\"", cukiln::testing::bin() + "/cukilnd",
+                "--store", scratch / "store", "--socket", socket},
+               {"XDG_RUNTIME_DIR=" + runtime, "XDG_CONFIG_HOME=" + scratch / "config"});
+  const std::string process = daemon.line();
+  const std::string status = "/proc/" + process + "/status";
+  const auto blocks_hangup = [&] {
+    const std::string text = cukiln::testing::read_all(status);
+    const std::size_t at = text.find("SigBlk:");
+    return at != text.npos && (std::stoull(text.substr(at + 8), nullptr, 16) & 1) != 0;
+  };
+  REQUIRE(becomes_true(blocks_hangup, seconds(20)));  // main() has begun
+  for (const int signal : {SIGHUP, SIGUSR1, SIGUSR2}) {
+    daemon.signal(signal);
+  }
+  CHECK(becomes_true([this] { return state().has_value(); }, seconds(20)));
+  for (const int signal : {SIGHUP, SIGUSR1, SIGUSR2, SIGPIPE, SIGXFSZ}) {
+    daemon.signal(signal);
+  }
+  CHECK(std::to_string(answered_state().process) == process);
+  daemon.signal(SIGTERM);
+  CHECK(daemon.wait() == 0);
+}
+
+TEST_CASE_FIXTURE(
+    Fixture, "fault 326: what a key signed that is revoked now is not in memory after SIGHUP") {
+  const std::string stolen = "stolen:" + std::string(43, 'A') + "=";
+  const std::string trusted = scratch.write("trusted", stolen + "\n");
+  StoreEntry entry = cukiln::testing::make_entry(1);
+  entry.signer = stolen;
+  TieredStore::Options options;
+  options.store.directory = scratch / "store";
+  options.store.system_directory.clear();
+  REQUIRE((*TieredStore::open(std::move(options)))->put(entry));
+  const auto daemon = start({}, {"CUKILN_REMOTE_TRUST=" + trusted});
+  const RawClient client(socket);
+  const auto get = [&] {
+    client.frame(DaemonOp::get, 1, wire::EntryWanted{entry.key}.encode());
+    return client.answer();
+  };
+  CHECK(get() == DaemonOp::entry);
+  CHECK(get() == DaemonOp::entry);  // from memory
+  scratch.write("trusted", "revoked " + stolen + "\n");
+  daemon->signal(SIGHUP);
+  CHECK(becomes_true([&] { return get() == DaemonOp::miss; }, seconds(20)));
+}
+
 TEST_CASE_FIXTURE(
     Fixture,
     "fault 49: a compiler that hangs is killed at its time limit; the error names the "
@@ -252,7 +302,7 @@ TEST_CASE_FIXTURE(
   const std::string nvrtc = scratch / "libnvrtc-hangs.so";  // by which its worker is known
   std::filesystem::copy_file(cukiln::testing::bin() + "/libnvrtc_fake.so", nvrtc);
   const auto daemon = start();
-  cukiln::testing::Child hanging(
+  Child hanging(
       {cukiln::testing::bin() + "/build_process", scratch / "store", nvrtc,
        cukiln::testing::bin() + "/cukiln-compile-worker", source("// fake: spin"), "impatient"},
       {"XDG_RUNTIME_DIR=" + runtime});

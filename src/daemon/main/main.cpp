@@ -162,7 +162,8 @@ void raise_descriptor_limit() {
   }
 }
 
-/// Blocks the signals that the event loop takes, in all threads, and ignores others.
+/// Blocks the signals that the event loop takes, in all threads, and ignores others. Called before
+/// all else: until then each of them ends the process.
 void set_signals() {
   sigset_t signals;
   ::sigemptyset(&signals);
@@ -170,8 +171,9 @@ void set_signals() {
     ::sigaddset(&signals, signal);
   }
   ::pthread_sigmask(SIG_BLOCK, &signals, nullptr);
-  ::signal(SIGPIPE, SIG_IGN);
-  ::signal(SIGXFSZ, SIG_IGN);
+  for (const int signal : {SIGPIPE, SIGXFSZ, SIGUSR1, SIGUSR2}) {
+    ::signal(signal, SIG_IGN);
+  }
 }
 
 std::string socket_path(const Arguments& arguments, const Settings& settings,
@@ -285,7 +287,6 @@ int run_daemon(int count, char** values) {
     return status;
   }
   ServiceManager manager = ServiceManager::of_this_process();
-  set_signals();
   ::umask(077);
   raise_descriptor_limit();
 
@@ -320,6 +321,7 @@ int run_daemon(int count, char** values) {
 }  // namespace cukiln::daemon
 
 int main(int count, char** values) {
+  cukiln::daemon::set_signals();
   auto status = cukiln::guarded(
       [&] { return cukiln::Result<int>(cukiln::daemon::run_daemon(count, values)); });
   if (!status) {
