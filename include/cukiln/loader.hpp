@@ -153,7 +153,8 @@ enum class SealPolicy {
 /// Lifetime: the Store must outlive it, and it must outlive every Kernel. A process may have
 /// several. A move invalidates no Kernel; the moved-from object may only be destroyed or assigned
 /// to.
-/// Threads: every member may be called concurrently, except for destructor and move.
+/// Threads: every member may be called concurrently, except for destructor and move. A calling
+/// thread needs a stack of 64 KiB, and what its callbacks take.
 /// Fork: a child may use it, whatever other threads of the parent were doing; the child starts its
 /// own workers and opens store and driver again. A callback (log, progress) may fork if its child
 /// calls exec or exit and does not return from the callback.
