@@ -48,6 +48,8 @@ struct RealNvrtc {
   int (*set_flow_callback)(Handle, int (*)(void*, void*), void*) = nullptr;
   /// Why the environment changes what NVRTC returns (NVRTC_APPEND_FLAGS); null if it does not.
   const char* (*environment_of_results)() = nullptr;
+  /// The variable PWD, which NVRTC takes for the working folder if it names the same one.
+  const char* (*pwd)() = nullptr;
 };
 
 /// What libcukiln offers to libcukiln_nvrtc, which is built with it. All functions behave as
@@ -72,7 +74,7 @@ struct FoundNvrtc {
 };
 
 /// Changes with every change of the structures above.
-inline constexpr std::uint32_t kInterface = 2;
+inline constexpr std::uint32_t kInterface = 3;
 
 /// The name under which libcukiln exports a FindFunction.
 inline constexpr const char* kFindName = "cukiln_nvrtc_find";

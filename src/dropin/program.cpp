@@ -39,6 +39,18 @@ bool is_refused_by_assembler(const NvrtcFailure& failure) {
   return failure.code == kCompilation && failure.log.find("ptxas") != std::string::npos;
 }
 
+/// The working folder by the name that NVRTC writes into line tables, LTO-IR and OptiX-IR: that of
+/// PWD if it names this folder, as through a link. Empty if the folder is gone.
+std::string working_folder(const char* pwd) {
+  std::error_code error;
+  std::string folder = std::filesystem::current_path(error).string();  // empty if there is an error
+  if (pwd != nullptr && *pwd == '/' && folder != pwd &&
+      std::filesystem::equivalent(pwd, ".", error)) {
+    folder = pwd;
+  }
+  return folder;
+}
+
 bool spells_time(const std::string& text) { return !find_time_macro(text).empty(); }
 
 }  // namespace
@@ -153,10 +165,9 @@ int Program::compile(int count, const char* const* options) {
 }
 
 ProgramSpec Program::spec_of(const std::vector<std::string>& options, const Asked& asked) const {
-  std::error_code gone;
-  const std::filesystem::path folder = std::filesystem::current_path(gone);
+  const auto pwd = host_.real().pwd;
   return {name_,        text_,        headers_,
-          options,      expressions_, gone ? std::string() : folder.string(),
+          options,      expressions_, working_folder(pwd != nullptr ? pwd() : nullptr),
           asked.target, asked.output};
 }
 

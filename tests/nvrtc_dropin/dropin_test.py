@@ -128,6 +128,23 @@ class SameResults(Dropin):
         self.check_all(*words, "-G", compiles=2)
         self.check_all(*words, f"-I{self.folder}/inc", "-lineinfo", compiles=2)
 
+    def test_a_working_folder_that_pwd_names_through_a_link(self) -> None:
+        """fault 334: NVRTC writes that name into line tables and LTO-IR."""
+        (self.folder / "link").symlink_to(".")
+        (self.folder / "inc/f.h").write_text("__device__ inline int f(int x) { return 3 * x; }\n")
+        text = self.source('#include "f.h"\nextern "C" __global__ void k(int* x) { *x = f(*x); }\n')
+        for option in ("-lineinfo", "-dlto"):  # in PTX: a cubin's line table has times of files
+            words = (text, "k.cu", "-Iinc", "-arch=compute_90", option)
+            results = []
+            for name in ("link", "inc", "link/link/"):  # the second is another folder: NVRTC takes the real one
+                self.extra["PWD"] = f"{self.folder}/{name}"
+                plain = self.run_host(*words, dropin=False)
+                for outcome in ("compiled", "hit"):
+                    self.assertEqual(self.run_host(*words, dropin=True), plain, (option, name))
+                    self.assertEqual(self.outcomes()[0], outcome, (option, name))
+                results.append(plain)
+            self.assertEqual(len(set(results)), 3)
+
     def test_folders_that_do_not_show(self) -> None:
         """As CuPy: a temporary folder for each program. fault 214: only what shows it is compiled again."""
         quiet = '#include "sub/q.h"\n__global__ void k(int* x) { int unused; x[0] = Q; }\n'
@@ -149,7 +166,7 @@ class SameResults(Dropin):
                     self.assertEqual(self.outcomes()[0], outcome, (kind, text, place))
 
     def test_what_is_computed_from_the_name_of_a_header(self) -> None:
-        """fault 214 and fault 333: the result does not show the folder, and depends on it."""
+        """fault 214, fault 333: the result does not show the folder, and depends on it."""
         for header, value in (
             ("n.h", "sizeof(__FILE__)"),
             ("n.h", "sizeof(__BASE_FILE__)"),

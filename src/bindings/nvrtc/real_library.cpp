@@ -122,6 +122,8 @@ const char* environment_of_results() {
   return nullptr;
 }
 
+const char* pwd() { return ::getenv("PWD"); }
+
 template <class Function>
 void find(Function& function, void* handle, const char* name) {
   function = reinterpret_cast<Function>(::dlsym(handle, name));
@@ -134,6 +136,7 @@ RealApi functions_of(void* handle) {
   dropin::RealNvrtc& programs = api.programs;
   programs.library = path_of(handle);
   programs.environment_of_results = environment_of_results;
+  programs.pwd = pwd;
   find(programs.version, handle, "nvrtcVersion");
   find(programs.create, handle, "nvrtcCreateProgram");
   find(programs.destroy, handle, "nvrtcDestroyProgram");
