@@ -19,6 +19,16 @@ namespace {
 
 constexpr std::size_t kMaxPathsShown = 12;
 
+/// The first error of NVRTC's log, if warnings come before it; else nothing.
+std::string_view error_below_warnings(std::string_view log) {
+  const std::size_t error = log.find(" error: ");  // catastrophic ones too
+  if (error == std::string_view::npos) {
+    return {};
+  }
+  const std::size_t begin = log.rfind('\n', error) + 1;  // npos + 1: 0
+  return begin == 0 ? std::string_view() : log.substr(begin, log.find('\n', begin) - begin);
+}
+
 Error out_of_memory(const FailureContext& context) {
   if (context.job.failure_kind != nullptr) {
     *context.job.failure_kind = CompileFailureKind::out_of_memory;
@@ -394,6 +404,9 @@ Error compile_failed(const FailureContext& context, const wire::Compiled& compil
   std::string message = fmt::format("{} does not compile for {} (NVRTC {}", label,
                                     context.job.input.request.target.name(), version);
   message += version_hint(context, log) + ")";
+  if (const std::string_view error = error_below_warnings(real_log); !error.empty()) {
+    message += fmt::format(": {}", error);
+  }
   if (const std::string header = missing_header(log); !header.empty()) {
     const std::string paths = searched_paths(header, context, dependencies);
     message += fmt::format(". {} is in none of the searched folders{}{}", header,

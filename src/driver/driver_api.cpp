@@ -120,14 +120,19 @@ Result<std::shared_ptr<const DriverApi>> DriverApi::open(const std::string& libr
     if (api->call.cuDriverGetVersion != nullptr) {
       api->call.cuDriverGetVersion(&version);
     }
+    constexpr int kFirstSupported = 12000;
     const Error error =
-        version == 0
-            ? make_error(ErrorCode::incompatible, "{} is not a CUDA driver: it has no {}", path,
-                         missing)
-            : make_error(ErrorCode::incompatible,
+        version == 0 ? make_error(ErrorCode::incompatible, "{} is not a CUDA driver: it has no {}",
+                                  path, missing)
+        : version < kFirstSupported
+            ? make_error(ErrorCode::incompatible,
                          "{} has no {}: it is for CUDA {}.{}, expected 12.0 or later; update the "
                          "NVIDIA driver",
-                         path, missing, version / 1000, version % 1000 / 10);
+                         path, missing, version / 1000, version % 1000 / 10)
+            : make_error(ErrorCode::incompatible,
+                         "{} says that it is for CUDA {}.{}, and has no {}; expected NVIDIA's "
+                         "driver, which has it since CUDA 12.0",
+                         path, version / 1000, version % 1000 / 10, missing);
     dlclose(handle);
     return error;
   }

@@ -344,6 +344,20 @@ TEST_CASE("NVRTC's log has the user's own paths") {
   CHECK(contains(error.log(), header + "(3): error: oops"));
 }
 
+// fault 335
+TEST_CASE("a message has the first error where warnings come before it in the log") {
+  const ScratchFolder include;
+  const std::string header = include.write("bad.cuh", "bad");
+  NvrtcCompiler compiler(fake_options());
+  const std::string error = "// fake: error /cukiln/inc/0/bad.cuh(3): error: oops\n";
+  TestModule below("// fake: warn k.cu(1): warning: odd\n" + error + kKernel, {include.path()});
+  const std::string message = failure_of(below, compiler).message();
+  CAPTURE(message);
+  CHECK(contains(message.substr(0, message.find('\n')), ": " + header + "(3): error: oops"));
+  TestModule first(error + kKernel, {include.path()});
+  CHECK_FALSE(contains(failure_of(first, compiler).message(), "oops"));
+}
+
 TEST_CASE("a missing header is reported with the paths searched") {
   const ScratchFolder include;
   NvrtcCompiler compiler(fake_options());

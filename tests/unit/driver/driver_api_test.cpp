@@ -3,8 +3,11 @@
 
 #include <doctest/doctest.h>
 
+#include <cstdlib>
+
 #include "driver/module.hpp"
 #include "support/fake_cuda.hpp"
+#include "support/paths.hpp"
 
 namespace cukiln {
 namespace {
@@ -29,6 +32,20 @@ TEST_CASE("A library without the driver's functions is incompatible") {
   REQUIRE(!api);
   CHECK(api.error().code() == ErrorCode::incompatible);
   CHECK(contains(api.error().message(), "cuInit"));
+}
+
+// fault 336
+TEST_CASE("A driver without a function is too old, or is not NVIDIA's") {
+  const auto message = [](const char* version) {
+    ::setenv("FAKE_CUDA_PARTIAL_VERSION", version, 1);
+    const auto api = DriverApi::open(testing::bin() + "/libcuda_fake_partial.so");
+    REQUIRE(!api);
+    CHECK(api.error().code() == ErrorCode::incompatible);
+    return api.error().message();
+  };
+  CHECK(contains(message("11080"), "for CUDA 11.8, expected 12.0 or later; update the NVIDIA"));
+  CHECK(contains(message("13050"), "says that it is for CUDA 13.5, and has no "));
+  CHECK_FALSE(contains(message("13050"), "update"));
 }
 
 TEST_CASE("The driver is initialised once and knows its version") {
