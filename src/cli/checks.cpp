@@ -250,7 +250,9 @@ void check_compiler(const LoaderOptions& options, std::vector<Check>& checks) {
     checks.push_back(check_headers(folders, {}));
     checks.back().needed = false;  // stored kernels are served without them
     if (folders.empty()) {
-      checks.back().detail += ": those that an entry was compiled with count as recorded";
+      checks.back().detail +=
+          ": those that an entry was compiled with count as recorded, if it is known whose they "
+          "were";
     }
   } else {
     for (const Nvrtc& one : *all) {

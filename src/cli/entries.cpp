@@ -131,7 +131,7 @@ Result<std::optional<BlobSummary>> find_blob(const std::vector<BlobSummary>& blo
 
 std::vector<std::pair<const char*, std::string>> signer_rows(const std::string& signers) {
   std::vector<std::pair<const char*, std::string>> rows;
-  for (const std::string& signer : split_signers(signers)) {
+  for (const std::string& signer : split_signers(without_mark(signers))) {
     rows.emplace_back(rows.empty() ? "signed by" : "then by",
                       signer == kUnsigned ? "none: imported with --insecure" : printable(signer));
   }

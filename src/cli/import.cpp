@@ -99,7 +99,7 @@ class ImportCommand final : public Command {
     /// `number`: which of the two numbers counts it.
     void count(const std::string& signer, std::uint64_t Amount::*number,
                const Result<PutOutcome>& outcome) {
-      signers.insert(signer);
+      signers.emplace(without_mark(signer));
       if (!outcome) {
         ++(not_stored[outcome.error().message()].*number);
         return;

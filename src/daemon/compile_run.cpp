@@ -38,7 +38,7 @@ class CompileRun::ClientFileCheck final : public SetCheck {
     unreadable.fill(1);
     return known.value_or(unreadable);
   }
-  bool holds(const DependencySet& set) override {
+  bool holds(const DependencySet& set, bool) override {
     return !run_.known_.contains(cache_key_of(run_.setup_.digest, set.canonical()));
   }
 

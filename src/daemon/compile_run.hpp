@@ -95,6 +95,9 @@ class CompileRun final : public FileProvider, private CompilePipeline::Caller {
   SetCheck& remote_check() override;
   Result<Compiler*> compiler() override;
   FileSource files() override { return FileSource(*this); }
+  bool has_own_toolkit(const DependencySet& dependencies) override {
+    return setup_.compilers->have_toolkit_of(setup_.order->request, dependencies);
+  }
 
   RunResult result_of(const CompilePipeline::Outcome& outcome) const;
   RunResult failure_of(const Error& error) const;

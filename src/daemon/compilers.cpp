@@ -1,8 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/compilers.hpp"
 
+#include <algorithm>
+
 #include "base/result.hpp"
+#include "key/file_server.hpp"
+#include "key/std_headers.hpp"
 #include "loader/make_compiler.hpp"
+#include "loader/module_request.hpp"
 
 namespace cukiln::daemon {
 
@@ -47,6 +52,26 @@ Result<Compiler*> Compilers::compiler_of_client(const wire::CompileOrder& order)
     compiler = std::make_unique<NvrtcCompiler>(std::move(options));
   }
   return compiler.get();
+}
+
+bool Compilers::have_toolkit_of(const CompileRequest& request, const DependencySet& dependencies) {
+  Compiler& own = default_compiler_->for_target(request.target);
+  const auto have = own.toolchain();
+  if (!options_.include_path.empty() || !have || have->content != request.toolchain.content) {
+    return false;
+  }
+  DependencySet toolkit;
+  for (const Observation& one : dependencies.observations) {
+    if (one.path.starts_with(std::string(kToolkitRoot) + "/") && !is_std_header(one.path)) {
+      toolkit.observations.push_back(one);
+    }
+  }
+  FileServer files({toolkit_root(own.toolkit_folders(), false)}, &stats_);
+  const auto mismatches = files.check_all(toolkit);
+  // Classes of identity count from the whole set.
+  return std::all_of(mismatches.begin(), mismatches.end(), [](const FileServer::Mismatch& found) {
+    return found.what == FileServer::Mismatch::What::relinked;
+  });
 }
 
 Result<std::string> Compilers::describe() {

@@ -27,6 +27,10 @@ class Compilers {
   /// and the compiler's.
   Result<Compiler*> for_order(const wire::CompileOrder& order);
 
+  /// True if a compile of the request that observed this set had the daemon's own NVRTC, and those
+  /// headers of CUDA that the daemon finds by its own search: the files were its client's.
+  bool have_toolkit_of(const CompileRequest& request, const DependencySet& dependencies);
+
   /// Describes the daemon's own NVRTC: `nvrtc 13.0.88`. Errors: the compiler's.
   Result<std::string> describe();
 

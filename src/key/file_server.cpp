@@ -260,9 +260,9 @@ bool FileServer::is_as_recorded(std::string_view virtual_path) const noexcept {
 }
 
 FileServer::Mismatch FileServer::compare(const Observation& recorded, const PathStates& labels,
-                                         IdentityClasses& classes) {
+                                         bool trust_toolkit, IdentityClasses& classes) {
   using What = Mismatch::What;
-  if (is_as_recorded(recorded.path)) {
+  if (trust_toolkit && is_as_recorded(recorded.path)) {
     // A file of the user that was the same file as one of these is none now: a miss.
     const FileIdentity own{FileIdentity::kRecordedDevice, recorded.identity};
     return recorded.kind == Observation::Kind::absent || classes.matches(recorded.identity, own)
@@ -289,22 +289,25 @@ FileServer::Mismatch FileServer::compare(const Observation& recorded, const Path
                     : Mismatch{What::relinked, recorded.path, recorded.hash, now.digest};
 }
 
-FileServer::Mismatch FileServer::check(const DependencySet& set) {
+FileServer::Mismatch FileServer::check(const DependencySet& set, bool trust_toolkit) {
   const PathStates labels = std::exchange(labels_, {});
   IdentityClasses classes(set.observations.size());
   for (const Observation& recorded : set.observations) {
-    if (Mismatch found = compare(recorded, labels, classes); found.what != Mismatch::What::none) {
+    Mismatch found = compare(recorded, labels, trust_toolkit, classes);
+    if (found.what != Mismatch::What::none) {
       return found;
     }
   }
   return {};
 }
 
-std::vector<FileServer::Mismatch> FileServer::check_all(const DependencySet& set) {
+std::vector<FileServer::Mismatch> FileServer::check_all(const DependencySet& set,
+                                                        bool trust_toolkit) {
   std::vector<Mismatch> all;
   IdentityClasses classes(set.observations.size());
   for (const Observation& recorded : set.observations) {
-    if (Mismatch found = compare(recorded, {}, classes); found.what != Mismatch::What::none) {
+    Mismatch found = compare(recorded, {}, trust_toolkit, classes);
+    if (found.what != Mismatch::What::none) {
       all.push_back(std::move(found));
     }
   }

@@ -27,7 +27,8 @@ struct VirtualRoot {
   /// Real and absolute; if empty, every path below is absent. The last may be kStdFolder.
   std::vector<std::string> folders;
   /// What a dependency set recorded below it counts as true in checks: nothing on this machine
-  /// could differ from it. For CUDA's headers where there is neither NVRTC nor any of them.
+  /// could differ from it. For CUDA's headers where there is neither NVRTC nor any of them, and
+  /// for entries that may be trusted to name genuine ones.
   bool as_recorded = false;
 };
 
@@ -88,10 +89,10 @@ class FileServer {
     ContentHash was, now;
   };
   /// The first mismatch between `set` and the files as they are now; `none` if the set holds. Files
-  /// with an unchanged stamp are not read.
-  Mismatch check(const DependencySet& set);
+  /// with an unchanged stamp are not read. Without `trust_toolkit` no path counts as recorded.
+  Mismatch check(const DependencySet& set, bool trust_toolkit = true);
   /// Every mismatch, for `explain`.
-  std::vector<Mismatch> check_all(const DependencySet& set);
+  std::vector<Mismatch> check_all(const DependencySet& set, bool trust_toolkit = true);
   /// The label of what is at a path now, for a walk through a SetTree. The next `check` reuses it.
   SetTree::Label label(const std::string& virtual_path);
   /// The identity of the file or folder at a path now.
@@ -136,7 +137,8 @@ class FileServer {
   const FileAnswer* answer_without_disk(const std::string& virtual_path);
   PathState probe(const std::string& virtual_path, bool wants_digest);
   using PathStates = std::unordered_map<std::string, PathState>;
-  Mismatch compare(const Observation& recorded, const PathStates& labels, IdentityClasses& classes);
+  Mismatch compare(const Observation& recorded, const PathStates& labels, bool trust_toolkit,
+                   IdentityClasses& classes);
 
   std::vector<VirtualRoot> roots_;
   StatCache* stats_;

@@ -19,8 +19,9 @@ class SetCheck {
   virtual ~SetCheck() = default;
   /// The label of what is at a virtual path now; nothing if the path counts as recorded.
   virtual std::optional<SetTree::Label> label(const std::string& path) = 0;
-  /// Whether every observation of the set is true now.
-  virtual bool holds(const DependencySet& set) = 0;
+  /// Whether every observation of the set is true now. Paths that count as recorded are true only
+  /// with `trust_toolkit`: else anything could have been recorded there.
+  virtual bool holds(const DependencySet& set, bool trust_toolkit) = 0;
   /// Called when no recorded set has what is at this path now.
   virtual void differs(const std::string& path) { static_cast<void>(path); }
   /// Called when a set holds but its entry cannot be used.
@@ -36,8 +37,8 @@ class FileCheck final : public SetCheck {
   std::optional<SetTree::Label> label(const std::string& path) override {
     return files_.is_as_recorded(path) ? std::nullopt : std::optional(files_.label(path));
   }
-  bool holds(const DependencySet& set) override {
-    const FileServer::Mismatch found = files_.check(set);
+  bool holds(const DependencySet& set, bool trust_toolkit) override {
+    const FileServer::Mismatch found = files_.check(set, trust_toolkit);
     if (found.what == FileServer::Mismatch::What::none) {
       return true;
     }

@@ -21,6 +21,7 @@ void count_miss(LoaderTelemetry& telemetry, const Miss& miss) {
     case Miss::Why::relinked:
     case Miss::Why::changed: telemetry.count(&Stats::misses_header_changed); break;
     case Miss::Why::appeared: telemetry.count(&Stats::misses_header_appeared); break;
+    case Miss::Why::unvouched:
     case Miss::Why::vanished: telemetry.count(&Stats::misses_header_vanished); break;
     case Miss::Why::damaged: telemetry.count(&Stats::misses_damaged); break;
     case Miss::Why::out_of_scope:
@@ -32,6 +33,10 @@ void count_miss(LoaderTelemetry& telemetry, const Miss& miss) {
 Miss miss_of(const FileServer::Mismatch& mismatch, const FileServer& files) {
   using What = FileServer::Mismatch::What;
   Miss miss;
+  if (mismatch.what == What::vanished && files.is_as_recorded(mismatch.path)) {
+    miss.why = Miss::Why::unvouched;  // it would hold if the entry could be trusted
+    return miss;
+  }
   miss.why = mismatch.what == What::appeared   ? Miss::Why::appeared
              : mismatch.what == What::vanished ? Miss::Why::vanished
              : mismatch.what == What::relinked ? Miss::Why::relinked
@@ -49,6 +54,9 @@ std::string advice_offline(const Miss& miss, const std::string& compiler, bool c
     case Miss::Why::appeared:
     case Miss::Why::vanished:
     case Miss::Why::relinked: break;
+    case Miss::Why::unvouched:
+      return "bring it in a system store of root's, or signed by the machine that compiled it with "
+             "its own CUDA toolkit";
     default:
       return std::string("compile it elsewhere and bring the store") +
              (can_compile ? ", or allow compiling" : "");
@@ -178,6 +186,7 @@ class Builder::PipelineCaller final : public CompilePipeline::Caller {
   }
 
   Result<LinkParts> parts() override;
+  bool has_own_toolkit(const DependencySet&) override { return builder_.options_.finds_toolkit; }
 
   void waited_for_thread() override { telemetry().count(&Stats::singleflight_waits); }
   void waiting_for_process(const std::string& holder) override {

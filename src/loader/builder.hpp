@@ -35,6 +35,7 @@ struct Miss {
     vanished,
     relinked,  ///< it was the same file as another path and is not any more, or the reverse
     damaged,
+    unvouched,     ///< CUDA's headers are not here, and nothing says that the entry's are genuine
     revoked,       ///< signed by a revoked key
     out_of_scope,  ///< signed by a key that is not trusted for the module
     evicted        ///< recorded, and evicted or removed since
@@ -66,6 +67,7 @@ class Builder {
     std::chrono::milliseconds compile_timeout{300'000};
     std::string lock_folder;       ///< empty: single flight within this process only
     std::size_t jobs = 1;          ///< sources of a module that links, compiled concurrently
+    bool finds_toolkit = false;    ///< no setting names the folders of CUDA's headers
     CubinStore* daemon = nullptr;  ///< looked up after the store; null: none
     RevokedKeys revoked_keys;      ///< entries that they signed are misses, and are removed
     KeyScopes key_scopes;          ///< so are entries that one of them signed for another module

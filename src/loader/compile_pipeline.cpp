@@ -177,6 +177,9 @@ Result<bool> CompilePipeline::wait_for_lock(const std::string& holder) {
 /// Stores a result, unless it must not be stored, and starts its upload.
 void CompilePipeline::commit(const CompileResult& result) {
   outcome_.entry = make_entry(options_.request, options_.canonical, options_.labels, result);
+  if (result.observed && caller_.has_own_toolkit(result.dependencies)) {
+    outcome_.entry.signer = kOwnToolkit;
+  }
   outcome_.observed = result.observed;
   outcome_.uses_time = result.uses_time;
   outcome_.not_stored.reset();

@@ -50,6 +50,13 @@ class CompilePipeline {
     /// own. Called before the lock is taken, since a compile may wait for a lock of its own.
     virtual Result<LinkParts> parts();
 
+    /// True if the headers of CUDA in a compile's dependency set are those that this process found
+    /// by its own search, so that it may sign that they are (kOwnToolkit).
+    virtual bool has_own_toolkit(const DependencySet& dependencies) {
+      static_cast<void>(dependencies);
+      return false;
+    }
+
     // Events, for counters and logs.
     virtual void waited_for_thread() {}
     /// The first wait for another process. `holder`: the line in its lock; may be empty.

@@ -84,8 +84,8 @@ inline EntryJson json_of(const EntrySummary& entry) {
                    {"variables", json_of(variables_among(entry.kernels))},
                    {"dependencies", entry.dependencies},
                    {"origin", name_of(entry.origin)},
-                   {"signer", entry.signer},
-                   {"signers", split_signers(entry.signer)}};
+                   {"signer", without_mark(entry.signer)},
+                   {"signers", split_signers(without_mark(entry.signer))}};
 }
 
 /// An entry without cubin and source. `summary` has its history, `fields` is the parsed

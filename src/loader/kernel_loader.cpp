@@ -25,6 +25,7 @@ KernelLoader::Impl::Impl(Store& opened, LoaderOptions given)
   build_options.compile_timeout = options.compile_timeout;
   build_options.lock_folder = tiers.lock_folder();
   build_options.jobs = budget->jobs();
+  build_options.finds_toolkit = options.include_path.empty();
   build_options.daemon = tiers.daemon();
   build_options.revoked_keys = tiers.revoked_keys();
   build_options.key_scopes = tiers.key_scopes();

@@ -116,8 +116,12 @@ std::string LoaderServices::toolchain_mismatch(const StoreEntry& entry) {
   VirtualRoot root = toolkit_root(toolkit, had_std_shims(entry.dependencies));
   root.as_recorded = !here && toolkit.empty();
   FileServer files({std::move(root)}, &loader_.impl_->stat_cache);
-  for (const FileServer::Mismatch& found : files.check_all(entry.dependencies)) {
+  const bool is_trusted = entry.may_trust_toolkit();
+  for (const FileServer::Mismatch& found : files.check_all(entry.dependencies, is_trusted)) {
     using What = FileServer::Mismatch::What;
+    if (found.what == What::vanished && files.is_as_recorded(found.path)) {
+      return Miss{Miss::Why::unvouched, {}}.text();
+    }
     if (found.path.starts_with(std::string(kToolkitRoot) + "/") && found.what != What::relinked) {
       const char* const how = found.what == What::changed    ? "changed"
                               : found.what == What::appeared ? "appeared"

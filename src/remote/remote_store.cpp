@@ -86,11 +86,12 @@ std::optional<StoreEntry> RemoteStore::find_on(RemoteServer& server, ByteView re
   for (const SetTree::Leaf& leaf :
        sets->tree.candidates([&](const std::string& path) { return check.label(path); })) {
     const DependencySet* const set = sets->find(leaf.key);
-    if (set != nullptr && !check.holds(*set)) {
+    if (set != nullptr && !check.holds(*set, true)) {  // whether to trust, the entry will say
       continue;
     }
     auto found = server.entry(leaf.key, module, look_up_deadline());
-    if (found && found->request == request && check.holds(found->dependencies)) {
+    if (found && found->request == request &&
+        check.holds(found->dependencies, found->may_trust_toolkit())) {
       return found;
     }
   }

@@ -14,6 +14,7 @@
 #include "key/entry_labels.hpp"
 #include "key/set_check.hpp"
 #include "key/set_tree.hpp"
+#include "store/signers.hpp"
 
 #include <cukiln/digest.hpp>
 #include <cukiln/result.hpp>
@@ -27,6 +28,14 @@ enum class Origin : int { compiled = 0, imported = 1, remote = 2 };
 enum class Tier : int { memory, disk, system, daemon, remote };
 inline constexpr std::array<const char*, 5> kTierNames = {"memory", "disk", "system", "daemon",
                                                           "remote"};
+
+/// Whether CUDA's headers may count as an entry recorded them (SetCheck::holds): this store
+/// compiled it, or the process that compiled it signed that they were its own, or root made the
+/// store.
+inline bool may_trust_toolkit(Origin origin, std::string_view signer, bool of_root) noexcept {
+  const bool is_own = origin == Origin::compiled && without_mark(signer).empty();
+  return of_root || is_own || vouches_for_toolkit(signer);
+}
 
 /// One entry with all its bytes: the argument of `put` and the result of `get`.
 struct StoreEntry {
@@ -45,7 +54,12 @@ struct StoreEntry {
   std::int64_t hits = 0;         ///< set by the store
   Origin origin = Origin::compiled;
   std::string signer;
+  bool of_root = false;          ///< set by a system store that belongs to root
   Tier found_in = Tier::memory;  ///< set by a store of several tiers
+
+  bool may_trust_toolkit() const noexcept {
+    return cukiln::may_trust_toolkit(origin, signer, of_root);
+  }
 };
 
 /// An entry without its cubin, log and dependency set, for inventories.

@@ -102,7 +102,8 @@ Lookup DaemonStore::find(const RequestDigest& request, ByteView request_canonica
   }
   for (const SetTree::Leaf& leaf : candidates) {
     CUKILN_TRY(auto entry, get(leaf.key));
-    if (entry && entry->request == request && check.holds(entry->dependencies)) {
+    if (entry && entry->request == request &&
+        check.holds(entry->dependencies, entry->may_trust_toolkit())) {
       return entry;
     }
   }

@@ -56,7 +56,9 @@ Result<PutOutcome> EntryWriter::insert(SqliteHandle& db, const StoreEntry& entry
   }
   std::optional<Error> damage;
   CUKILN_TRY(const auto there, read_entry(db, entry.key, &damage));
-  if (there) {
+  if (there && !there->may_trust_toolkit() && entry.may_trust_toolkit()) {
+    CUKILN_TRY([[maybe_unused]] const bool removed, remove_entry(db, entry.key));
+  } else if (there) {
     CUKILN_TRY(const bool known, is_recorded(db, entry.request, entry.key));
     if (!known) {  // the lookup did not find it, or it would not have been compiled again
       CUKILN_CHECK(record_set(db, entry.request, entry.request_canonical, {entry.key, 0},

@@ -33,7 +33,7 @@ Lookup MemoryStore::find(const RequestDigest& request, ByteView request_canonica
   for (const SetTree::Leaf& leaf : candidates) {
     CUKILN_TRY(std::optional<StoreEntry> entry, peek(leaf.key));
     if (entry && entry->request_canonical == request_canonical &&
-        check.holds(entry->dependencies)) {
+        check.holds(entry->dependencies, entry->may_trust_toolkit())) {
       return purpose == Purpose::use ? get(leaf.key) : Lookup(std::move(entry));
     }
   }

@@ -121,6 +121,16 @@ std::string with_signer(std::string_view chain, std::string_view signer) {
   return all + std::string(signer);
 }
 
+std::string_view without_mark(std::string_view chain) noexcept {
+  std::string_view rest = chain;
+  return next_piece(rest, ' ') == kOwnToolkit ? rest : chain;
+}
+
+bool vouches_for_toolkit(std::string_view chain) noexcept {
+  const std::string_view signers = without_mark(chain);
+  return signers.size() < chain.size() && is_public_key(signers);
+}
+
 bool is_unsigned(std::string_view chain) noexcept {
   return chain.size() >= kUnsigned.size() &&
          chain.substr(chain.size() - kUnsigned.size()) == kUnsigned &&
@@ -274,6 +284,7 @@ KeyScopes::KeyScopes(const std::vector<std::string>& keys) {
 }
 
 bool KeyScopes::cover(std::string_view chain, std::string_view module) const noexcept {
+  chain = without_mark(chain);
   while (!scopes_.empty() && !chain.empty()) {
     const std::string_view signer = bytes_of(next_piece(chain, ' '));
     const bool covered = std::all_of(scopes_.begin(), scopes_.end(), [&](const Scope& scope) {

@@ -16,13 +16,21 @@ namespace cukiln {
 // separated by a space. A signer is a public key, `name:base64`, or `unsigned` for an entry that
 // was imported with `--insecure`. The chain of an entry that was compiled here is empty. An entry
 // is trusted for its last signer, and a revocation applies to all of them.
+// Before them the chain may have the mark kOwnToolkit, which has no `:` and is no signer.
 
 inline constexpr std::string_view kUnsigned = "unsigned";
+/// The mark of an entry whose CUDA headers are those that the process that compiled it found by
+/// its own search. The first signature covers it. A later signer cannot vouch for it.
+inline constexpr std::string_view kOwnToolkit = "own-toolkit";
 inline constexpr std::size_t kMaxSigners = 32;
 
 std::vector<std::string> split_signers(std::string_view chain);
 /// Returns the chain with one more signer. A signer that is in the chain moves to the end.
 std::string with_signer(std::string_view chain, std::string_view signer);
+/// Returns the chain without the mark kOwnToolkit.
+std::string_view without_mark(std::string_view chain) noexcept;
+/// True if the only signer of an entry is the one that compiled it, with its own toolkit.
+bool vouches_for_toolkit(std::string_view chain) noexcept;
 /// True if the entry was last passed on without a signature.
 bool is_unsigned(std::string_view chain) noexcept;
 /// True if these can be a chain: at most kMaxSigners, each one word and no longer than a key.

@@ -79,6 +79,20 @@ Lookup SqliteLookup::find(const RequestDigest& request, ByteView request_canonic
   return std::optional<StoreEntry>();
 }
 
+Origin SqliteLookup::origin_of(std::int64_t origin) const noexcept {
+  const bool is_of_others = session_.options().system && !session_.directory().is_of_root();
+  const auto made = static_cast<Origin>(origin);
+  return is_of_others && made == Origin::compiled ? Origin::imported : made;
+}
+
+Lookup SqliteLookup::with_owner(Lookup found) const {
+  if (found && *found) {
+    (*found)->of_root = session_.directory().is_of_root();
+    (*found)->origin = origin_of(static_cast<std::int64_t>((*found)->origin));
+  }
+  return found;
+}
+
 Lookup SqliteLookup::read_leaf(Search& search, const SetTree::Leaf& leaf,
                                std::optional<StoredRow> row) {
   const RequestDigest& request = search.request;
@@ -116,7 +130,9 @@ Lookup SqliteLookup::read_leaf(Search& search, const SetTree::Leaf& leaf,
       return damaged(StoreAccounting::Damage::set, wrong_request_error(leaf.key));
     }
     const auto set = DependencySet::parse(row->dependencies);
-    const bool holds = set && search.check.holds(*set);
+    const bool trust_toolkit =
+        may_trust_toolkit(origin_of(row->origin), row->signer, session_.directory().is_of_root());
+    const bool holds = set && search.check.holds(*set, trust_toolkit);
     if (!holds) {
       if (!set || cache_key_of(request, row->dependencies) != leaf.key) {
         return damaged(StoreAccounting::Damage::set,
@@ -135,7 +151,7 @@ Lookup SqliteLookup::read_leaf(Search& search, const SetTree::Leaf& leaf,
           repair_later(session_, accounting_, request, search.request_canonical);
         }
       }
-      return entry;
+      return with_owner(std::move(entry));
     }
     if (attempt > 0) {
       return damaged(StoreAccounting::Damage::entry, *damage);
@@ -246,13 +262,13 @@ Lookup SqliteLookup::get(const CacheKey& key) {
   } else {
     accounting_.counters().add(StoreEvent::miss);
   }
-  return found;
+  return with_owner(std::move(found));
 }
 
 Lookup SqliteLookup::peek(const CacheKey& key) {
   std::optional<Error> damage;
   auto found = session_.inspect([&](SqliteHandle& db) { return read_entry(db, key, &damage); });
-  return damage ? Lookup(*std::move(damage)) : std::move(found);
+  return damage ? Lookup(*std::move(damage)) : with_owner(std::move(found));
 }
 
 }  // namespace cukiln

@@ -39,6 +39,10 @@ class SqliteLookup {
   /// Returns the entry of a leaf if its set holds. `row` is the row that was read with the request,
   /// if any; its id is 0 if the request had none.
   Lookup read_leaf(Search& search, const SetTree::Leaf& leaf, std::optional<StoredRow> row);
+  /// The origin of an entry for its reader: what another user's store made came from elsewhere.
+  Origin origin_of(std::int64_t origin) const noexcept;
+  /// Completes an entry by what its row does not say: whose the store is.
+  Lookup with_owner(Lookup found) const;
   /// Checks all entries of a request whose row is damaged, and has the row repaired.
   Lookup find_without_tree(Search& search);
   /// Has the row of a request that has no entries removed.

@@ -153,6 +153,7 @@ Result<StoreDirectory> StoreDirectory::prepare(const std::string& directory, con
     static_cast<void>(facts.status(top, &status));  // for the check below
   }
   CUKILN_CHECK(self.check(top, status, true));
+  const bool is_top_of_root = status.st_uid == 0;
   const unsigned top_mode = status.st_mode & 0777;
   const bool sealed = (top_mode & 0200) == 0;
 
@@ -188,6 +189,7 @@ Result<StoreDirectory> StoreDirectory::prepare(const std::string& directory, con
                       closed ? top : std::string());
   }
   CUKILN_CHECK(self.check(self.root_, status, true));
+  self.is_of_root_ = rules.system && is_top_of_root && status.st_uid == 0;
   self.read_only_ = rules.system || sealed || (status.st_mode & 0200) == 0 ||
                     ::faccessat(AT_FDCWD, self.root_.c_str(), W_OK, AT_EACCESS) != 0;
   return self;

@@ -28,6 +28,8 @@ class StoreDirectory {
 
   /// True if the store cannot or must not be written.
   bool read_only() const noexcept { return read_only_; }
+  /// True for a system store that belongs to root, so that no other user wrote what is in it.
+  bool is_of_root() const noexcept { return is_of_root_; }
   /// Returns why a read-only store cannot be written, or what to do about it.
   std::string why_read_only() const;
   const std::string& root() const noexcept { return root_; }
@@ -62,6 +64,7 @@ class StoreDirectory {
   Rules rules_;
   const HostFacts* facts_;
   bool read_only_ = false;
+  bool is_of_root_ = false;
 };
 
 }  // namespace cukiln

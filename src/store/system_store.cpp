@@ -232,6 +232,9 @@ SystemStoreWriter::~SystemStoreWriter() {
 Result<PutOutcome> SystemStoreWriter::add(StoreEntry entry) {
   entry.compile_us = 0;
   entry.peak_bytes = 0;
+  if (without_mark(entry.signer).empty()) {
+    entry.signer.clear();  // without a signature the mark tells nothing
+  }
   entry.origin = entry.signer.empty() ? Origin::compiled : Origin::imported;
   return staged_->put(entry);
 }

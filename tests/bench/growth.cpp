@@ -66,7 +66,7 @@ std::string image(std::uint64_t seed) {
 /// Kernels without a header: every set holds.
 struct AllHold final : SetCheck {
   std::optional<SetTree::Label> label(const std::string&) override { return SetTree::Label{}; }
-  bool holds(const DependencySet&) override { return true; }
+  bool holds(const DependencySet&, bool) override { return true; }
 };
 
 CompileRequest request(std::uint64_t number) {

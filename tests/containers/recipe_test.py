@@ -242,6 +242,68 @@ class Recipe(unittest.TestCase):
         newer.rename(self.image / "usr/local/cuda/cuda_fp16.h")  # in none of the searched places
         self.check_image()
 
+    def in_build(self, *command, variables=()):
+        done = self.run_in(self.build, ["cukiln", *command], "0:0",
+                           {**self.build_stage.variables, **dict(variables)}, with_cuda=True, writable=True)  # fmt: skip
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+
+    # fault 347
+    def test_headers_of_cuda_count_as_recorded_if_it_is_known_whose_they_were(self):
+        preload = ("preload", "/app/kernels/kernels.json", "--arch", "sm_90a", "--no-load")
+        for key in ("fleet", "other"):
+            self.in_build("keygen", "-o", f"/app/{key}.key")
+        trusted = ("--trust", "/app/fleet.key.pub", "--trust", "/app/other.key.pub")
+        self.in_build("--store", "/app/own", *preload)
+        self.in_build("--store", "/app/own", "export", "-o", "/app/own.ckb", "--sign", "/app/fleet.key")
+        self.in_build("--store", "/app/own", "export", "-o", "/app/unsigned.ckb")
+        # Another "CUDA header", where a setting says that they are.
+        header = self.build / "app/foreign/cuda_fp16.h"
+        header.parent.mkdir()
+        text = (CUDA / "include/cuda_fp16.h").read_text()
+        header.write_text(text + "// of another\n")
+        self.in_build("--store", "/app/with", *preload, variables={"CUKILN_INCLUDE_PATH": "/app/foreign"})
+        self.in_build("--store", "/app/with", "export", "-o", "/app/foreign.ckb", "--sign", "/app/fleet.key")
+        # Signed again by one that did not compile it.
+        self.in_build("--store", "/app/again", "import", "/app/own.ckb", *trusted)
+        self.in_build("--store", "/app/again", "export", "-o", "/app/again.ckb", "--sign", "/app/other.key")
+        (self.image / "app/stores").mkdir()
+        (self.image / "app/stores").chmod(0o777)
+        for path in (self.build / "app").glob("*.[cp][ku]b"):
+            shutil.copy2(path, self.image / "app")
+
+        def in_image(*command):
+            return self.run_in(self.image, ["cukiln", *command], self.image_stage.user,
+                               {**self.image_stage.variables, "CUKILN_SYSTEM_STORE": "/app/none"}, writable=True)  # fmt: skip
+
+        for name, options, is_used in (("own", trusted, True), ("foreign", trusted, False), ("again", trusted, False),
+                                       ("unsigned", ("--insecure",), False)):  # fmt: skip
+            with self.subTest(name):
+                store, bundle = ("--store", f"/app/stores/{name}"), f"/app/{name}.ckb"
+                fits = in_image(*store, "fits", bundle, *options)
+                self.assertEqual(fits.returncode, 0 if is_used else 1, fits.stdout + fits.stderr)
+                done = in_image(*store, "import", bundle, *options)
+                self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+                done = in_image(*store, "--json", *preload, "--offline")
+                report = json.loads(done.stdout)
+                self.assertEqual((report["hits"], report["failed"]), (2, 0) if is_used else (0, 2), done.stderr)
+                if not is_used:
+                    self.assertIn("no headers of CUDA here to check the stored entry's with", done.stderr)
+                    self.assertIn("no headers of CUDA here to check the stored entry's with", fits.stdout)
+                    explained = in_image(*store, "explain", "/app/kernels/kernels.json", "--arch", "sm_90a")
+                    self.assertIn("of headers of CUDA that cannot be checked here", explained.stdout)
+
+    # fault 347
+    def test_a_system_store_of_another_than_root_does_not_say_whose_headers_it_had(self):
+        self.run_build()
+        self.copy_from_build()
+        user = int(self.image_stage.user.split(":")[0])
+        store = self.image / "var/cache/cukiln"
+        for path in [store, *store.rglob("*")]:
+            os.chown(path, user, user)
+        done = self.offline()
+        self.assertEqual(done.returncode, 1, done.stdout + done.stderr)
+        self.assertIn("bring it in a system store of root's", done.stderr)
+
     # fault 180
     def test_a_store_that_the_user_cannot_read_is_named(self):
         self.run_build()

@@ -4,10 +4,12 @@
 import os
 import signal
 import socket
+import sqlite3
 import subprocess
 import threading
 import time
 import unittest
+from pathlib import Path
 
 from fleet import BINARIES, CUKILN, DaemonFleetTest
 from servers import Hostile, Nginx, Redis
@@ -38,6 +40,21 @@ class Daemons(DaemonFleetTest):
             time.sleep(0.02)
         self.write("tile.cuh", "#define TILE 32\n")
         self.assertEqual(self.outcome(self.daemon("b", redis.url), *scale), "compiled")
+
+    # fault 347
+    @unittest.skipIf("CUKILN_INCLUDE_PATH" in os.environ, "a setting names CUDA's headers")
+    def test_a_daemon_vouches_for_headers_of_cuda_that_it_finds_itself(self):
+        redis = self.started(Redis())
+        self.write("half.cu", '#include <cuda_fp16.h>\nextern "C" __global__ void half_k(__half* x) {}\n')
+        client = self.daemon("a", redis.url)
+        foreign = self.write("foreign/cuda_fp16.h", "struct __half {};\n").parent
+        for folder, mark in ({}, "own-toolkit"), ({"CUKILN_INCLUDE_PATH": str(foreign)}, ""):
+            self.assertEqual(self.outcome(client | folder, "half.cu", "--arch", "sm_90a"), "compiled")
+            with sqlite3.connect(Path(client["CUKILN_STORE"]) / "v2/gen-0001/store.db") as store:
+                rows = store.execute("SELECT signer FROM entry ORDER BY id DESC LIMIT 1").fetchall()
+            self.assertEqual(rows, [(mark,)])
+        entries = self.run_json("ls", env=client)["entries"]
+        self.assertEqual([(e["origin"], e["signer"], e["signers"]) for e in entries], [("compiled", "", [])] * 2)
 
     def test_a_dead_remote_costs_a_deadline(self):  # fault 68
         silent = Hostile(lambda connection: time.sleep(60))

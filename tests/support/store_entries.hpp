@@ -85,13 +85,14 @@ class FilesOf final : public SetCheck {
     const Observation* const seen = set_.find(path);
     return seen != nullptr ? SetTree::label_of(seen->kind, seen->hash) : SetTree::Label{};
   }
-  bool holds(const DependencySet& set) override {
+  bool holds(const DependencySet& set, bool trust_toolkit) override {
     ++checked;
-    return set == set_;
+    return set == set_ && (has_toolkit || trust_toolkit);
   }
   void differs(const std::string& path) override { different = path; }
   void lost(Loss loss) override { losses.push_back(loss); }
 
+  bool has_toolkit = true;  ///< else a set holds if what it recorded may be trusted
   int labelled = 0, checked = 0;
   std::string different;
   std::vector<Loss> losses;
@@ -100,9 +101,11 @@ class FilesOf final : public SetCheck {
   DependencySet set_;
 };
 
-/// True if a store finds an entry by its request and files.
-inline bool finds(CubinStore& store, const StoreEntry& entry) {
+/// True if a store finds an entry by its request and files; without headers of CUDA, if what the
+/// entry recorded of them may be trusted.
+inline bool finds(CubinStore& store, const StoreEntry& entry, bool has_toolkit = true) {
   FilesOf files(entry.dependencies);
+  files.has_toolkit = has_toolkit;
   const Lookup found =
       store.find(entry.request, entry.request_canonical, files, CubinStore::Purpose::use);
   return found && *found && (*found)->key == entry.key &&

@@ -317,6 +317,60 @@ TEST_CASE_FIXTURE(
 }
 
 TEST_CASE_FIXTURE(
+    Fixture,
+    "fault 347: headers of CUDA count as recorded only where it is known whose they were") {
+  scratch.write("cuda/cuda.h", "13.0");
+  compiler.headers = {"/cukiln/toolkit/cuda.h"};
+  ModuleSpec spec;
+  spec.name = "demo";
+  spec.sources = {Source::memory("demo.cu", "void k();")};
+  const auto with = [&](const std::vector<std::string>& toolkit) {
+    return *make_module_request(spec, {100, 'a'}, {"13.0.88", {}}, toolkit);
+  };
+  const ModuleRequest filled = with({scratch / "cuda"});
+  ModuleRequest none = with({});
+  none.count_toolkit_as_recorded();
+  Builder::Options options;
+  options.finds_toolkit = true;
+  Builder filling = builder(options);
+  StoreEntry entry = build(filling, filled)->entry;
+  CHECK(entry.signer == kOwnToolkit);
+  options.finds_toolkit = false;  // a setting named the folder
+  CHECK(*store.remove(entry.key));
+  Builder overridden = builder(options);
+  CHECK(build(overridden, filled)->entry.signer.empty());
+  options.offline = true;
+  Builder offline = builder(options);
+  compiler.is_installed = false;
+  CHECK(build(offline, none));  // this store compiled it
+  const std::string fleet = "fleet:" + std::string(43, 'A') + "=";
+  const auto found_from = [&](Origin origin, const std::string& signer) {
+    CHECK(*store.remove(entry.key));
+    entry.origin = origin;
+    entry.signer = signer;
+    CHECK(store.put(entry));
+    CHECK(build(offline, filled));  // its headers are here
+    const auto built = build(offline, none);
+    if (!built) {
+      CHECK(offline.look_up(none).miss.why == Miss::Why::unvouched);
+      CHECK(built.error().message().find("no headers of CUDA here to check the stored entry's") !=
+            std::string::npos);
+      CHECK(built.error().message().find("signed by the machine that compiled it with its own "
+                                         "CUDA toolkit") != std::string::npos);
+    }
+    return built.has_value();
+  };
+  const std::string mark(kOwnToolkit);
+  for (const Origin origin : {Origin::imported, Origin::remote}) {
+    CHECK(found_from(origin, mark + " " + fleet));
+    CHECK_FALSE(found_from(origin, fleet));
+    CHECK_FALSE(found_from(origin, mark + " unsigned"));
+    CHECK_FALSE(found_from(origin, mark));
+    CHECK_FALSE(found_from(origin, ""));
+  }
+}
+
+TEST_CASE_FIXTURE(
     Fixture, "fault 201: standard headers for device code do not count as recorded, as CUDA's do") {
   compiler.headers = {"/cukiln/toolkit/cstdint"};
   ModuleSpec spec;

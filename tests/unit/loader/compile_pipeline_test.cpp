@@ -30,7 +30,9 @@ class FakeRemote final : public RemoteTier {
                                  Freshness freshness) override {
     ++(freshness == Freshness::usual ? usual_lookups : urgent_lookups);
     const bool is_there = freshness == Freshness::usual ? has_result : peer_result;
-    return is_there && check.holds(entry.dependencies) ? std::optional(entry) : std::nullopt;
+    return is_there && check.holds(entry.dependencies, entry.may_trust_toolkit())
+               ? std::optional(entry)
+               : std::nullopt;
   }
   std::optional<RemoteLease> await_peer_or_lease(ByteView request, milliseconds, CancelFlags,
                                                  const std::function<bool()>& found) override {

@@ -25,7 +25,8 @@ class MapStore final : public CubinStore {
   Lookup find(const RequestDigest& request, ByteView canonical, SetCheck& check, Purpose) override {
     CUKILN_TRY(const auto sets, list_sets(request, canonical));
     for (const RecordedSet& set : sets) {
-      if (check.holds(set.dependencies)) return get(set.key);
+      CUKILN_TRY(auto entry, get(set.key));
+      if (check.holds(set.dependencies, entry && entry->may_trust_toolkit())) return entry;
     }
     return std::optional<StoreEntry>();
   }

@@ -108,6 +108,37 @@ TEST_CASE("an object keeps the earlier signers of its entry") {
   CHECK(open_entry(seal_entry(make_entry(1), nullptr, false), {}, why)->signer == "unsigned");
 }
 
+TEST_CASE(
+    "fault 347: the signature of the process that compiled vouches for its toolkit, no other") {
+  const SecretKey other = *SecretKey::generate("other");
+  const TrustedKeys keys = trusting(fleet());
+  const TrustedKeys others = trusting(other);
+  Rejection why = Rejection::none;
+  StoreEntry own = make_entry(1);
+  CHECK(own.may_trust_toolkit());  // this store compiled it
+  const auto passed_on = [&](const StoreEntry& entry, const SecretKey* key, const TrustedKeys* to) {
+    StoreEntry opened = *open_entry(seal_entry(entry, key, true), {to, nullptr}, why);
+    opened.origin = Origin::imported;
+    return opened;
+  };
+  CHECK_FALSE(passed_on(own, &fleet(), &keys).may_trust_toolkit());  // with whatever headers
+  own.signer = kOwnToolkit;
+  CHECK(own.may_trust_toolkit());
+  const StoreEntry vouched = passed_on(own, &fleet(), &keys);
+  CHECK(vouched.may_trust_toolkit());
+  CHECK(passed_on(vouched, &fleet(), &keys).may_trust_toolkit());
+  CHECK_FALSE(passed_on(vouched, &other, &others).may_trust_toolkit());
+  const StoreEntry unsigned_one = passed_on(own, nullptr, nullptr);
+  CHECK_FALSE(unsigned_one.may_trust_toolkit());
+  CHECK_FALSE(passed_on(own, &other, nullptr).may_trust_toolkit());  // no signature was checked
+  CHECK_FALSE(passed_on(unsigned_one, &fleet(), &keys).may_trust_toolkit());
+  // What another one claims to have had from the fleet.
+  own.signer = std::string(kOwnToolkit) + " " + fleet().public_key().text();
+  const StoreEntry forged = passed_on(own, nullptr, nullptr);
+  CHECK_FALSE(forged.may_trust_toolkit());
+  CHECK_FALSE(passed_on(forged, &fleet(), &keys).may_trust_toolkit());
+}
+
 TEST_CASE("fault 73: a revoked key is found among the earlier signers") {
   const ScratchFolder folder;
   const SecretKey stolen = *SecretKey::generate("stolen");

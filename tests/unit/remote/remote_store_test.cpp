@@ -144,6 +144,27 @@ TEST_CASE("a host that never compiled finds what another one put") {
   CHECK(reader->stats().hits == 1);
 }
 
+TEST_CASE(
+    "fault 347: without headers of CUDA a host finds what the machine that compiled vouches for") {
+  Fleet fleet;
+  const auto writer = fleet.host();
+  StoreEntry other = make_entry(1);
+  StoreEntry vouched = make_entry(2);
+  vouched.signer = kOwnToolkit;
+  writer->put(other);
+  writer->put(vouched);
+  CHECK(writer->finish(milliseconds(10'000)));
+  const auto reader = fleet.host(false);
+  const auto found = [&](const StoreEntry& entry) {
+    FilesOf files(entry.dependencies);
+    files.has_toolkit = false;
+    return reader->find(entry.request_canonical, entry.labels.name, files, kNow).has_value();
+  };
+  CHECK_FALSE(found(other));
+  CHECK(found(vouched));
+  CHECK(finds(*reader, other));  // with headers they are compared
+}
+
 TEST_CASE("requests are counted by kind, with the time that they took") {
   Fleet fleet;
   const auto writer = fleet.host();

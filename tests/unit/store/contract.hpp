@@ -25,7 +25,7 @@ class ProjectCheck final : public SetCheck {
   std::optional<SetTree::Label> label(const std::string& path) override {
     return LinkedProjects::label(files_, path);
   }
-  bool holds(const DependencySet& set) override { return set == set_; }
+  bool holds(const DependencySet& set, bool) override { return set == set_; }
 
  private:
   const LinkedProjects::Files& files_;

@@ -41,6 +41,29 @@ TEST_CASE("an entry imported without a signature is unsigned until it is signed"
 }
 
 // fault 116
+TEST_CASE(
+    "fault 347: only the first signer of an entry, as the only one, vouches for its toolkit") {
+  const std::string mark(kOwnToolkit);
+  const std::string key = "a:" + std::string(43, 'A') + "=";
+  const std::string other = "b:" + std::string(43, 'B') + "g=";
+  CHECK(vouches_for_toolkit(mark + " " + key));
+  for (const std::string& chain :
+       {std::string(), mark, key, mark + " unsigned", mark + " " + key + " " + other,
+        mark + " unsigned " + key, key + " " + mark, mark + " " + mark + " " + key,
+        mark + " " + key + " " + mark, mark + "x " + key, mark + key}) {
+    CAPTURE(chain);
+    CHECK_FALSE(vouches_for_toolkit(chain));
+  }
+  // Signed again: another signer does not know what the first one's toolkit was.
+  CHECK_FALSE(vouches_for_toolkit(with_signer(mark + " " + key, other)));
+  CHECK_FALSE(vouches_for_toolkit(with_signer(with_signer(mark + " " + key, kUnsigned), key)));
+  CHECK(without_mark(mark + " " + key) == key);
+  CHECK(without_mark(mark).empty());
+  CHECK(without_mark(key) == key);
+  // The mark is no signer: no scope is for it, and no revocation.
+  CHECK(KeyScopes({"a:no-key modules=x"}).cover(mark, "demo"));
+}
+
 TEST_CASE("a revoked key is found anywhere in a chain, by its bytes") {
   const RevokedKeys revoked({kFleet});
   CHECK(revoked.any());

@@ -76,6 +76,85 @@ TEST_CASE("hits of the system store are cached in memory, never on the user's di
   CHECK(store->list_sets(entry.request, entry.request_canonical)->size() == 1);
 }
 
+/// A system store of another user than root, whoever runs the test.
+struct NoRoot final : HostFacts {
+  int status(const std::string& path, struct stat* out) const override {
+    const int failed = HostFacts::status(path, out);
+    out->st_uid = 12345;
+    return failed;
+  }
+  uid_t user() const override { return 12345; }
+};
+
+/// All is root's.
+struct OfRoot final : HostFacts {
+  int status(const std::string& path, struct stat* out) const override {
+    const int failed = HostFacts::status(path, out);
+    out->st_uid = 0;
+    return failed;
+  }
+  uid_t user() const override { return 0; }
+};
+
+TEST_CASE("fault 347: headers of CUDA are trusted by what a tier knows of an entry's compile") {
+  const std::string key = "fleet:" + std::string(43, 'A') + "=";
+  StoreEntry own = make_entry(1);
+  StoreEntry imported = make_entry(2);
+  imported.origin = Origin::imported;
+  imported.signer = key;
+  StoreEntry vouched = make_entry(3);
+  vouched.origin = Origin::imported;
+  vouched.signer = std::string(kOwnToolkit) + " " + key;
+  const ScratchFolder folder;
+  const auto trusted = [&](TieredStore::Options options) {
+    std::string text;
+    for (const bool again : {false, true}) {  // at first from the tier, then from memory
+      const auto store = open_tiers(options);
+      for (int use = again ? 0 : 1; use < 2; ++use) {
+        text.clear();
+        for (const StoreEntry& entry : {own, imported, vouched}) {
+          CHECK(finds(*store, entry));
+          text += finds(*store, entry, false) ? "+" : "-";
+        }
+      }
+    }
+    return text;
+  };
+  {
+    const auto store = open_tiers(tiers_at(folder / "own"));
+    for (const StoreEntry& entry : {own, imported, vouched}) {
+      CHECK(*store->put(entry) == PutOutcome::stored);
+    }
+  }
+  CHECK(trusted(tiers_at(folder / "own")) == "+-+");
+  REQUIRE(std::system(("cp -r '" + folder / "own" + "' '" + folder / "system" +
+                       "' && chmod -R go=rX '" + folder / "system" + "'")
+                          .c_str()) == 0);
+  TieredStore::Options options = tiers_at(folder / "empty", folder / "system");
+  const NoRoot no_root;
+  options.disk.facts = &no_root;
+  CHECK(trusted(options) == "--+");  // where the store came from is not known
+  const OfRoot of_root;
+  options.disk.facts = &of_root;
+  CHECK(trusted(options) == "+++");
+}
+
+TEST_CASE("fault 347: an entry that is vouched for replaces one that is not") {
+  const std::string key = "fleet:" + std::string(43, 'A') + "=";
+  const ScratchFolder folder;
+  StoreEntry entry = make_entry(1);
+  entry.origin = Origin::remote;
+  entry.signer = key;
+  CHECK(*open_tiers(tiers_at(folder / "s"))->put(entry) == PutOutcome::stored);
+  entry.signer = std::string(kOwnToolkit) + " " + key;
+  CHECK(*open_tiers(tiers_at(folder / "s"))->put(entry) == PutOutcome::stored);
+  entry.signer = key;
+  CHECK(*open_tiers(tiers_at(folder / "s"))->put(entry) == PutOutcome::already_there);
+  const auto store = open_tiers(tiers_at(folder / "s"));
+  CHECK(finds(*store, entry, false));
+  CHECK(store->list()->size() == 1);
+}
+
 TEST_CASE("the sets of a request are listed from every tier, each once") {
   const ScratchFolder folder;
   make_system_store(folder / "system", 0, 1);
