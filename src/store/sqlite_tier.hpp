@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <cassert>
+#include <atomic>
 #include <chrono>
+#include <cstdint>
+#include <functional>
 #include <memory>
 #include <utility>
+#include <vector>
 
 #include "base/breaker.hpp"
 #include "store/sqlite_store.hpp"
@@ -13,20 +16,32 @@ namespace cukiln {
 
 /// An SQLite store as a tier that may be missing, and its circuit breaker: after failures the store
 /// is not used for a while, so that a service does not wait for the same broken disk for every
-/// kernel. Threads: safe once it is opened.
+/// kernel. Threads: safe, except for `open` and `reopen_by`.
 class SqliteTier {
  public:
   static constexpr std::chrono::seconds kPause{30};
+  using Opener = std::function<Result<std::unique_ptr<SqliteStore>>()>;
 
+  /// `store` may be null.
   void open(std::unique_ptr<SqliteStore> store) {
-    assert(store_ == nullptr);  // readers hold pointers to it
-    store_ = std::move(store);
+    stores_.push_back(std::move(store));
+    current_.store(stores_.back().get(), std::memory_order_release);
   }
-  SqliteStore* store() const noexcept { return store_.get(); }
+  SqliteStore* store() const noexcept { return current_.load(std::memory_order_acquire); }
+
+  /// Has a store that could not be opened, or not to be written, opened again by `opener` for a
+  /// put: what was in the way, as a lack of descriptors, may have gone. At most once in `pause`.
+  void reopen_by(Opener opener, std::chrono::milliseconds pause) {
+    opener_ = std::move(opener);
+    pause_ = pause;
+    last_attempt_ = std::chrono::steady_clock::now();
+  }
+  /// Returns the store for a put; null if there is none.
+  SqliteStore* store_for_put();
 
   /// True if the store is open and may be used now. Every admitted operation must be followed by
   /// `succeeded()` or `failed()`.
-  bool allows() { return store_ != nullptr && breaker_.allows(std::chrono::steady_clock::now()); }
+  bool allows() { return store() != nullptr && breaker_.allows(std::chrono::steady_clock::now()); }
   void succeeded() { breaker_.succeeded(); }
   /// True if this failure opened the circuit, so that the caller logs it once.
   bool failed(const Error& error) {
@@ -42,7 +57,13 @@ class SqliteTier {
  private:
   static constexpr int kFailuresToOpen = 3;
 
-  std::unique_ptr<SqliteStore> store_;
+  std::vector<std::unique_ptr<SqliteStore>> stores_;  // the last one is used; readers may have
+                                                      // pointers to those before
+  std::atomic<SqliteStore*> current_{nullptr};
+  Opener opener_;
+  std::chrono::milliseconds pause_{0};
+  std::atomic<bool> is_reopening_{false};  // guards the next member, and a change of `stores_`
+  std::chrono::steady_clock::time_point last_attempt_;
   Breaker breaker_{{kFailuresToOpen, 0, {kPause, kPause, 0}}};
 };
 

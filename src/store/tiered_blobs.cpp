@@ -146,7 +146,7 @@ Result<std::optional<StoreBlob>> TieredBlobs::peek(const BlobId& id) {
 
 Result<PutOutcome> TieredBlobs::add(const StoreBlob& blob) {
   CUKILN_TRY(const BlobName name, BlobName::make(blob.kind, blob.key));
-  SqliteStore* const disk = disk_.store();
+  SqliteStore* const disk = disk_.store_for_put();
   if (disk != nullptr && disk->read_only()) {
     return PutOutcome::not_stored;
   }
@@ -178,14 +178,15 @@ Result<void> TieredBlobs::put(const BlobName& name, ByteView bytes, std::string_
 
 Result<void> TieredBlobs::put_on_disk(const BlobName& name, ByteView bytes,
                                       std::string_view signer) {
-  if (disk_.store() == nullptr) {
+  SqliteStore* const disk = disk_.store_for_put();
+  if (disk == nullptr) {
     return make_error(ErrorCode::io, "there is no store on disk: {}", bypass_reason_);
   }
   if (!disk_.allows()) {
     return make_error(ErrorCode::timeout, "the disk store failed and is not used for {} s",
                       SqliteTier::kPause.count());
   }
-  auto stored = disk_.store()->blobs().put(name, bytes, signer);
+  auto stored = disk->blobs().put(name, bytes, signer);
   if (!stored && stored.error().code() != ErrorCode::invalid_argument) {
     record_failure(disk_, "put", stored.error());
   } else {

@@ -98,6 +98,7 @@ Result<std::unique_ptr<TieredStore>> TieredStore::open(Options options) {
       self->bypass_reason_ = disk.error().message();
       self->log_.warn("kernels are kept in memory only: {}", self->bypass_reason_);
     }
+    self->disk_.reopen_by([tiers = self.get()] { return tiers->reopen_disk(); }, own.reopen_after);
     self->system_.open(open_system(own, self->system_problem_));
   }
   self->daemon_link_ = make_link(own);
@@ -108,6 +109,19 @@ Result<std::unique_ptr<TieredStore>> TieredStore::open(Options options) {
     });
   }
   return self;
+}
+
+Result<std::unique_ptr<SqliteStore>> TieredStore::reopen_disk() {
+  CUKILN_TRY(std::unique_ptr<SqliteStore> disk, open_disk(options_));
+  if (!disk->read_only()) {
+    log_.info("kernels are kept on disk again, in {}", options_.store.directory);
+  }
+  return disk;
+}
+
+const std::string& TieredStore::bypass_reason() const noexcept {
+  static const std::string kNone;
+  return disk() == nullptr ? bypass_reason_ : kNone;
 }
 
 bool TieredStore::is_store_of(const wire::Greeting& greeting) const noexcept {
@@ -232,7 +246,8 @@ Lookup TieredStore::peek(const CacheKey& key) {
 
 Result<PutOutcome> TieredStore::put(const StoreEntry& entry) {
   CUKILN_TRY(const PutOutcome in_memory, memory_.put(entry));
-  if (disk() == nullptr) {
+  SqliteStore* const disk = disk_.store_for_put();
+  if (disk == nullptr) {
     return in_memory == PutOutcome::too_large ? in_memory : PutOutcome::not_stored;
   }
   if (!disk_.allows()) {
@@ -243,7 +258,7 @@ Result<PutOutcome> TieredStore::put(const StoreEntry& entry) {
     warn_not_stored(entry, error);
     return error;
   }
-  auto outcome = disk()->put(entry);
+  auto outcome = disk->put(entry);
   if (!outcome) {
     warn_not_stored(entry, outcome.error());
     record_failure(disk_, "put", outcome.error());

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cassert>
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -41,10 +42,12 @@ class TieredStore final : public CubinStore {
     std::uint64_t memory_bytes = 256ull << 20;
     SqliteStoreOptions disk;                  ///< directory, cap and log come from `store`
     std::vector<std::string> daemon_sockets;  ///< empty: no daemon is used
+    /// The shortest time until a disk tier that cannot be opened or written is opened again.
+    std::chrono::milliseconds reopen_after = SqliteTier::kPause;
   };
 
   /// Errors: invalid_argument (a relative directory). If the disk tier cannot be opened, the store
-  /// has none: see `bypass_reason`.
+  /// has none until a later put can open it: see `bypass_reason`.
   static Result<std::unique_ptr<TieredStore>> open(Options options);
 
   /// Returns the tiers of a public Store, for the layers that may include this header.
@@ -83,7 +86,7 @@ class TieredStore final : public CubinStore {
   /// Returns the scoped keys of the options. The caller checks, as for revoked keys.
   const KeyScopes& key_scopes() const noexcept { return key_scopes_; }
   /// Why there is no disk tier; empty if there is one.
-  const std::string& bypass_reason() const noexcept { return bypass_reason_; }
+  const std::string& bypass_reason() const noexcept;
   /// Why there is a system store that cannot be used; empty if there is none, or it is used.
   const std::string& system_problem() const noexcept { return system_problem_; }
   /// True if the options ask for no disk tier.
@@ -141,6 +144,7 @@ class TieredStore final : public CubinStore {
     assert(tier == Tier::disk || tier == Tier::system);
     return tier == Tier::disk ? disk_ : system_;
   }
+  Result<std::unique_ptr<SqliteStore>> reopen_disk();
   /// Counts and logs a failure of `op`: `find`, `get` or `put`.
   void record_failure(SqliteTier& tier, const char* op, const Error& error);
   /// Warns that an entry was not stored, unless there was such a warning a moment ago.
@@ -159,7 +163,7 @@ class TieredStore final : public CubinStore {
   Logger log_;
   EventQueue events_;
   MemoryStore memory_;
-  std::string bypass_reason_;
+  std::string bypass_reason_;  ///< when the store was opened
   std::string system_problem_;
   SqliteTier disk_;
   SqliteTier system_;

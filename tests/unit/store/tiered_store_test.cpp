@@ -203,6 +203,67 @@ TEST_CASE("a directory that cannot be trusted makes the store memory-only, with 
 }
 
 // fault 26
+/// A disk on which something is in the way for a time.
+struct ObstructedFacts final : HostFacts {
+  int status(const std::string& path, struct stat* out) const override {
+    ++queries;
+    const int failed = HostFacts::status(path, out);
+    if (is_obstructed) {
+      out->st_uid += 1;
+    }
+    return failed;
+  }
+  bool is_obstructed = true;
+  mutable int queries = 0;
+};
+
+TEST_CASE("fault 349: a store that could not be opened is opened by a later put") {
+  const ScratchFolder folder;
+  ObstructedFacts facts;
+  LogRecorder log;
+  TieredStore::Options options = tiers_at(folder / "s");
+  options.disk.facts = &facts;
+  options.store.log = log.sink();
+  options.reopen_after = std::chrono::milliseconds(0);
+  const auto store = open_tiers(options);
+  CHECK_FALSE(store->bypass_reason().empty());
+  CHECK(*store->put(make_entry(1)) == PutOutcome::not_stored);
+  const BlobName name = *BlobName::make("tests", "key");
+  CHECK_FALSE(store->blobs().put(name, "bytes"));
+  facts.is_obstructed = false;
+  CHECK(*store->put(make_entry(2)) == PutOutcome::stored);
+  CHECK(store->bypass_reason().empty());
+  CHECK(store->blobs().put(name, "bytes"));
+  CHECK(count_hits(*store, 1, 2) == 2);
+  CHECK(count_hits(*open_store_at(folder / "s"), 1, 2) == 1);
+  CHECK(log.warnings() == 1);
+  CHECK(log.contains("kernels are kept on disk again"));
+
+  facts.is_obstructed = true;
+  options.reopen_after = std::chrono::hours(1);
+  const auto patient = open_tiers(options);
+  const int queries = facts.queries;
+  CHECK(*patient->put(make_entry(3)) == PutOutcome::not_stored);
+  CHECK(facts.queries == queries);
+}
+
+TEST_CASE("fault 349: a store that was read-only when it was opened is written once it is not") {
+  const ScratchFolder folder;
+  put_numbers(*open_store_at(folder / "s"), 1, 1);
+  REQUIRE(::chmod((folder / "s").c_str(), 0500) == 0);
+  TieredStore::Options options = tiers_at(folder / "s");
+  options.reopen_after = std::chrono::milliseconds(0);
+  const auto store = open_tiers(options);
+  SqliteStore* const read_only = store->disk();
+  CHECK(*store->put(make_entry(2)) == PutOutcome::not_stored);
+  CHECK(store->disk() == read_only);
+  REQUIRE(::chmod((folder / "s").c_str(), 0700) == 0);
+  CHECK(*store->put(make_entry(3)) == PutOutcome::stored);
+  CHECK_FALSE(store->read_only());
+  CHECK(count_hits(*store, 1, 1) == 1);
+  CHECK(read_only->list()->size() == 2);  // who has it goes on
+}
+
 TEST_CASE("a stuck writer is waited for once, then the circuit breaker is open") {
   const ScratchFolder folder;
   TieredStore::Options options = tiers_at(folder / "s");
