@@ -37,13 +37,14 @@ void Breaker::succeeded() {
   in_a_row_ = 0;
   trial_ = Time();
   backoff_.reset();
+  brief_.reset();
   if (opened_) {
     turn(State::closed);
     opened_ = false;
   }
 }
 
-bool Breaker::failed(Time now, int weight) {
+bool Breaker::failed(Time now, int weight, Cost cost) {
   assert(weight > 0);
   const ForkSafeLock lock(mutex_);
   const bool was_trial = trial_ != Time();
@@ -59,13 +60,15 @@ bool Breaker::failed(Time now, int weight) {
   if (!was_trial && in_a_row_ < options_.in_a_row && !too_many) {
     return false;
   }
-  open(now);
+  open(now, cost);
   return true;
 }
 
-void Breaker::open(Time now) {
+void Breaker::open(Time now, Cost cost) {
   turn(State::open);
-  open_until_ = now + backoff_.next();
+  Backoff& backoff = cost == Cost::nothing ? brief_ : backoff_;
+  open_until_ = now + backoff.next();
+  pause_ = backoff.pause();
   opened_ = true;
   trial_ = Time();
   in_a_row_ = 0;
@@ -80,7 +83,7 @@ Breaker::State Breaker::state(Time now) const {
 
 std::chrono::milliseconds Breaker::pause() const {
   const ForkSafeLock lock(mutex_);
-  return backoff_.pause();
+  return pause_;
 }
 
 std::array<std::uint64_t, Breaker::kStates> Breaker::turns() const {

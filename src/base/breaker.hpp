@@ -31,8 +31,13 @@ class Breaker {
     int in_a_row = 3;  ///< consecutive failures that open it
     int window = 0;  ///< requests of which more than half must not fail; at most kMaxWindow; 0: off
     Backoff::Limits pause;
+    Backoff::Limits brief_pause = {};  ///< after failures that cost the caller nothing
   };
-  explicit Breaker(Options options) noexcept : options_(options), backoff_(options.pause) {
+  /// What a failure cost the caller, which decides how soon a trial is admitted.
+  enum class Cost { usual, nothing };
+
+  explicit Breaker(Options options) noexcept
+      : options_(options), backoff_(options.pause), brief_(options.brief_pause) {
     assert(options.in_a_row > 0 && options.window >= 0 && options.window <= kMaxWindow);
   }
 
@@ -42,7 +47,7 @@ class Breaker {
   /// `weight` is the number of failures that this one counts for: a timeout, which costs the caller
   /// the whole deadline, may open the breaker alone. True if this failure opened it, so that the
   /// caller logs it once.
-  bool failed(Time now, int weight = 1);
+  bool failed(Time now, int weight = 1, Cost cost = Cost::usual);
 
   State state(Time now) const;
   /// The current or last pause, before jitter.
@@ -51,7 +56,7 @@ class Breaker {
   std::array<std::uint64_t, kStates> turns() const;
 
  private:
-  void open(Time now) CUKILN_REQUIRES(mutex_);
+  void open(Time now, Cost cost) CUKILN_REQUIRES(mutex_);
   void turn(State to) CUKILN_REQUIRES(mutex_) { ++turns_[static_cast<std::size_t>(to)]; }
   bool tries(Time now) const CUKILN_REQUIRES(mutex_) {
     return trial_ != Time() && now < trial_ + kTrialLimit;
@@ -60,6 +65,8 @@ class Breaker {
   const Options options_;
   mutable Mutex mutex_;
   Backoff backoff_ CUKILN_GUARDED_BY(mutex_);
+  Backoff brief_ CUKILN_GUARDED_BY(mutex_);
+  std::chrono::milliseconds pause_ CUKILN_GUARDED_BY(mutex_){0};
   /// Open or trying: no request has succeeded since it opened.
   bool opened_ CUKILN_GUARDED_BY(mutex_) = false;
   Time open_until_ CUKILN_GUARDED_BY(mutex_){};

@@ -4,6 +4,7 @@
 #include "remote/curl_handle.hpp"
 
 #include <algorithm>
+#include <cerrno>
 #include <string_view>
 
 #include "base/result.hpp"
@@ -91,6 +92,9 @@ bool CurlHandle::prepare(const std::string& url, SteadyTime deadline,
 RemoteAnswer CurlHandle::failure(CURLcode code, const RemoteOptions& options) const {
   RemoteAnswer answer;
   answer.status = status_of(code);
+  long error = 0;
+  ::curl_easy_getinfo(curl_.get(), CURLINFO_OS_ERRNO, &error);
+  answer.is_restarting = code == CURLE_COULDNT_CONNECT && error == ECONNREFUSED;
   answer.detail = text_->front() != '\0' ? text_->data() : ::curl_easy_strerror(code);
   if (code == CURLE_PEER_FAILED_VERIFICATION) {
     long verdict = 0;

@@ -41,6 +41,8 @@ struct RemoteAnswer {
   RemoteStatus status = RemoteStatus::ok;
   std::string body;    ///< of a successful get
   std::string detail;  ///< for messages: `HTTP status 403`
+  /// Of a failure: the host refused the connection, or the server is starting.
+  bool is_restarting = false;
 };
 
 /// A server that stores objects by name. Every call ends at its deadline, whatever the server does.

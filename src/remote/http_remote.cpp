@@ -100,8 +100,9 @@ class HttpRemote final : public RemoteEndpoint {
   RemoteAnswer put(const ObjectName& name, ByteView bytes, SteadyTime deadline) override {
     RemoteAnswer answer = perform(name, &bytes, deadline);
     answer.body.clear();
-    if (answer.status == RemoteStatus::absent) {  // after a PUT: there is no such path or bucket
-      answer.status = RemoteStatus::denied;
+    if (answer.status == RemoteStatus::absent) {
+      answer.status = RemoteStatus::busy;  // a proxy whose server restarts, or a wrong address
+      answer.detail += ": there is no such path or bucket now";
     }
     return answer;
   }

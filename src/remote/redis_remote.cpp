@@ -327,7 +327,10 @@ class RedisRemote final : public RemoteEndpoint {
     }
     if (answer.status == RemoteStatus::ok && reply->type == REDIS_REPLY_ERROR) {
       const std::string_view text(reply->str, static_cast<std::size_t>(reply->len));
-      return {status_of_error(text), {}, std::string(text.substr(0, kMaxDetailBytes))};
+      return {status_of_error(text),
+              {},
+              std::string(text.substr(0, kMaxDetailBytes)),
+              text.starts_with("LOADING ")};
     }
     return answer;
   }

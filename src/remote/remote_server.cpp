@@ -30,7 +30,7 @@ RemoteAnswer RemoteServer::send(RemoteOp op, const Request& request, Success suc
     if (answer.status == RemoteStatus::absent || success == Success::on_reply) {
       breaker_.succeeded();
     }
-  } else if (breaker_.failed(answer.status, SteadyClock::now())) {
+  } else if (breaker_.failed(answer.status, SteadyClock::now(), answer.is_restarting)) {
     if (answer.status == RemoteStatus::denied) {
       options_.log.warn(
           "{} denies access ({}) and is not used any more: correct the credentials in its "

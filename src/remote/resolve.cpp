@@ -106,7 +106,7 @@ Connected connect_to(const std::string& host, const std::string& port, SteadyTim
       out.socket = std::move(socket);
       return out;
     }
-    out.failure = {RemoteStatus::unreachable, {}, errno_text(error)};
+    out.failure = {RemoteStatus::unreachable, {}, errno_text(error), error == ECONNREFUSED};
   }
   return out;
 }

@@ -7,12 +7,13 @@ namespace cukiln {
 
 bool ServerBreaker::allows(SteadyTime now) { return !forbidden_.load() && breaker_.allows(now); }
 
-bool ServerBreaker::failed(RemoteStatus why, SteadyTime now) {
+bool ServerBreaker::failed(RemoteStatus why, SteadyTime now, bool is_restarting) {
   if (why == RemoteStatus::denied) {
     return !forbidden_.exchange(true);
   }
   const bool costs_all = why == RemoteStatus::timeout || why == RemoteStatus::untrusted;
-  return breaker_.failed(now, costs_all ? kInARow : 1);
+  return breaker_.failed(now, costs_all ? kInARow : 1,
+                         is_restarting ? Breaker::Cost::nothing : Breaker::Cost::usual);
 }
 
 ServerBreaker::State ServerBreaker::state(SteadyTime now) const {

@@ -126,6 +126,8 @@ TEST_CASE("fault 68: no listener, no such host, addresses that drop packets") {
   }
   CHECK(get_from(url).answer.status == Status::unreachable);
   CHECK(get_from(redis).answer.status == Status::unreachable);
+  CHECK(get_from(url).answer.is_restarting);  // fault 348
+  CHECK(get_from(redis).answer.is_restarting);
   for (const std::string nowhere :
        {"http://no-such-host.invalid/c", "redis://no-such-host.invalid:6379"}) {
     CAPTURE(nowhere);
@@ -169,6 +171,7 @@ TEST_CASE("fault 69: Redis's temporary and permanent errors are distinguished") 
   CHECK(redis_answer("-OOM command not allowed\r\n").answer.status == Status::busy);
   CHECK(redis_answer("-MISCONF errors writing to the disk\r\n").answer.status == Status::busy);
   CHECK(redis_answer("-LOADING the dataset\r\n").answer.status == Status::busy);
+  CHECK(redis_answer("-LOADING the dataset\r\n").answer.is_restarting);
   CHECK(redis_answer("-NOAUTH Authentication required.\r\n").answer.status == Status::denied);
   CHECK(redis_answer("-NOPERM no permissions\r\n").answer.status == Status::denied);
   CHECK(redis_answer("-MOVED 3999 10.0.0.1:6381\r\n").answer.status == Status::redirected);
@@ -334,6 +337,21 @@ TEST_CASE("fault 70: a server that denies access is not asked again") {
   }
   CHECK(server.connections() == 1);
   CHECK(store->health().front().state == ServerBreaker::State::forbidden);
+}
+
+TEST_CASE(
+    "fault 348: a PUT that a proxy answers with 404 while its server restarts is one failure") {
+  const SecretKey key = *SecretKey::generate("fleet");
+  const ScriptedServer server([](const ScriptedPeer& peer) {
+    peer.read_until("\r\n\r\n");
+    peer.send("HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\nConnection: close\r\n\r\n");
+  });
+  const auto store = store_on({server.http()}, key, true);
+  store->put(make_entry(1));
+  store->finish(milliseconds(10'000));
+  CHECK(store->stats().requests[static_cast<std::size_t>(Status::busy)] == 1);
+  CHECK(store->stats().stored == 0);
+  CHECK(store->health().front().state == ServerBreaker::State::closed);
 }
 
 TEST_CASE(

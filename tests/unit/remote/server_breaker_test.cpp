@@ -106,6 +106,35 @@ TEST_CASE("after the pause one trial is admitted, and each failed trial doubles 
   CHECK_FALSE(breaker.failed(Status::busy, now));  // it has forgotten
 }
 
+TEST_CASE("fault 348: a server that restarts is tried again after 1 s, then after up to 30 s") {
+  ServerBreaker breaker;
+  SteadyTime now = kStart;
+  const auto refused = [&] { return breaker.failed(Status::unreachable, now, true); };
+  CHECK_FALSE(refused());
+  CHECK_FALSE(refused());
+  CHECK(refused());
+  CHECK(breaker.pause() == seconds(1));
+  CHECK_FALSE(breaker.allows(now + milliseconds(799)));
+  for (const int next : {2, 4, 8, 16, 30, 30}) {
+    now += milliseconds(breaker.pause()) * 12 / 10 + milliseconds(1);
+    CHECK(breaker.allows(now));
+    CHECK_FALSE(breaker.allows(now));
+    CHECK(refused());
+    CHECK(breaker.pause() == seconds(next));
+  }
+  now += seconds(37);
+  CHECK(breaker.allows(now));
+  CHECK(breaker.failed(Status::timeout, now));  // it costs its deadline: a long pause
+  CHECK(breaker.pause() == seconds(30));
+  now += seconds(37);
+  CHECK(breaker.allows(now));
+  breaker.succeeded();
+  CHECK_FALSE(refused());
+  CHECK_FALSE(refused());
+  CHECK(refused());
+  CHECK(breaker.pause() == seconds(1));  // it has forgotten
+}
+
 // fault 70
 TEST_CASE("a denied request closes the server for good") {
   ServerBreaker breaker;
