@@ -55,7 +55,8 @@ RemoteLeases::~RemoteLeases() {
   }
 }
 
-RemoteLeases::Attempt RemoteLeases::acquire(RemoteServer& server, ByteView request_canonical) {
+RemoteLeases::Attempt RemoteLeases::acquire(RemoteServer& server, ByteView request_canonical,
+                                            Claim& claim) {
   const ObjectName name = ObjectName::of_sets(request_canonical);
   const auto request = [&](const auto& ask) { return server.send(RemoteOp::lease, ask); };
   const auto query = [&](RemoteEndpoint& endpoint) {
@@ -68,11 +69,16 @@ RemoteLeases::Attempt RemoteLeases::acquire(RemoteServer& server, ByteView reque
            : answer.status == RemoteStatus::absent ? Attempt{State::free, {}}
                                                    : Attempt{State::unknown, {}};
   }
-  Lease lease{std::string(request_canonical), &server, false, std::string(kHolderBytes, '\0'), 1};
-  ::randombytes_buf(lease.holder.data(), lease.holder.size());
-  const std::string token = token_of(lease);
+  if (claim.token.empty()) {
+    claim.holder.resize(kHolderBytes);
+    ::randombytes_buf(claim.holder.data(), claim.holder.size());
+  }
+  Lease lease{std::string(request_canonical), &server, false, claim.holder, 1};
+  if (claim.token.empty()) {
+    claim.token = token_of(lease);
+  }
   const RemoteAnswer answer = request([&](RemoteEndpoint& endpoint) {
-    return endpoint.acquire_lease(name, token, options_.lease, deadline());
+    return endpoint.acquire_lease(name, claim.token, options_.lease, deadline());
   });
   if (answer.status == RemoteStatus::absent) {
     RemoteAnswer peer = request(query);

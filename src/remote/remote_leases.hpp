@@ -47,8 +47,13 @@ class RemoteLeases {
     State state = State::unknown;
     std::string token;  ///< of the peer; empty if its lease just ended
   };
+  /// What this machine offers in each attempt to acquire a lease; made by the first one.
+  struct Claim {
+    std::string holder;  ///< random
+    std::string token;   ///< signed
+  };
   /// Acquires the lease of a request. A machine that cannot upload only queries it.
-  Attempt acquire(RemoteServer& server, ByteView request_canonical);
+  Attempt acquire(RemoteServer& server, ByteView request_canonical, Claim& claim);
 
   /// Ends a lease, unless its result is being uploaded.
   void release(ByteView request_canonical);

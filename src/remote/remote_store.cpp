@@ -146,8 +146,9 @@ std::optional<RemoteLease> RemoteStore::await_peer_or_lease(ByteView request_can
   const SteadyTime deadline = SteadyClock::now() + limit;
   Backoff backoff(kLeasePolls);
   PeerLease peer(options_, request_canonical);
+  RemoteLeases::Claim claim;
   for (bool waited = false;; waited = true) {
-    const auto [state, token] = leases_.acquire(**at, request_canonical);
+    const auto [state, token] = leases_.acquire(**at, request_canonical, claim);
     RemoteLease lease = state == RemoteLeases::State::acquired
                             ? RemoteLease(*this, request_canonical)
                             : RemoteLease();

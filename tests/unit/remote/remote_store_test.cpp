@@ -26,6 +26,7 @@ struct Shelf {
   std::map<std::string, std::string> objects;
   std::map<std::string, SteadyTime> leases;
   std::map<std::string, std::string> tokens;  // the last one of each lease
+  std::vector<std::string> offered;           // in each attempt to acquire a lease
   milliseconds put_takes{0};
 };
 
@@ -49,6 +50,7 @@ class ShelfEndpoint final : public RemoteEndpoint {
   RemoteAnswer acquire_lease(const ObjectName& name, ByteView token, milliseconds expiry,
                              SteadyTime) override {
     const std::lock_guard lock(shelf_.mutex);
+    shelf_.offered.emplace_back(token);
     const bool held = is_held(name);
     if (!held) {
       shelf_.leases[name.hex()] = steady_clock::now() + expiry;
@@ -279,6 +281,21 @@ TEST_CASE("a host that died with its lease is waited for no longer than that las
     CHECK(lease->held() == writer);
     CHECK(steady_clock::now() - start > milliseconds(150));
   }
+}
+
+TEST_CASE("a host that polls for a lease signs one token for it") {
+  Fleet fleet;
+  const auto holder = fleet.host();
+  const auto lease =
+      holder->await_peer_or_lease("request", milliseconds(0), kNotCancelled, kNothing);
+  int polls = 0;
+  const auto waiter = fleet.host();
+  CHECK_FALSE(waiter->await_peer_or_lease("request", kLongerThanATest, kNotCancelled,
+                                          [&] { return ++polls == 4; }));
+  std::vector<std::string>& offered = fleet.shelf.offered;
+  REQUIRE(offered.size() == 5);
+  CHECK(offered[0] != offered[1]);
+  CHECK(std::count(offered.begin(), offered.end(), offered[1]) == 4);
 }
 
 // fault 384
