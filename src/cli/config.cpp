@@ -4,6 +4,7 @@
 #include "cli/command.hpp"
 #include "cli/human.hpp"
 #include "cli/table.hpp"
+#include "remote/endpoint.hpp"
 
 namespace cukiln::cli {
 
@@ -15,9 +16,8 @@ std::string without_secrets(std::string_view options) {
   while (!options.empty()) {
     const std::string_view one = options.substr(0, options.find('&'));
     const std::string_view name = one.substr(0, one.find('='));
-    const bool is_known = name == "ca" || name == "certificate" || name == "region";
     shown += shown.empty() ? "?" : "&";
-    shown += is_known ? std::string(one) : "***";
+    shown += is_remote_option(name) ? std::string(one) : "***";
     options.remove_prefix(std::min(one.size() + 1, options.size()));
   }
   return shown;

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <iterator>
 
 #include "base/file.hpp"
 #include "base/result.hpp"
@@ -38,6 +39,22 @@ const char* name_of(RemoteOp op) noexcept {
 
 namespace {
 
+struct Option {
+  std::string_view name;
+  std::string RemoteOptions::*value;
+  bool is_file;
+};
+constexpr Option kOptions[] = {{"ca", &RemoteOptions::ca, true},
+                               {"certificate", &RemoteOptions::certificate, true},
+                               {"region", &RemoteOptions::region, false}};
+
+/// Null if there is no such option.
+const Option* find_option(std::string_view name) noexcept {
+  const auto* const at = std::find_if(std::begin(kOptions), std::end(kOptions),
+                                      [&](const Option& one) { return one.name == name; });
+  return at != std::end(kOptions) ? at : nullptr;
+}
+
 /// Returns an error if a file cannot be read, before libcurl reads it at each connection.
 Result<void> check_file(std::string_view option, const std::string& path) {
   const UniqueFd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
@@ -51,6 +68,7 @@ Result<void> check_file(std::string_view option, const std::string& path) {
 
 Result<RemoteOptions> parse_options(std::string_view list, std::string_view scheme) {
   const bool tls = scheme == "https" || scheme == "rediss" || scheme == "s3+https";
+  const bool is_s3 = scheme.substr(0, 3) == "s3+";
   RemoteOptions options;
   while (!list.empty()) {
     const std::size_t end = std::min(list.find('&'), list.size());
@@ -59,24 +77,25 @@ Result<RemoteOptions> parse_options(std::string_view list, std::string_view sche
     const std::size_t equals = std::min(part.find('='), part.size());
     const std::string_view name = part.substr(0, equals);
     const std::string value(part.substr(std::min(equals + 1, part.size())));
-    const bool is_file = name == "ca" || name == "certificate";
-    const bool is_region = name == "region" && scheme.substr(0, 3) == "s3+";
-    if (value.empty() || !((is_file && tls) || is_region)) {
+    const Option* const option = find_option(name);
+    if (value.empty() || option == nullptr || !(option->is_file ? tls : is_s3)) {
       return make_error(ErrorCode::invalid_argument,
                         "unknown option \"{}\" in the address of a {} store: expected ca=FILE or "
                         "certificate=FILE "
                         "with https and rediss, region=NAME with s3+http(s)",
                         name, scheme);
     }
-    if (is_file) {
+    if (option->is_file) {
       CUKILN_CHECK(check_file(name, value));
     }
-    (is_region ? options.region : name == "ca" ? options.ca : options.certificate) = value;
+    options.*option->value = value;
   }
   return options;
 }
 
 }  // namespace
+
+bool is_remote_option(std::string_view name) noexcept { return find_option(name) != nullptr; }
 
 Result<std::unique_ptr<RemoteEndpoint>> make_remote_endpoint(const std::string& url) {
   const std::string_view scheme = std::string_view(url).substr(0, url.find("://"));

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <string_view>
 
 #include "base/bytes.hpp"
 #include "remote/object_name.hpp"
@@ -103,6 +104,8 @@ Result<std::unique_ptr<RemoteEndpoint>> make_http_remote(const std::string& url,
 /// `cukiln2` by default. Errors: invalid_argument.
 Result<std::unique_ptr<RemoteEndpoint>> make_redis_remote(const std::string& url,
                                                           const RemoteOptions& options = {});
+/// True for the name of one of RemoteOptions. Their values are no secrets.
+bool is_remote_option(std::string_view name) noexcept;
 /// The error of a build without libcurl, which HTTP and TLS need.
 inline constexpr const char* kWithoutCurl =
     "this cukiln was built without libcurl (as the one of the Python package is) and supports "
