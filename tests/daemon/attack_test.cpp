@@ -93,6 +93,17 @@ class LingeringSockets {
 };
 
 struct Attack : cukiln::testing::DaemonFixture {
+  /// What `cukiln daemon status` prints.
+  std::string shown_status() const {
+    Child status({cukiln::testing::bin() + "/cukiln", "daemon", "status"},
+                 {"CUKILN_DAEMON_SOCKET=" + socket, "XDG_CONFIG_HOME=" + scratch / "config"});
+    std::string shown;
+    for (const std::string& line : status.lines()) {
+      shown += line + "\n";
+    }
+    CHECK(status.wait() == 0);
+    return shown;
+  }
   std::size_t descriptors_of(std::uint32_t process) const {
     std::size_t count = 0;
     for ([[maybe_unused]] const auto& one :
@@ -204,6 +215,7 @@ TEST_CASE_FIXTURE(Attack,
   CHECK(now.jobs[0].running);
   CHECK(now.counter("compiles_running") == 1);
   CHECK(now.counter("compile_waiters") == 401);
+  CHECK(shown_status().find("\n  and 273 more\n") != std::string::npos);
 }
 
 // fault 163
@@ -262,14 +274,8 @@ TEST_CASE_FIXTURE(Attack, "labels are cut, and can forge no line of the log or o
   for (const auto& job : answered_state().jobs) {
     CHECK(job.name.size() <= 128);
   }
-  Child status({cukiln::testing::bin() + "/cukiln", "daemon", "status"},
-               {"CUKILN_DAEMON_SOCKET=" + socket, "XDG_CONFIG_HOME=" + scratch / "config"});
-  std::string shown;
-  for (const std::string& line : status.lines()) {
-    shown += line + "\n";
-  }
+  const std::string shown = shown_status();
   CAPTURE(shown);
-  CHECK(status.wait() == 0);
   CHECK(shown.find("serving at /run/evil") != std::string::npos);
   CHECK(shown.find("\ncukilnd: serving at /run/evil") == std::string::npos);
   CHECK(shown.find('\x1b') == std::string::npos);
