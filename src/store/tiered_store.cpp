@@ -35,6 +35,15 @@ Result<std::unique_ptr<SqliteStore>> open_disk(const TieredStore::Options& optio
   return SqliteStore::open(disk);
 }
 
+Result<std::unique_ptr<SqliteStore>> reopen_disk(const TieredStore::Options& options) {
+  CUKILN_TRY(std::unique_ptr<SqliteStore> disk, open_disk(options));
+  if (!disk->read_only()) {
+    Logger(options.store.log)
+        .info("kernels are kept on disk again, in {}", options.store.directory);
+  }
+  return disk;
+}
+
 /// Null if none is configured, or none can be opened; `problem` says why one that is there cannot.
 std::unique_ptr<SqliteStore> open_system(const TieredStore::Options& options,
                                          std::string& problem) {
@@ -98,7 +107,7 @@ Result<std::unique_ptr<TieredStore>> TieredStore::open(Options options) {
       self->bypass_reason_ = disk.error().message();
       self->log_.warn("kernels are kept in memory only: {}", self->bypass_reason_);
     }
-    self->disk_.reopen_by([tiers = self.get()] { return tiers->reopen_disk(); }, own.reopen_after);
+    self->disk_.reopen_by([&own] { return reopen_disk(own); }, own.reopen_after);
     self->system_.open(open_system(own, self->system_problem_));
   }
   self->daemon_link_ = make_link(own);
@@ -109,14 +118,6 @@ Result<std::unique_ptr<TieredStore>> TieredStore::open(Options options) {
     });
   }
   return self;
-}
-
-Result<std::unique_ptr<SqliteStore>> TieredStore::reopen_disk() {
-  CUKILN_TRY(std::unique_ptr<SqliteStore> disk, open_disk(options_));
-  if (!disk->read_only()) {
-    log_.info("kernels are kept on disk again, in {}", options_.store.directory);
-  }
-  return disk;
 }
 
 const std::string& TieredStore::bypass_reason() const noexcept {

@@ -144,7 +144,6 @@ class TieredStore final : public CubinStore {
     assert(tier == Tier::disk || tier == Tier::system);
     return tier == Tier::disk ? disk_ : system_;
   }
-  Result<std::unique_ptr<SqliteStore>> reopen_disk();
   /// Counts and logs a failure of `op`: `find`, `get` or `put`.
   void record_failure(SqliteTier& tier, const char* op, const Error& error);
   /// Warns that an entry was not stored, unless there was such a warning a moment ago.
