@@ -64,8 +64,10 @@ class StdHeaders(CliTest):
 
     def test_each_header_compiles_alone(self):
         self.assertGreaterEqual(len(HEADERS), 60)
-        failed = [h for h, outcome in self.outcomes(HEADERS, expect=None).items() if outcome != "compiled"]
-        self.assertEqual(failed, [])
+        for standard in "c++17", "c++20":
+            with self.subTest(standard):
+                outcomes = self.outcomes(HEADERS, "--std", standard, expect=None)
+                self.assertEqual([header for header, outcome in outcomes.items() if outcome != "compiled"], [])
 
     def test_what_declares_host_functions_wants_a_flag(self):
         self.assertEqual(set(self.outcomes(WITH_DEFAULT_DEVICE, expect=FAILED).values()), {"failed"})
