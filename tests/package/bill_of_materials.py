@@ -2,7 +2,7 @@
 """A bill of materials is true of what it describes.
 
 usage: bill_of_materials.py BILL WHEEL    fault 366: the wheel has the versions that its bill names
-       bill_of_materials.py BILL DEB…     fault 367: the bill names every package that these depend on
+       bill_of_materials.py BILL DEB…     fault 367: the bill names every library that these depend on
 """
 
 import hashlib
@@ -32,7 +32,7 @@ def check_debian_packages(components, packages):
     named = {re.match(r"pkg:deb/\w+/([^@]+)@", component["purl"]) for component in components.values()}
     named = {match[1] for match in named if match}
     depends = "".join(subprocess.check_output(["dpkg-deb", "-f", package, "Depends"], text=True) for package in packages)
-    needed = {name for name in re.findall(r"(?:^|, )([\w.+-]+)", depends, re.MULTILINE) if "cukiln" not in name}
+    needed = {name for name in re.findall(r"(?:^|, )(lib[\w.+-]+)", depends, re.MULTILINE) if "cukiln" not in name}
     assert needed > RUNTIMES, needed
     assert needed - RUNTIMES <= named, f"the bill lacks {needed - RUNTIMES - named}"
     assert "libssl3" in {name.removesuffix("t64") for name in named}, "the bill lacks what curl encrypts with"
