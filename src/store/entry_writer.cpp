@@ -82,7 +82,7 @@ Result<PutOutcome> EntryWriter::insert(SqliteHandle& db, const StoreEntry& entry
       checksum_of(entry.key, entry.request, parts, entry.compile_us, created, files);
   CUKILN_CHECK(db.query("INSERT INTO cubin(data) VALUES(?)").blob(parts.image).run());
   const std::int64_t cubin_id = db.last_row_id();
-  const std::int64_t now = accounting_.now_s(&db);
+  CUKILN_TRY(const std::int64_t now, accounting_.now_s(db));
   CUKILN_CHECK(
       db.query(
             "INSERT INTO entry(key, request, cubin_id, created_s, last_used_s, hits, compile_us, "

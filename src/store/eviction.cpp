@@ -32,7 +32,7 @@ Result<void> Eviction::make_room(SqliteHandle& db, std::uint64_t bytes) {
   if (is_run) {
     session_.remove_leftovers();
     log_.add(&MaintenanceStats::gc_by_put, began,
-             made ? Result<bool>(true) : Result<bool>(made.error()), accounting_.now_s(nullptr));
+             made ? Result<bool>(true) : Result<bool>(made.error()), accounting_.now_s());
   }
   return made;
 }

@@ -94,7 +94,7 @@ Result<void> SqliteBlobs::insert(SqliteHandle& db, const BlobName& name, ByteVie
   CUKILN_TRY(WriteTransaction transaction, WriteTransaction::begin(db));
   CUKILN_CHECK(create_blob_table(db));
   const std::int64_t created = session_.options().clock->now_s();
-  const std::int64_t now = accounting_.now_s(&db);
+  CUKILN_TRY(const std::int64_t now, accounting_.now_s(db));
   const Checksum check = blob_checksum(name.kind, name.key, created, signer, bytes);
   CUKILN_CHECK(db.query("INSERT OR REPLACE INTO blob(digest, kind, key, created_s, last_used_s, "
                         "hits, bytes, signer, check128, data) VALUES(?,?,?,?,?,0,?,?,?,?)")

@@ -335,6 +335,9 @@ WriteTransaction::~WriteTransaction() {
 
 Result<void> WriteTransaction::commit() {
   assert(db_ != nullptr);  // it was neither committed nor moved from
+  if (!db_->in_transaction()) {
+    return make_error(ErrorCode::io, "SQLite ended the transaction after an error of the disk");
+  }
   CUKILN_CHECK(db_->query("COMMIT").run());
   db_ = nullptr;
   return {};

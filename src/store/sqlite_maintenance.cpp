@@ -32,7 +32,7 @@ Result<void> StoreMaintenance::maintain() {
   }
   const auto began = std::chrono::steady_clock::now();
   auto below = bring_below_cap();
-  log_.add(&MaintenanceStats::gc_by_timer, began, below, accounting_.now_s(nullptr));
+  log_.add(&MaintenanceStats::gc_by_timer, began, below, accounting_.now_s());
   session_.checkpoint_before_close();
   return below ? Result<void>() : Result<void>(below.error());
 }
@@ -66,7 +66,7 @@ Result<GcReport> StoreMaintenance::collect(const GcOptions& options) {
   GcReport report;
   report.bytes_before = report.bytes_after = file_bytes(session_);
   const std::int64_t since =
-      options.max_age_s ? accounting_.now_s(nullptr) - *options.max_age_s : Eviction::kNever;
+      options.max_age_s ? accounting_.now_s() - *options.max_age_s : Eviction::kNever;
   const auto excess = [&](SqliteHandle& db) -> Result<std::uint64_t> {
     CUKILN_TRY(const std::uint64_t live, live_bytes(db));
     return options.max_bytes && live > *options.max_bytes ? live - *options.max_bytes : 0;

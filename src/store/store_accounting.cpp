@@ -19,13 +19,13 @@ constexpr std::int64_t kClockJumpS = 3600;
 
 void StoreAccounting::touch(const CacheKey& key) {
   if (!session_.read_only()) {
-    pending_.add_use(key, now_s(nullptr));
+    pending_.add_use(key, now_s());
   }
 }
 
 void StoreAccounting::touch(const BlobId& id) {
   if (!session_.read_only()) {
-    pending_.add_use(id, now_s(nullptr));
+    pending_.add_use(id, now_s());
   }
 }
 
@@ -89,23 +89,23 @@ Result<void> StoreAccounting::flush(std::chrono::milliseconds wait) {
   return done;
 }
 
-std::int64_t StoreAccounting::now_s(SqliteHandle* db) {
-  std::int64_t last = last_stamp_s_.load(std::memory_order_relaxed);
-  if (db != nullptr) {
-    static_assert(kMaxLastUsedS == 4294967296);
-    if (auto youngest =
-            db->number("SELECT max(last_used_s) FROM entry WHERE last_used_s<4294967296");
-        youngest) {
-      last = std::max(last, *youngest);
-    }
-    if (const auto blobs = has_blobs(*db); blobs && *blobs) {
-      if (auto youngest =
-              db->number("SELECT max(last_used_s) FROM blob WHERE last_used_s<4294967296");
-          youngest) {
-        last = std::max(last, *youngest);
-      }
-    }
+Result<std::int64_t> StoreAccounting::now_s(SqliteHandle& db) {
+  static_assert(kMaxLastUsedS == 4294967296);
+  CUKILN_TRY(std::int64_t youngest,
+             db.number("SELECT max(last_used_s) FROM entry WHERE last_used_s<4294967296"));
+  CUKILN_TRY(const bool blobs, has_blobs(db));
+  if (blobs) {
+    CUKILN_TRY(const std::int64_t of_blobs,
+               db.number("SELECT max(last_used_s) FROM blob WHERE last_used_s<4294967296"));
+    youngest = std::max(youngest, of_blobs);
   }
+  return now_after(youngest);
+}
+
+std::int64_t StoreAccounting::now_s() { return now_after(0); }
+
+std::int64_t StoreAccounting::now_after(std::int64_t stored_s) {
+  const std::int64_t last = std::max(last_stamp_s_.load(std::memory_order_relaxed), stored_s);
   const std::int64_t clock = session_.options().clock->now_s();
   const bool is_possible = clock >= last - kClockJumpS && clock < kMaxLastUsedS;
   const std::int64_t now =

@@ -47,10 +47,12 @@ class StoreAccounting {
 
   /// Returns the time for a last use. If the clock jumped back by over an hour, a logical counter
   /// keeps the eviction order: the time is then above each one that this process used or, with
-  /// `db`, that is stored.
-  std::int64_t now_s(SqliteHandle* db);
+  /// `db`, that is stored. An error of `db` may have ended its transaction.
+  std::int64_t now_s();
+  Result<std::int64_t> now_s(SqliteHandle& db);
 
  private:
+  std::int64_t now_after(std::int64_t stored_s);
   /// Counts and logs damage, and removes what `add` adds to the pending writes.
   template <class Add>
   void drop(const char* what, const CacheKey& key, Damage damage, const Error& why, Add&& add);
