@@ -128,6 +128,22 @@ std::uint64_t NvrtcCompiler::worker_memory() const {
              : std::min(options_.memory_bytes, budget + kUntouchedBytes);
 }
 
+/// The NVRTC of the options, or what the search finds. The former is searched for by its library if
+/// another version took its place, whose builtins library has another name.
+Result<NvrtcInstall> NvrtcCompiler::find_install() const {
+  if (!options_.install) {
+    return find_nvrtc(options_.search);
+  }
+  if (stamps_of(*options_.install)) {
+    return *options_.install;
+  }
+  NvrtcSearch search = options_.search;
+  search.nvrtc_library = options_.install->library;
+  CUKILN_TRY(NvrtcInstall found, find_nvrtc(search));
+  found.headers = options_.install->headers;
+  return found;
+}
+
 Result<NvrtcIdentity> NvrtcCompiler::identity() {
   State& own = state();
   const MutexLock lock(own.mutex);
@@ -135,8 +151,7 @@ Result<NvrtcIdentity> NvrtcCompiler::identity() {
     return *own.identity;
   }
   NvrtcIdentity found;
-  CUKILN_TRY(found.install, options_.install ? Result<NvrtcInstall>(*options_.install)
-                                             : find_nvrtc(options_.search));
+  CUKILN_TRY(found.install, find_install());
   CUKILN_TRY(own.stamps, stamps_of(found.install));
   if (!recall_toolchain(options_.stats, own.stamps, found)) {
     CUKILN_CHECK(probe_once(own, own.stamps, found));

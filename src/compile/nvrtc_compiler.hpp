@@ -79,6 +79,7 @@ class NvrtcCompiler final : public Compiler {
   struct State;
   struct Run;
   State& state();
+  Result<NvrtcInstall> find_install() const;
   Result<WorkerOptions> worker_options(const NvrtcInstall& install) const;
   Result<void> probe_once(State& own, const LibraryStamps& stamps, NvrtcIdentity& found);
   Result<void> probe(State& own, const LibraryStamps& stamps, NvrtcIdentity& found);

@@ -29,6 +29,8 @@ TEST_CASE_FIXTURE(testing::LoaderFixture,
   const std::string started = scratch / "started";
   const std::string library = scratch / "libnvrtc.so.13";
   std::filesystem::copy_file(testing::bin() + "/libnvrtc_fake.so", library);
+  const std::string builtins = scratch / "libnvrtc-builtins.so.13.";  // and the minor version
+  std::filesystem::copy_file(testing::bin() + "/libcuda_fake.so", builtins + "0");  // any library
   LoaderOptions options;
   options.nvrtc_library = library;
   options.cuda_library = testing::bin() + "/libcuda_fake.so";
@@ -49,5 +51,6 @@ TEST_CASE_FIXTURE(testing::LoaderFixture,
   REQUIRE(testing::becomes_true([&] { return testing::has_ended(worker); }));
   std::filesystem::remove(library);
   std::filesystem::copy_file(testing::bin() + "/libnvrtc_fake_unobserved.so", library);
+  std::filesystem::rename(builtins + "0", builtins + "5");
   CHECK(compile(2).outcome == Outcome::compiled);
 }
