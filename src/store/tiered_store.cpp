@@ -121,8 +121,8 @@ Result<std::unique_ptr<TieredStore>> TieredStore::open(Options options) {
 }
 
 const std::string& TieredStore::bypass_reason() const noexcept {
-  static const std::string kNone;
-  return disk() == nullptr ? bypass_reason_ : kNone;
+  static const std::string none;
+  return disk() == nullptr ? bypass_reason_ : none;
 }
 
 bool TieredStore::is_store_of(const wire::Greeting& greeting) const noexcept {
