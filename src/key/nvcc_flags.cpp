@@ -481,7 +481,7 @@ Result<TranslatedFlags> translate_flags(const std::vector<std::string>& flags) {
         out.dropped.push_back(given);
         out.reported.push_back(flag.substr(0, flag.find('=')));
         break;
-      case Action::drop: out.dropped.push_back(canonical); break;
+      case Action::drop: out.dropped.push_back(given); break;
       case Action::include: out.include.push_back(found.value); break;
       case Action::system: system_folders.push_back(found.value); break;
       case Action::standard: out.standard = found.value; break;
@@ -500,7 +500,7 @@ Result<TranslatedFlags> translate_flags(const std::vector<std::string>& flags) {
                           flag);
       case Action::link:
         if (found.value == "false") {
-          out.dropped.push_back(canonical);
+          out.dropped.push_back(given);
         } else if (canonical == kLtoArgument) {
           out.link = LinkMode::lto;
         } else if (!found.has_value || found.value == "true") {

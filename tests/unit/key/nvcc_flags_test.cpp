@@ -47,6 +47,9 @@ TEST_CASE("host-only flags are dropped and listed") {
   CHECK(flags->arguments.empty());
   CHECK(flags->dropped.size() == 9);
   CHECK(flags->reported.empty());
+  const auto as_given = translate_flags({"-O0", "-Xcompiler", "-fPIC", "-rdc=false"});
+  REQUIRE(as_given);
+  CHECK(as_given->dropped == Strings{"-O0", "-Xcompiler -fPIC", "-rdc=false"});
 }
 
 // fault 105
