@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Preloaded: makes system calls fail on files whose path contains $FAULT_MATCH.
  *
- *   FAULT_CALL   write, read, nth_read, sync, lock or flock; holes: a write of one byte leaves a hole where
+ *   FAULT_CALL   write, read, two_reads, sync, lock or flock; holes: a write of one byte leaves a hole where
  *                it was to allocate a block, as on a file system whose blocks are smaller than
  *                pages; old_holes: the same, under a kernel without MADV_POPULATE_WRITE
  *   FAULT_ERRNO  the errno value
  *   FAULT_BYTES  for write: how many bytes succeed before; for read: the offset from which reads
- *                fail (default 0); for nth_read: the number of the one read that fails, from 1 */
+ *                fail (default 0); for two_reads: 1000 n + m; the reads
+ *                that fail are the nth, from 1, and the mth after it */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
@@ -61,8 +62,10 @@ static int write_fails(int fd, size_t count) {
 static int read_fails(int fd, off_t at) {
   static long reads = 0;
   const char* from = getenv("FAULT_BYTES");
-  if (matches("nth_read", fd)) {
-    return ++reads == (from != NULL ? atol(from) : 1);
+  if (matches("two_reads", fd) && from != NULL) {
+    const long first = atol(from) / 1000;
+    ++reads;
+    return reads == first || reads == first + atol(from) % 1000;
   }
   return matches("read", fd) && at >= (from != NULL ? atol(from) : 0);
 }
