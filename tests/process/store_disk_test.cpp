@@ -294,9 +294,8 @@ TEST_CASE("reads that fail within a put leave the entry whole or absent, and the
       CAPTURE(read);
       CAPTURE(later);
       const std::string first = "first=" + std::to_string(32 * read + 2 * later);
-      const auto lines =
-          run_worker(folder / "s", "put", {first, "count=2", "checkpoint=1", "log"},
-                     faults("two_reads", "store.db", EIO, 1000 * read + later));
+      const auto lines = run_worker(folder / "s", "put", {first, "count=2", "checkpoint=1", "log"},
+                                    faults("two_reads", "store.db", EIO, 1000 * read + later));
       CHECK(count_lines(lines, "starts a new, empty generation") == 0);
       CHECK(count_lines(lines, "damaged") == 0);
     }
