@@ -42,7 +42,7 @@ struct RemoteAnswer {
   RemoteStatus status = RemoteStatus::ok;
   std::string body;    ///< of a successful get
   std::string detail;  ///< for messages: `HTTP status 403`
-  /// Of a failure: the host refused the connection, or the server is starting.
+  /// True for a failed answer whose host refused the connection, or whose server is starting.
   bool is_restarting = false;
 };
 

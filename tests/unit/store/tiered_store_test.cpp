@@ -76,7 +76,7 @@ TEST_CASE("hits of the system store are cached in memory, never on the user's di
   CHECK(store->list_sets(entry.request, entry.request_canonical)->size() == 1);
 }
 
-/// A system store of another user than root, whoever runs the test.
+/// A system store that belongs to a user other than root, also where root runs the test.
 struct NoRoot final : HostFacts {
   int status(const std::string& path, struct stat* out) const override {
     const int failed = HostFacts::status(path, out);
