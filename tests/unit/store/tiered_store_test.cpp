@@ -76,24 +76,16 @@ TEST_CASE("hits of the system store are cached in memory, never on the user's di
   CHECK(store->list_sets(entry.request, entry.request_canonical)->size() == 1);
 }
 
-/// A system store that belongs to a user other than root, also where root runs the test.
-struct NoRoot final : HostFacts {
+/// Shows all files as those of one user, who runs the test.
+struct OwnedBy final : HostFacts {
+  explicit OwnedBy(uid_t user) : owner(user) {}
   int status(const std::string& path, struct stat* out) const override {
     const int failed = HostFacts::status(path, out);
-    out->st_uid = 12345;
+    out->st_uid = owner;
     return failed;
   }
-  uid_t user() const override { return 12345; }
-};
-
-/// All is root's.
-struct OfRoot final : HostFacts {
-  int status(const std::string& path, struct stat* out) const override {
-    const int failed = HostFacts::status(path, out);
-    out->st_uid = 0;
-    return failed;
-  }
-  uid_t user() const override { return 0; }
+  uid_t user() const override { return owner; }
+  uid_t owner;
 };
 
 TEST_CASE("fault 347: headers of CUDA are trusted by what a tier knows of an entry's compile") {
@@ -131,10 +123,10 @@ TEST_CASE("fault 347: headers of CUDA are trusted by what a tier knows of an ent
                        "' && chmod -R go=rX '" + folder / "system" + "'")
                           .c_str()) == 0);
   TieredStore::Options options = tiers_at(folder / "empty", folder / "system");
-  const NoRoot no_root;
+  const OwnedBy no_root(12345);
   options.disk.facts = &no_root;
   CHECK(trusted(options) == "--+");  // where the store came from is not known
-  const OfRoot of_root;
+  const OwnedBy of_root(0);
   options.disk.facts = &of_root;
   CHECK(trusted(options) == "+++");
 }
