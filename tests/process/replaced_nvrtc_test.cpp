@@ -30,7 +30,7 @@ TEST_CASE_FIXTURE(testing::LoaderFixture,
   const std::string library = scratch / "libnvrtc.so.13";
   std::filesystem::copy_file(testing::bin() + "/libnvrtc_fake.so", library);
   const std::string builtins = scratch / "libnvrtc-builtins.so.13.";  // and the minor version
-  std::filesystem::copy_file(testing::bin() + "/libcuda_fake.so", builtins + "0");  // any library
+  std::filesystem::copy_file(testing::bin() + "/libnvrtc_fake.so", builtins + "0");  // any library
   LoaderOptions options;
   options.nvrtc_library = library;
   options.cuda_library = testing::bin() + "/libcuda_fake.so";
