@@ -208,14 +208,14 @@ Check check_nvrtc(NvrtcCompiler& compiler, const Nvrtc& found, std::string& vers
 /// Whether modules can be linked, of an NVRTC that works.
 Check check_linker(NvrtcCompiler& compiler) {
   Check check{.name = "nvjitlink", .needed = false};
-  const auto linker = compiler.linker_identity();
+  const auto linker = compiler.identity(Tool::nvjitlink);
   if (!linker) {
     check.status = linker.error().code() == ErrorCode::not_found ? Status::missing : Status::wrong;
     check.detail = linker.error().message();
     check.advice = "needed only to link modules (--link, -rdc=true, -dlto)";
     return check;
   }
-  check.detail = fmt::format("{} in {}", linker->toolchain.version, linker->library);
+  check.detail = fmt::format("{} in {}", linker->toolchain.version, linker->install.library);
   if (!linker->observed) {
     check.status = Status::wrong;
     check.advice =

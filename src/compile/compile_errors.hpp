@@ -13,7 +13,7 @@ namespace cukiln {
 /// The facts that error messages about a compile mention.
 struct FailureContext {
   const CompileJob& job;
-  const NvrtcIdentity& identity;
+  const ToolIdentity& identity;
   std::uint64_t memory_bytes = 0;                       ///< the worker's limit; 0 if it has none
   const char* memory_setting = "compile_memory_bytes";  ///< what to raise
   std::uint32_t max_tasks = 0;                          ///< as wire::Hello::max_tasks

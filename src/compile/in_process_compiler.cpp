@@ -18,7 +18,7 @@ namespace cukiln {
 
 struct InProcessCompiler::Opened {
   NvrtcApi api;
-  NvrtcIdentity identity;
+  ToolIdentity identity;
 };
 
 namespace {
@@ -125,7 +125,7 @@ Result<const InProcessCompiler::Opened*> InProcessCompiler::open() {
     return opened_.get();
   }
   auto opened = std::make_unique<Opened>();
-  NvrtcIdentity& identity = opened->identity;
+  ToolIdentity& identity = opened->identity;
   CUKILN_TRY(identity.install, find_nvrtc(search_));
   const std::string error = opened->api.open(identity.install.library, identity.install.builtins);
   if (!error.empty()) {

@@ -66,23 +66,24 @@ std::string owner_line(const std::string& label) {
 
 }  // namespace
 
+struct NvrtcCompiler::ToolState {
+  WorkerPool pool;
+  Mutex mutex;
+  std::optional<ToolIdentity> identity CUKILN_GUARDED_BY(mutex);
+};
+
 // One for each process. A forked child keeps copies of the workers' descriptors. They do no harm:
 // the parent closes connections with shutdown(), and workers see its death by a pidfd.
 struct NvrtcCompiler::State {
-  WorkerPool pool;
-  Mutex mutex;
-  std::optional<NvrtcIdentity> identity CUKILN_GUARDED_BY(mutex);
-  LibraryStamps stamps CUKILN_GUARDED_BY(mutex);
-  WorkerPool linkers;  // workers that link
-  std::optional<LinkerIdentity> linker CUKILN_GUARDED_BY(mutex);
+  ToolState nvrtc, linker;
 };
 
 /// One compile, or link, on one worker.
 struct NvrtcCompiler::Run {
   const NvrtcCompilerOptions& options;
   std::uint64_t memory_bytes = 0;  ///< of the worker's address space
-  const NvrtcIdentity& identity;
-  const LinkerIdentity* linker;  ///< null: a compile
+  const ToolIdentity& identity;
+  const ToolIdentity* linker;  ///< null: a compile
   const CompileJob& job;
   wire::WaitOptions wait;
   FileLock own_lock;  ///< until a worker has it
@@ -90,6 +91,7 @@ struct NvrtcCompiler::Run {
   std::unique_ptr<WorkerProcess> worker;
   bool replied = false;  ///< the worker has sent a message about this job
 
+  const ToolIdentity& tool() const { return linker != nullptr ? *linker : identity; }
   FailureContext context() const {
     return {job,
             identity,
@@ -116,7 +118,10 @@ NvrtcCompiler::NvrtcCompiler(NvrtcCompilerOptions options)
 
 NvrtcCompiler::~NvrtcCompiler() = default;
 
-NvrtcCompiler::State& NvrtcCompiler::state() { return state_->get(); }
+NvrtcCompiler::ToolState& NvrtcCompiler::state_of(Tool tool) {
+  State& own = state_->get();
+  return tool == Tool::nvrtc ? own.nvrtc : own.linker;
+}
 
 std::size_t NvrtcCompiler::max_idle() { return budget_->workers_to_keep(); }
 
@@ -130,7 +135,13 @@ std::uint64_t NvrtcCompiler::worker_memory() const {
 
 /// The NVRTC of the options, or what the search finds. The former is searched for by its library if
 /// another version took its place, whose builtins library has another name.
-Result<NvrtcInstall> NvrtcCompiler::find_install() const {
+Result<NvrtcInstall> NvrtcCompiler::find_install(Tool tool) {
+  NvrtcInstall found;
+  if (tool == Tool::nvjitlink) {
+    CUKILN_TRY(const ToolIdentity nvrtc, identity());
+    CUKILN_TRY(found.library, find_linker(nvrtc.install.library, options_.search));
+    return found;
+  }
   if (!options_.install) {
     return find_nvrtc(options_.search);
   }
@@ -139,36 +150,50 @@ Result<NvrtcInstall> NvrtcCompiler::find_install() const {
   }
   NvrtcSearch search = options_.search;
   search.nvrtc_library = options_.install->library;
-  CUKILN_TRY(NvrtcInstall found, find_nvrtc(search));
+  CUKILN_TRY(found, find_nvrtc(search));
   found.headers = options_.install->headers;
   return found;
 }
 
-Result<NvrtcIdentity> NvrtcCompiler::identity() {
-  State& own = state();
+/// Takes something from the identity of a tool, which is found first if it is not known yet.
+template <class Take>
+auto NvrtcCompiler::from_identity(Tool tool, const Take& take)
+    -> Result<decltype(take(std::declval<const ToolIdentity&>()))> {
+  ToolState& own = state_of(tool);
   const MutexLock lock(own.mutex);
-  if (own.identity) {
-    return *own.identity;
+  if (!own.identity) {
+    ToolIdentity found;
+    found.tool = tool;
+    CUKILN_CHECK(identify(own, found));
+    own.identity = std::move(found);
   }
-  NvrtcIdentity found;
-  CUKILN_TRY(found.install, find_install());
-  CUKILN_TRY(own.stamps, stamps_of(found.install));
-  if (!recall_toolchain(options_.stats, own.stamps, found)) {
-    CUKILN_CHECK(probe_once(own, own.stamps, found));
+  return take(*own.identity);
+}
+
+Result<ToolIdentity> NvrtcCompiler::identity(Tool tool) {
+  return from_identity(tool, [](const ToolIdentity& known) { return known; });
+}
+
+Result<void> NvrtcCompiler::identify(ToolState& own, ToolIdentity& found) {
+  CUKILN_TRY(found.install, find_install(found.tool));
+  CUKILN_TRY(found.stamps, stamps_of(found.install));
+  if (!recall_tool(options_.stats, found)) {
+    CUKILN_CHECK(probe_once(own, found));
   }
   if (!found.observed) {
     options_.log.warn(
-        "NVRTC {} ({}) reads files in a way that the compile worker cannot observe: "
-        "results are not stored",
-        found.toolchain.version, found.install.library);
+        "{} {} ({}) reads files in a way that the compile worker cannot observe: {} are not stored",
+        name_of(found.tool), found.toolchain.version, found.install.library,
+        found.tool == Tool::nvrtc ? "results" : "linked modules");
   }
-  add_bundled_headers(found);
-  own.identity = std::move(found);
-  return *own.identity;
+  if (found.tool == Tool::nvrtc) {
+    add_bundled_headers(found);
+  }
+  return {};
 }
 
 /// Adds the headers that NVRTC carries if there are no others.
-void NvrtcCompiler::add_bundled_headers(NvrtcIdentity& found) {
+void NvrtcCompiler::add_bundled_headers(ToolIdentity& found) {
   if (options_.headers_folder.empty() || !carries_headers(found.toolchain.version) ||
       has_cuda_headers(found.install.headers)) {
     return;
@@ -188,33 +213,33 @@ void NvrtcCompiler::add_bundled_headers(NvrtcIdentity& found) {
 /// Probes once for several processes that start together: one holds the lock and probes, and the
 /// others wait for the record that it saves. Unlike a compile's lock, this one is held by this
 /// process: only briefly, and FileLock closes it in forked children.
-Result<void> NvrtcCompiler::probe_once(State& own, const LibraryStamps& stamps,
-                                       NvrtcIdentity& found) {
+Result<void> NvrtcCompiler::probe_once(ToolState& own, ToolIdentity& found) {
   if (options_.lock_folder.empty()) {
-    return probe(own, stamps, found);
+    return probe(own, found);
   }
   const std::string path = join_path(options_.lock_folder, kProbeLock);
   const auto deadline = steady_clock::now() + kProbeLockTimeout;
   for (;;) {
     const auto lock = FileLock::acquire(path, FileLock::Mode::exclusive, {});
-    if (recall_toolchain(options_.stats, stamps, found)) {
+    if (recall_tool(options_.stats, found)) {
       return {};
     }
     const auto left =
         std::chrono::duration_cast<std::chrono::milliseconds>(deadline - steady_clock::now());
     if (lock || lock.error().code() != ErrorCode::timeout || left.count() <= 0) {
-      return probe(own, stamps, found);
+      return probe(own, found);
     }
     // A shared lock, so that all waiting processes continue together: they only read the record.
     static_cast<void>(FileLock::acquire(path, FileLock::Mode::shared, left));
   }
 }
 
-Result<void> NvrtcCompiler::probe(State& own, const LibraryStamps& stamps, NvrtcIdentity& found) {
-  CUKILN_TRY(const WorkerOptions start, worker_options(found.install));
+Result<void> NvrtcCompiler::probe(ToolState& own, ToolIdentity& found) {
+  CUKILN_TRY(const WorkerOptions start, worker_options(found));
+  const std::size_t compiles = found.tool == Tool::nvrtc ? upcoming_.load() : 1;
   const std::size_t count =
-      std::clamp<std::size_t>(upcoming_.load(), 1, std::max<std::size_t>(max_idle(), 1));
-  CUKILN_TRY(auto workers, probe_toolchain(start, count, options_.stats, stamps, found));
+      std::clamp<std::size_t>(compiles, 1, std::max<std::size_t>(max_idle(), 1));
+  CUKILN_TRY(auto workers, probe_tool(start, count, options_.stats, found));
   for (std::unique_ptr<WorkerProcess>& worker : workers) {
     own.pool.put_back(std::move(worker), max_idle());
   }
@@ -224,74 +249,26 @@ Result<void> NvrtcCompiler::probe(State& own, const LibraryStamps& stamps, Nvrtc
   return {};
 }
 
-Result<WorkerOptions> NvrtcCompiler::worker_options(const NvrtcInstall& install) const {
+Result<WorkerOptions> NvrtcCompiler::worker_options(const ToolIdentity& identity) const {
   CUKILN_TRY(std::string path, find_worker(options_.worker));
-  return WorkerOptions{std::move(path), install.library, install.builtins, worker_memory(),
-                       options_.worker_idle};
+  return WorkerOptions{std::move(path), identity.install.library, identity.install.builtins,
+                       worker_memory(), options_.worker_idle,     identity.tool == Tool::nvjitlink};
 }
 
 Result<Toolchain> NvrtcCompiler::toolchain() {
-  State& own = state();
-  {
-    const MutexLock lock(own.mutex);
-    if (own.identity) {
-      return own.identity->toolchain;
-    }
-  }
-  CUKILN_TRY(NvrtcIdentity found, identity());
-  return std::move(found.toolchain);
-}
-
-Result<LinkerIdentity> NvrtcCompiler::linker_identity() {
-  CUKILN_TRY(const NvrtcIdentity known, identity());
-  State& own = state();
-  const MutexLock lock(own.mutex);
-  if (own.linker) {
-    return *own.linker;
-  }
-  LinkerIdentity found;
-  CUKILN_TRY(found.library, find_linker(known.install.library, options_.search));
-  CUKILN_TRY(found.stamp, stamp_of_linker(found.library));
-  if (!recall_linker(options_.stats, found)) {
-    CUKILN_TRY(WorkerOptions start, worker_options(known.install));
-    start.library = found.library;
-    start.builtins.clear();
-    start.links = true;
-    CUKILN_TRY(auto worker, probe_linker_toolchain(start, options_.stats, found));
-    own.linkers.put_back(std::move(worker), max_idle());
-    if (options_.save_stats) {
-      options_.save_stats();
-    }
-  }
-  if (!found.observed) {
-    options_.log.warn(
-        "nvJitLink {} ({}) reads files in a way that the compile worker cannot observe: linked "
-        "modules are not stored",
-        found.toolchain.version, found.library);
-  }
-  own.linker = std::move(found);
-  return *own.linker;
+  return from_identity(Tool::nvrtc, [](const ToolIdentity& known) { return known.toolchain; });
 }
 
 Result<Toolchain> NvrtcCompiler::linker() {
-  CUKILN_TRY(LinkerIdentity found, linker_identity());
-  return std::move(found.toolchain);
+  return from_identity(Tool::nvjitlink, [](const ToolIdentity& known) { return known.toolchain; });
 }
 
 Result<std::vector<Target>> NvrtcCompiler::targets() {
-  State& own = state();
-  {
-    const MutexLock lock(own.mutex);
-    if (own.identity) {
-      return own.identity->targets;
-    }
-  }
-  CUKILN_TRY(NvrtcIdentity found, identity());
-  return std::move(found.targets);
+  return from_identity(Tool::nvrtc, [](const ToolIdentity& known) { return known.targets; });
 }
 
 std::vector<std::string> NvrtcCompiler::toolkit_folders() {
-  State& own = state();
+  ToolState& own = state_of(Tool::nvrtc);
   {
     const MutexLock lock(own.mutex);
     if (own.identity) {
@@ -310,43 +287,31 @@ std::vector<std::string> NvrtcCompiler::toolkit_folders() {
 
 /// Starts a worker for a run, with the libraries whose digests are in the key. Errors: those of
 /// WorkerProcess::start; incompatible (a library was replaced).
-Result<std::unique_ptr<WorkerProcess>> NvrtcCompiler::start_worker(State& own, const Run& run) {
-  const NvrtcInstall& install = run.identity.install;
-  CUKILN_TRY(WorkerOptions start, worker_options(install));
-  if (run.linker != nullptr) {
-    start.library = run.linker->library;
-    start.builtins.clear();
-    start.links = true;
-  }
+Result<std::unique_ptr<WorkerProcess>> NvrtcCompiler::start_worker(ToolState& own, const Run& run) {
+  const ToolIdentity& tool = run.tool();
+  CUKILN_TRY(const WorkerOptions start, worker_options(tool));
   auto worker = WorkerProcess::start(start, run.wait);
   // The libraries that this worker opened must be those whose digest is in the key. One that was
   // replaced by another version may not start: its builtins have another name.
-  const MutexLock lock(own.mutex);
-  if (run.linker != nullptr) {
-    if (const auto stamp = stamp_of_linker(start.library); !stamp || *stamp != run.linker->stamp) {
-      own.linker.reset();
-      return make_error(ErrorCode::incompatible,
-                        "nvJitLink ({}) was replaced while this process ran; repeat the request",
-                        start.library);
-    }
-  } else if (const auto stamps = stamps_of(install); !stamps || *stamps != own.stamps) {
+  if (const auto stamps = stamps_of(tool.install); !stamps || *stamps != tool.stamps) {
+    const MutexLock lock(own.mutex);
     own.identity.reset();
     return make_error(ErrorCode::incompatible,
-                      "NVRTC ({}) was replaced while this process ran; repeat the request",
-                      install.library);
+                      "{} ({}) was replaced while this process ran; repeat the request",
+                      name_of(tool.tool), tool.install.library);
   }
   return worker;
 }
 
 Result<CompileOutcome> NvrtcCompiler::compile(const CompileJob& job) {
-  CUKILN_TRY(const NvrtcIdentity known, identity());
-  State& own = state();
+  CUKILN_TRY(const ToolIdentity known, identity());
   const CompileInput& input = job.input;
-  std::optional<LinkerIdentity> linker;
+  std::optional<ToolIdentity> linker;
   if (input.request.link) {
-    CUKILN_TRY(linker, linker_identity());
+    CUKILN_TRY(linker, identity(Tool::nvjitlink));
   }
-  WorkerPool& pool = linker ? own.linkers : own.pool;
+  ToolState& own = state_of(linker ? Tool::nvjitlink : Tool::nvrtc);
+  WorkerPool& pool = own.pool;
   CUKILN_TRY(const CompileBudget::Share share,
              budget_->admit(
                  input.expected_bytes != 0 ? input.expected_bytes : CompileBudget::kTypicalBytes,

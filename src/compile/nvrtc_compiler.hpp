@@ -10,11 +10,13 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "base/logger.hpp"
 #include "compile/compile_budget.hpp"
 #include "compile/compiler.hpp"
 #include "compile/nvrtc_library.hpp"
+#include "compile/toolchain_identity.hpp"
 #include "compile/worker_process.hpp"
 #include "key/stat_cache.hpp"
 
@@ -42,18 +44,6 @@ struct NvrtcCompilerOptions {
   Logger log;
 };
 
-/// An installed NVRTC, for compiles and for `doctor`.
-struct NvrtcIdentity {
-  NvrtcInstall install;
-  Toolchain toolchain;
-  std::string headers_problem;  ///< why the headers that NVRTC carries cannot be used; may be empty
-  std::vector<Target> targets;  ///< all that it knows; none if it cannot list them
-  bool observed = true;  ///< false if NVRTC reads files in a way that the worker cannot observe
-};
-
-struct LibraryStamps;
-struct LinkerIdentity;
-
 /// Compiles, and links, in worker processes, which it starts, keeps for the next compiles, and
 /// ends. It has no thread of its own: the calling thread answers its worker's questions. After a
 /// fork the child starts workers of its own and leaves the parent's alone. Threads: safe; each
@@ -70,23 +60,27 @@ class NvrtcCompiler final : public Compiler {
   std::vector<std::string> toolkit_folders() override;
   Result<CompileOutcome> compile(const CompileJob& job) override;
 
-  /// Finds NVRTC, and probes it if the stat cache does not have it. Cached afterwards.
-  Result<NvrtcIdentity> identity();
-  /// The same for nvJitLink. Errors: as linker().
-  Result<LinkerIdentity> linker_identity();
+  /// Finds NVRTC, or the nvJitLink for it, and probes it if the stat cache does not have it. Cached
+  /// afterwards. Errors: as toolchain() and linker().
+  Result<ToolIdentity> identity(Tool tool = Tool::nvrtc);
 
  private:
+  struct ToolState;
   struct State;
   struct Run;
-  State& state();
-  Result<NvrtcInstall> find_install() const;
-  Result<WorkerOptions> worker_options(const NvrtcInstall& install) const;
-  Result<void> probe_once(State& own, const LibraryStamps& stamps, NvrtcIdentity& found);
-  Result<void> probe(State& own, const LibraryStamps& stamps, NvrtcIdentity& found);
-  Result<std::unique_ptr<WorkerProcess>> start_worker(State& own, const Run& run);
+  ToolState& state_of(Tool tool);
+  template <class Take>
+  auto from_identity(Tool tool, const Take& take)
+      -> Result<decltype(take(std::declval<const ToolIdentity&>()))>;
+  Result<void> identify(ToolState& own, ToolIdentity& found);
+  Result<NvrtcInstall> find_install(Tool tool);
+  Result<WorkerOptions> worker_options(const ToolIdentity& identity) const;
+  Result<void> probe_once(ToolState& own, ToolIdentity& found);
+  Result<void> probe(ToolState& own, ToolIdentity& found);
+  Result<std::unique_ptr<WorkerProcess>> start_worker(ToolState& own, const Run& run);
   std::size_t max_idle();
   std::uint64_t worker_memory() const;
-  void add_bundled_headers(NvrtcIdentity& found);
+  void add_bundled_headers(ToolIdentity& found);
 
   const NvrtcCompilerOptions options_;
   const std::shared_ptr<CompileBudget> budget_;

@@ -21,13 +21,10 @@ namespace {
 
 constexpr std::uint64_t kMaxLibraryBytes = 2ull << 30;
 constexpr std::chrono::seconds kProbeTimeout{60};
-// The note of the library's stat record: `13.0.88[ unobserved] head=<digest> targets=75,80,`. An
-// older cukiln, which writes no targets, reads it as well where stamps are reliable.
+// The note of the library's stat record: `NVRTC 13.0.88[ unobserved] head=<digest> targets=75,80,`.
 constexpr std::string_view kUnobserved = " unobserved";
 constexpr std::string_view kHead = " head=";
 constexpr std::string_view kTargets = " targets=";
-constexpr std::string_view kLinker =
-    "linker ";  // of nvJitLink: `linker 13.0[ unobserved] head=<digest>`
 constexpr std::size_t kHeadBytes = 64 << 10;
 
 Result<FileStamp> stamp_at(const std::string& path) {
@@ -40,10 +37,6 @@ Result<FileStamp> stamp_at(const std::string& path) {
 
 Error being_replaced(const std::string& path) {
   return make_error(ErrorCode::incompatible, "{} changed while it was read; try again", path);
-}
-
-ContentHash combined(const ContentHash& library, const ContentHash& builtins) {
-  return hash_of({view_of(library), view_of(builtins)});
 }
 
 /// Returns the digest of the library's first 64 KiB, which contain its build id; empty if it cannot
@@ -98,29 +91,50 @@ Result<LibraryDigests> hash_libraries(const NvrtcInstall& install, const Library
   return digests;
 }
 
-Result<wire::Probed> receive_probe(WorkerProcess& worker, const NvrtcInstall& install,
+Result<wire::Probed> receive_probe(WorkerProcess& worker, const ToolIdentity& identity,
                                    const wire::WaitOptions& wait) {
+  const NvrtcInstall& install = identity.install;
   const WorkerReply reply = worker.receive(wait);
   auto probed =
       reply.is(wire::WorkerOp::probed) ? wire::Probed::decode(reply.frame.body) : std::nullopt;
   if (!probed) {
-    return make_error(ErrorCode::internal,
-                      "NVRTC ({}) crashed while it compiled a probe of five lines{}",
-                      install.library, worker.stderr_tail());
+    return make_error(ErrorCode::internal, "{} ({}) crashed in a probe of five lines{}",
+                      name_of(identity.tool), install.library, worker.stderr_tail());
   }
-  if (probed->version.empty()) {
-    return Error(
+  if (!probed->version.empty()) {
+    return *std::move(probed);
+  }
+  if (identity.tool == Tool::nvjitlink) {
+    return make_error(
         ErrorCode::incompatible,
-        fmt::format("NVRTC {}.{} ({}) cannot compile a probe of five lines with the builtins "
-                    "library {}. The two must be from one version of CUDA",
-                    worker.hello().nvrtc_major, worker.hello().nvrtc_minor, install.library,
-                    install.builtins.empty() ? "that ld.so found" : install.builtins),
-        probed->error);
+        "nvJitLink ({}) cannot link for sm_90: {}; install nvidia-nvjitlink of NVRTC's version",
+        install.library, probed->error);
   }
-  return *std::move(probed);
+  return Error(
+      ErrorCode::incompatible,
+      fmt::format("NVRTC {}.{} ({}) cannot compile a probe of five lines with the builtins "
+                  "library {}. The two must be from one version of CUDA",
+                  worker.hello().nvrtc_major, worker.hello().nvrtc_minor, install.library,
+                  install.builtins.empty() ? "that ld.so found" : install.builtins),
+      probed->error);
+}
+
+std::string note_of(const ToolIdentity& identity, const std::vector<std::uint32_t>& capabilities) {
+  return fmt::format("{} {}{}{}{}{}{}", name_of(identity.tool), identity.toolchain.version,
+                     identity.observed ? "" : kUnobserved, kHead,
+                     head_digest(identity.install.library), kTargets,
+                     capabilities_text(capabilities));
+}
+
+ContentHash content_of(const ToolIdentity& identity, const LibraryDigests& digests) {
+  return identity.tool == Tool::nvrtc
+             ? hash_of({view_of(digests.library), view_of(digests.builtins)})
+             : digests.library;
 }
 
 }  // namespace
+
+const char* name_of(Tool tool) noexcept { return tool == Tool::nvrtc ? "NVRTC" : "nvJitLink"; }
 
 Result<LibraryStamps> stamps_of(const NvrtcInstall& install) {
   LibraryStamps stamps;
@@ -131,53 +145,50 @@ Result<LibraryStamps> stamps_of(const NvrtcInstall& install) {
   return stamps;
 }
 
-bool recall_toolchain(StatCache* stats, const LibraryStamps& stamps, NvrtcIdentity& identity) {
+bool recall_tool(StatCache* stats, ToolIdentity& identity) {
   if (stats == nullptr) {
     return false;
   }
-  const auto library = stats->find_on_any_file_system(identity.install.library, stamps.library);
-  if (!library || library->note.empty()) {
+  const NvrtcInstall& install = identity.install;
+  const auto library = stats->find_on_any_file_system(install.library, identity.stamps.library);
+  const std::string prefix = fmt::format("{} ", name_of(identity.tool));
+  if (!library || !library->note.starts_with(prefix)) {
     return false;
   }
-  ContentHash builtins;
-  if (!identity.install.builtins.empty()) {
-    const auto known = stats->find_on_any_file_system(identity.install.builtins, stamps.builtins);
+  LibraryDigests digests{library->digest, {}};
+  if (!install.builtins.empty()) {
+    const auto known = stats->find_on_any_file_system(install.builtins, identity.stamps.builtins);
     if (!known) {
       return false;
     }
-    builtins = known->digest;
+    digests.builtins = known->digest;
   }
-  std::string version = library->note;
+  std::string version = library->note.substr(prefix.size());
+  const std::size_t head = version.find(kHead);
   const std::size_t targets = version.find(kTargets);
-  if (targets == std::string::npos) {
+  if (head > targets || targets == std::string::npos) {
+    return false;
+  }
+  const std::string known_head = version.substr(head + kHead.size(), targets - head - kHead.size());
+  if (!stats->trusts_stamps(install.library) && known_head != head_digest(install.library)) {
     return false;
   }
   const auto capabilities =
       parse_capabilities(std::string_view(version).substr(targets + kTargets.size()));
-  version.resize(targets);
-  const std::size_t head = version.find(kHead);
-  if (!stats->trusts_stamps(identity.install.library) &&
-      (head == std::string::npos ||
-       version.substr(head + kHead.size()) != head_digest(identity.install.library))) {
-    return false;
-  }
-  version.resize(std::min(head, version.size()));
-  identity.observed = true;
-  if (const std::size_t at = version.find(kUnobserved); at != std::string::npos) {
-    version.resize(at);
-    identity.observed = false;
-  }
+  version.resize(head);
+  const std::size_t unobserved = version.find(kUnobserved);
+  identity.observed = unobserved == std::string::npos;
+  version.resize(std::min(unobserved, version.size()));
   identity.targets = targets_of_nvrtc(capabilities, version);
-  identity.toolchain = {std::move(version), combined(library->digest, builtins)};
+  identity.toolchain = {std::move(version), content_of(identity, digests)};
   return true;
 }
 
-Result<std::vector<std::unique_ptr<WorkerProcess>>> probe_toolchain(const WorkerOptions& options,
-                                                                    std::size_t count,
-                                                                    StatCache* stats,
-                                                                    const LibraryStamps& stamps,
-                                                                    NvrtcIdentity& identity) {
+Result<std::vector<std::unique_ptr<WorkerProcess>>> probe_tool(const WorkerOptions& options,
+                                                               std::size_t count, StatCache* stats,
+                                                               ToolIdentity& identity) {
   const NvrtcInstall& install = identity.install;
+  const LibraryStamps& stamps = identity.stamps;
   // Read before the files are opened, as in FileServer::serve.
   const std::int64_t now = Clock::system().now_ns();
   const wire::WaitOptions wait{std::chrono::steady_clock::now() + kProbeTimeout};
@@ -211,9 +222,9 @@ Result<std::vector<std::unique_ptr<WorkerProcess>>> probe_toolchain(const Worker
       workers[i]->send(wire::WorkerOp::probe, {}, wait);
     }
   }
-  CUKILN_TRY(const wire::Probed probed, receive_probe(*workers.front(), install, wait));
+  CUKILN_TRY(const wire::Probed probed, receive_probe(*workers.front(), identity, wait));
   for (std::size_t i = 1; i < workers.size(); ++i) {
-    if (workers[i] != nullptr && !receive_probe(*workers[i], install, wait)) {
+    if (workers[i] != nullptr && !receive_probe(*workers[i], identity, wait)) {
       workers[i].reset();
     }
   }
@@ -228,77 +239,15 @@ Result<std::vector<std::unique_ptr<WorkerProcess>>> probe_toolchain(const Worker
 
   identity.observed = probed.observed;
   identity.targets = targets_of_nvrtc(probed.capabilities, probed.version);
-  identity.toolchain = {probed.version, combined(digests->library, digests->builtins)};
+  identity.toolchain = {probed.version, content_of(identity, *digests)};
   if (stats != nullptr) {
-    std::string note = probed.version + std::string(probed.observed ? "" : kUnobserved) +
-                       std::string(kHead) + head_digest(install.library) + std::string(kTargets) +
-                       capabilities_text(probed.capabilities);
-    stats->put({install.library, stamps.library, digests->library, std::move(note), now});
+    stats->put({install.library, stamps.library, digests->library,
+                note_of(identity, probed.capabilities), now});
     if (!install.builtins.empty()) {
       stats->put({install.builtins, stamps.builtins, digests->builtins, {}, now});
     }
   }
   return workers;
-}
-
-Result<FileStamp> stamp_of_linker(const std::string& library) { return stamp_at(library); }
-
-bool recall_linker(StatCache* stats, LinkerIdentity& identity) {
-  const auto known = stats != nullptr
-                         ? stats->find_on_any_file_system(identity.library, identity.stamp)
-                         : std::nullopt;
-  if (!known || !known->note.starts_with(kLinker)) {
-    return false;
-  }
-  std::string version = known->note.substr(kLinker.size());
-  const std::size_t head = version.find(kHead);
-  if (head == std::string::npos ||
-      (!stats->trusts_stamps(identity.library) &&
-       version.substr(head + kHead.size()) != head_digest(identity.library))) {
-    return false;
-  }
-  version.resize(head);
-  const std::size_t unobserved = version.find(kUnobserved);
-  identity.observed = unobserved == std::string::npos;
-  version.resize(std::min(unobserved, version.size()));
-  identity.toolchain = {std::move(version), known->digest};
-  return true;
-}
-
-Result<std::unique_ptr<WorkerProcess>> probe_linker_toolchain(const WorkerOptions& options,
-                                                              StatCache* stats,
-                                                              LinkerIdentity& identity) {
-  const std::int64_t now = Clock::system().now_ns();  // before the file is opened
-  const wire::WaitOptions wait{std::chrono::steady_clock::now() + kProbeTimeout};
-  CUKILN_TRY(auto worker, WorkerProcess::launch(options));
-  CUKILN_TRY(const ContentHash digest, hash_library(identity.library, identity.stamp));
-  CUKILN_CHECK(worker->await_hello(wait));
-  const WorkerReply reply = worker->request(wire::WorkerOp::probe, {}, wait);
-  const auto probed =
-      reply.is(wire::WorkerOp::probed) ? wire::Probed::decode(reply.frame.body) : std::nullopt;
-  if (!probed) {
-    return make_error(ErrorCode::internal, "nvJitLink ({}) crashed in a probe of four lines{}",
-                      identity.library, worker->stderr_tail());
-  }
-  if (probed->version.empty()) {
-    return make_error(
-        ErrorCode::incompatible,
-        "nvJitLink ({}) cannot link for sm_90: {}; install nvidia-nvjitlink of NVRTC's "
-        "version",
-        identity.library, probed->error);
-  }
-  if (const auto stamped = stamp_at(identity.library); !stamped || *stamped != identity.stamp) {
-    return being_replaced(identity.library);
-  }
-  identity.observed = probed->observed;
-  identity.toolchain = {probed->version, digest};
-  if (stats != nullptr) {
-    std::string note = std::string(kLinker) + probed->version +
-                       std::string(probed->observed ? "" : kUnobserved) + std::string(kHead) +
-                       head_digest(identity.library);
-    stats->put({identity.library, identity.stamp, digest, std::move(note), now});
-  }
-  return worker;
 }
 
 }  // namespace cukiln

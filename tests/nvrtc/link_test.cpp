@@ -319,7 +319,7 @@ TEST_CASE("fault 314: a worker that linked an object is not used again") {
 
 // fault 294
 TEST_CASE("the error names an nvJitLink that is older than NVRTC") {
-  const auto linker = RealNvrtc::compiler().linker_identity();
+  const auto linker = RealNvrtc::compiler().identity(Tool::nvjitlink);
   REQUIRE(linker);
   std::size_t older = 0;
   for (const std::string& root : further_roots()) {
@@ -336,7 +336,7 @@ TEST_CASE("the error names an nvJitLink that is older than NVRTC") {
     const ScratchFolder folder;
     options.install = identity->install;
     for (const std::string& library :
-         {identity->install.library, identity->install.builtins, linker->library}) {
+         {identity->install.library, identity->install.builtins, linker->install.library}) {
       std::filesystem::create_symlink(library, folder / std::filesystem::path(library).filename());
     }
     options.install->library =
