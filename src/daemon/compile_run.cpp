@@ -183,6 +183,11 @@ RunResult CompileRun::run() {
       known_.insert(leaf.key);
     }
   }
+  if (!setup_.again && !known_.empty()) {  // the client has not checked these yet
+    RunResult look_up;
+    look_up.kind = RunResult::Kind::superseded;
+    return look_up;
+  }
   const wire::CompileOrder& order = *setup_.order;
   const std::string lock_folder = setup_.store->lock_folder();
   CompileFailureKind failure_kind = CompileFailureKind::other;

@@ -87,9 +87,6 @@ class CompileRun final : public FileProvider, private CompilePipeline::Caller {
   const std::string& refused() const noexcept override { return recorder_.refused(); }
 
  private:
-  /// True if the client shall look up in the store, because it has not checked the store's sets
-  /// yet.
-  bool is_stored() override { return !setup_.again && !known_.empty(); }
   /// True if the store has a set that it did not have before. The client checks whether it holds.
   bool look_up_again() override;
   SetCheck& remote_check() override;

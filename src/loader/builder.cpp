@@ -163,10 +163,9 @@ class Builder::PipelineCaller final : public CompilePipeline::Caller {
         call_cancelled_(call_cancelled),
         cancelled_(builder.cancelled_, call_cancelled) {}
 
-  bool is_stored() override { return found_.entry.has_value(); }
   bool look_up_again() override {
     found_ = builder_.look_up(request_);
-    return is_stored();
+    return found_.entry.has_value();
   }
   SetCheck& remote_check() override {
     check_.reset();
@@ -199,7 +198,7 @@ class Builder::PipelineCaller final : public CompilePipeline::Caller {
   }
   void compile_failed(const Error& error) override {
     telemetry().count(&Stats::failed);
-    add_event(EventKind::compile, [&](Event& event) {
+    builder_.add_event(EventKind::compile, request_, [&](Event& event) {
       event.reason = error.message();
       event.failed = true;
       event.elapsed = SteadyClock::now() - admitted_;
@@ -216,24 +215,6 @@ class Builder::PipelineCaller final : public CompilePipeline::Caller {
   LoaderTelemetry& telemetry() { return builder_.telemetry_; }
   const Logger& log() { return builder_.options_.log; }
   Compiler& compiler_for_target() { return builder_.compiler_.for_target(request_.request.target); }
-  void count_saved(const StoreEntry& entry) {
-    telemetry().count(&Stats::saved_us,
-                      static_cast<std::uint64_t>(std::max<std::int64_t>(entry.compile_us, 0)));
-  }
-  /// Adds an event of this module, which `complete` completes, if events are wanted.
-  template <class Complete>
-  void add_event(EventKind kind, const Complete& complete) {
-    if (EventQueue* const events = builder_.options_.events) {
-      events->add([&] {
-        Event event;
-        event.kind = kind;
-        event.module = request_.name;
-        event.target = request_.request.target;
-        complete(event);
-        return event;
-      });
-    }
-  }
   void count_fetched(const CompilePipeline::Outcome& outcome);
   void count_committed(const CompilePipeline::Outcome& outcome);
 
@@ -254,7 +235,7 @@ Result<void> Builder::PipelineCaller::admit() {
   count_miss(telemetry(), found_.miss);
   reason_ = found_.miss.text();
   admitted_ = SteadyClock::now();
-  add_event(EventKind::miss, [&](Event& event) { event.reason = reason_; });
+  builder_.add_event(EventKind::miss, request_, [&](Event& event) { event.reason = reason_; });
   if (builder_.options_.offline) {
     const bool was_stored = found_.miss.why != Miss::Why::not_stored;
     const bool can_compile = compiler_for_target().toolchain().has_value();
@@ -311,57 +292,80 @@ void Builder::PipelineCaller::count_committed(const CompilePipeline::Outcome& ou
 Built Builder::PipelineCaller::take(CompilePipeline::Outcome outcome) {
   using ResultFrom = CompilePipeline::ResultFrom;
   Built built;
-  built.observed = outcome.observed;
-  built.uses_time = outcome.uses_time;
-  constexpr const char* kRecorded = ", with CUDA's headers as recorded: there are none here";
-  const bool is_compiled = outcome.from == ResultFrom::compiled;
-  built.outcome = is_compiled ? Outcome::compiled : Outcome::hit;
-  telemetry().count(is_compiled ? &Stats::compiles : &Stats::hits);
   switch (outcome.from) {
-    case ResultFrom::store:
-      built.reason = "in the store";
-      count_saved(*found_.entry);
-      break;
     case ResultFrom::other_thread:
-      built.reason = "another thread compiled it";
-      count_saved(*found_.entry);
-      break;
-    case ResultFrom::other_process: built.reason = "another process compiled it"; break;
+      return builder_.hit(request_, *std::move(found_.entry), "another thread compiled it");
+    case ResultFrom::other_process:
+      return builder_.hit(request_, *std::move(found_.entry), "another process compiled it", false);
     case ResultFrom::remote_store:
-      built.reason = "in the remote store";
-      count_saved(outcome.entry);
       count_fetched(outcome);
+      built = builder_.hit(request_, std::move(outcome.entry), "in the remote store");
       break;
     case ResultFrom::other_machine:
-      built.reason = "another machine compiled it";
       count_fetched(outcome);
+      built =
+          builder_.hit(request_, std::move(outcome.entry), "another machine compiled it", false);
       break;
     case ResultFrom::joined:
-      built.reason = "another process had it compiled";
       telemetry().count(&Stats::singleflight_waits);
       count_committed(outcome);
+      built = builder_.hit(request_, std::move(outcome.entry), "another process had it compiled",
+                           false);
       break;
     case ResultFrom::compiled:
-      built.reason = std::move(reason_);
+      telemetry().count(&Stats::compiles);
       count_committed(outcome);
+      built.outcome = Outcome::compiled;
+      built.reason = std::move(reason_);
+      built.entry = std::move(outcome.entry);
+      builder_.add_event(EventKind::compile, request_, [&](Event& event) {
+        event.key = built.entry.key;
+        event.reason = built.reason;
+        event.elapsed = SteadyClock::now() - admitted_;
+      });
       break;
   }
+  built.observed = outcome.observed;
+  built.uses_time = outcome.uses_time;
   if (outcome.not_stored) {
     const NotStored reason = outcome.not_stored->reason;
     built.store_refused = reason != NotStored::time && reason != NotStored::unobserved;
     built.not_stored = std::move(outcome.not_stored->text);
   }
-  built.entry =
-      outcome.from < ResultFrom::remote_store ? *std::move(found_.entry) : std::move(outcome.entry);
-  if (!is_compiled && request_.relies_on_record(built.entry.dependencies)) {
-    built.reason += kRecorded;
+  return built;
+}
+
+/// Adds an event of a module, which `complete` completes, if events are wanted.
+template <class Complete>
+void Builder::add_event(EventKind kind, const ModuleRequest& request, const Complete& complete) {
+  if (options_.events != nullptr) {
+    options_.events->add([&] {
+      Event event;
+      event.kind = kind;
+      event.module = request.name;
+      event.target = request.request.target;
+      complete(event);
+      return event;
+    });
   }
-  add_event(is_compiled ? EventKind::compile : EventKind::hit, [&](Event& event) {
+}
+
+/// Counts a result that need not be compiled here. `saves`: nothing waited for its compile.
+Built Builder::hit(const ModuleRequest& request, StoreEntry entry, const char* reason, bool saves) {
+  telemetry_.count(&Stats::hits);
+  if (saves) {
+    telemetry_.count(&Stats::saved_us,
+                     static_cast<std::uint64_t>(std::max<std::int64_t>(entry.compile_us, 0)));
+  }
+  Built built;
+  built.reason = reason;
+  if (request.relies_on_record(entry.dependencies)) {
+    built.reason += ", with CUDA's headers as recorded: there are none here";
+  }
+  built.entry = std::move(entry);
+  add_event(EventKind::hit, request, [&](Event& event) {
     event.key = built.entry.key;
     event.reason = built.reason;
-    if (is_compiled) {
-      event.elapsed = SteadyClock::now() - admitted_;
-    }
   });
   return built;
 }
@@ -369,10 +373,11 @@ Built Builder::PipelineCaller::take(CompilePipeline::Outcome outcome) {
 Result<Built> Builder::build(const ModuleRequest& request, Found found,
                              const MayCompile& may_compile, const std::atomic<bool>* cancelled,
                              PhaseMeter* meter, NvrtcFailure* failure) {
-  if (!found.entry) {
-    if (const auto corrected = request.with_true_digests(stats_)) {
-      return build(*corrected, look_up(*corrected), may_compile, cancelled, meter, failure);
-    }
+  if (found.entry) {
+    return hit(request, *std::move(found.entry), "in the store");
+  }
+  if (const auto corrected = request.with_true_digests(stats_)) {
+    return build(*corrected, look_up(*corrected), may_compile, cancelled, meter, failure);
   }
   const CancelFlags cancel_flags(cancelled_, cancelled);
   PipelineCaller caller(*this, request, std::move(found), may_compile, cancelled);

@@ -113,6 +113,9 @@ class Builder {
   /// Why the signers of a stored entry make it a miss; empty if they do not.
   std::optional<Miss::Why> refusal_of_signers(const StoreEntry& entry,
                                               const ModuleRequest& request) const;
+  template <class Complete>
+  void add_event(EventKind kind, const ModuleRequest& request, const Complete& complete);
+  Built hit(const ModuleRequest& request, StoreEntry entry, const char* reason, bool saves = true);
   void probe(CubinStore& store, const ModuleRequest& request, Purpose purpose,
              std::unique_ptr<FileServer>& files, Found& found);
 

@@ -34,9 +34,6 @@ Result<CompilePipeline::Outcome> CompilePipeline::done(ResultFrom from) {
 }
 
 Result<CompilePipeline::Outcome> CompilePipeline::run() {
-  if (caller_.is_stored()) {
-    return done(ResultFrom::store);
-  }
   std::optional<InFlight::Record> record;
   if (options_.in_flight != nullptr) {
     record.emplace(*options_.in_flight, options_.digest);

@@ -21,10 +21,10 @@
 
 namespace cukiln {
 
-/// The steps from a request to its cubin: lookup, remote store, lease, parts (of a link), lock,
-/// compile, verify, commit, upload. The library (`Builder`) and cukilnd (`CompileRun`) both drive
-/// it. Lease, wait and in-flight record end with `run`, however it ends. Serves one request, once.
-/// Threads: one.
+/// The steps from a request that the store does not have to its cubin: remote store, lease, parts
+/// (of a link), lock, compile, verify, commit, upload. The library (`Builder`) and cukilnd
+/// (`CompileRun`) both drive it. Lease, wait and in-flight record end with `run`, however it ends.
+/// Serves one request, once. Threads: one.
 class CompilePipeline {
  public:
   /// What differs between library and cukilnd.
@@ -32,8 +32,6 @@ class CompilePipeline {
    public:
     virtual ~Caller() = default;
 
-    /// True if the lookup before the pipeline found a result.
-    virtual bool is_stored() = 0;
     /// Looks up again. True if the store has a result for the caller's files now.
     virtual bool look_up_again() = 0;
     /// Judges remote entries by the caller's files as they are now. Valid until the next call.
@@ -88,10 +86,9 @@ class CompilePipeline {
   };
   CompilePipeline(Caller& caller, const Options& options);
 
-  /// What gave the result. With `store`, `other_thread` and `other_process` the caller's last
-  /// lookup has the entry.
+  /// What gave the result. With `other_thread` and `other_process` the caller's last lookup has the
+  /// entry.
   enum class ResultFrom {
-    store,
     other_thread,
     other_process,
     remote_store,
@@ -105,7 +102,7 @@ class CompilePipeline {
     std::string text;
   };
   struct Outcome {
-    ResultFrom from = ResultFrom::store;
+    ResultFrom from = ResultFrom::compiled;
     StoreEntry entry;  ///< of `remote_store` and those after it
     std::optional<Refusal> not_stored;
     bool stored_by_peer = false;            ///< the process that compiled it stored it

@@ -88,7 +88,7 @@ struct Fixture : CompilePipeline::Caller {
   std::unique_ptr<FileServer> served;
   std::optional<FileCheck> check;
 
-  bool stored_before = false, stored_later = false;
+  bool stored_later = false;
   int lookups = 0, thread_waits = 0, process_waits = 0, timed_out = 0, failures = 0;
   std::optional<Error> forbidden;
   bool is_delegated = false;
@@ -101,7 +101,6 @@ struct Fixture : CompilePipeline::Caller {
     result.cubin.image = SharedBytes(std::string("peer"));
     remote.entry = make_entry(request.request, request.canonical, request.labels, result);
   }
-  bool is_stored() override { return stored_before; }
   bool look_up_again() override {
     ++lookups;
     return stored_later;
@@ -155,12 +154,6 @@ struct Fixture : CompilePipeline::Caller {
 };
 
 }  // namespace
-
-TEST_CASE_FIXTURE(Fixture, "a result that is stored needs no other step") {
-  stored_before = true;
-  CHECK(result_of_run() == ResultFrom::store);
-  CHECK(lookups + remote.usual_lookups + text_compiler.calls == 0);
-}
 
 TEST_CASE_FIXTURE(Fixture,
                   "a compile's result is put once and uploaded once, with the lease held") {
