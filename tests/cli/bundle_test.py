@@ -96,7 +96,7 @@ class Bundles(BundleTest):
         self.assertEqual(self.elsewhere_json("ls")["entries"], [])
         return result.err
 
-    def test_a_bundle_with_an_untrusted_entry_is_refused_as_a_whole(self):
+    def test_a_bundle_with_an_untrusted_entry_is_refused_as_a_whole(self):  # fault 374
         self.fill()
         self.keygen("fleet")
         self.keygen("stranger")
@@ -327,7 +327,7 @@ class BlobBundles(BundleTest):
         self.assertEqual(blob["signers"], [public])
         self.assertRegex(self.elsewhere("show", blob["id"]).out, rf"signed by\s+{re.escape(public)}")
 
-    def test_a_blob_that_is_there_already_stays(self):
+    def test_a_blob_that_is_there_already_stays(self):  # fault 376
         self.run_cli("export", "-o", "all.ckb")
         self.put_blob("triton", "KEY/add.cubin", "mine")
         taken = self.run_json("import", "all.ckb", "--insecure")

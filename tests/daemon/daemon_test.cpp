@@ -103,6 +103,7 @@ TEST_CASE_FIXTURE(Fixture, "an error names the client's own files") {
   CHECK(counter("compiles_failed") == 1);
 }
 
+// fault 378
 TEST_CASE_FIXTURE(
     Fixture, "a joined compile that failed decides nothing: each client compiles its own files") {
   const auto daemon = start();

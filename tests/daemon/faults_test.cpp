@@ -230,6 +230,7 @@ TEST_CASE_FIXTURE(Fixture, "fault 62: a request before hello closes the connecti
   CHECK(client.hung_up(seconds(20)));
 }
 
+// fault 379
 TEST_CASE_FIXTURE(Fixture, "an order in a file that is not sealed is refused") {
   const auto daemon = start();
   const RawClient client(socket);

@@ -89,7 +89,7 @@ class OpsDaemonTest(DaemonCase):
         self.assertEqual(self.daemon.wait(timeout=20), 0)
         self.assertFalse((self.folder / "run" / "ops.sock").exists())
 
-    def test_only_the_owner_reaches_the_socket_and_tcp_is_opt_in(self) -> None:
+    def test_only_the_owner_reaches_the_socket_and_tcp_is_opt_in(self) -> None:  # fault 386
         mode = (self.folder / "run" / "ops.sock").stat().st_mode
         self.assertEqual(stat.S_IMODE(mode), 0o600)
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=10)

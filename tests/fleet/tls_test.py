@@ -45,7 +45,7 @@ class Tls(FleetTest):
         self.assertEqual(self.outcome(self.host("a", url + self.ca), *big), "compiled")
         self.assertEqual(self.outcome(self.host("b", url + self.ca, writer=False), *big), "hit")
 
-    def test_who_cannot_be_trusted_is_not_asked_and_said_why(self):
+    def test_who_cannot_be_trusted_is_not_asked_and_said_why(self):  # fault 377
         stranger = f"?ca={Authority(self.folder, 'stranger').file}"
         for make in (self.nginx, self.redis):
             for arguments, options, ca, advice in (

@@ -225,6 +225,7 @@ TEST_CASE_FIXTURE(RealNvrtc, "a header in an absent folder is an absent path of 
   CHECK(has(result.dependencies.paths(Observation::Kind::absent), "/cukiln/inc/0/lib/y.h"));
 }
 
+// fault 370
 TEST_CASE_FIXTURE(RealNvrtc, "an absolute include is literal, and makes the set not portable") {
   const ScratchFolder elsewhere;
   const std::string header = elsewhere.write("x.h", "");

@@ -29,11 +29,16 @@ class CheckFaultsTest(unittest.TestCase):
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
         self.root = Path(folder.name)
+        self.promise()
 
     def write(self, path: str, text: str) -> None:
         file = self.root / path
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(text, encoding="utf-8")
+
+    def promise(self, *items: str) -> None:
+        text = "".join(f"- {item}\n" for item in items)
+        self.write("SECURITY.md", f"# Security\n\n## Promises\n\n{text}\n## Others\n\n- no promise\n")
 
     def check(self, *rows: str) -> str:
         self.write("tests/FAULTS.md", "# Faults\n\n" + HEADER + "".join(rows))
@@ -133,6 +138,24 @@ class CheckFaultsTest(unittest.TestCase):
         self.assert_finds(
             output, f"'{FAULT} 1 and 2' cites {FAULT} 1 only", f"'{FAULT} 1, {FAULT} 2'"
         )
+
+    def test_promises_of_security_that_are_tested(self) -> None:
+        self.write("tests/a_test.cpp", cite("1", "1b"))
+        self.promise("It is refused (1).", "It is a miss,\n  in each process (1, 1b).")
+        self.assertEqual(self.check(row("1", "tests/a_test.cpp"), row("1b", "tests/a_test.cpp")), "")
+
+    def test_a_promise_names_rows_that_are_tested(self) -> None:
+        for item in ("It is refused.", "It is refused (1)", "It (1) is refused.", "It is (see 1)."):
+            self.promise(item)
+            self.assert_finds(self.check(row("1")), "SECURITY.md:5: no row of tests/FAULTS.md")
+        self.promise("It is refused (2).")
+        self.assert_finds(self.check(row("1")), f"SECURITY.md:5: {FAULT} 2 is no row")
+        self.promise("It is refused (1).")
+        self.assert_finds(self.check(row("1")), f"SECURITY.md:5: {FAULT} 1 is not tested")
+
+    def test_no_promises_are_an_error(self) -> None:
+        self.write("SECURITY.md", "# Security\n")
+        self.assert_finds(self.check(row("1")), "no section '## Promises' in SECURITY.md")
 
     def test_no_table_is_an_error(self) -> None:
         self.assert_finds(self.run_script(), "tests/FAULTS.md: ", "No such file")

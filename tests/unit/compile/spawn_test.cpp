@@ -131,6 +131,7 @@ TEST_CASE("fault 189: a worker starts where no child can be made without an exit
   CHECK(WEXITSTATUS(status) == 0);
 }
 
+// fault 372
 TEST_CASE("a spawned program has descriptors 0 to 4 and no other") {
   const UniqueFd leak(::open("/dev/null", O_RDONLY));  // without O_CLOEXEC
   const UniqueFd high(::fcntl(leak.get(), F_DUPFD, 300));
@@ -140,12 +141,14 @@ TEST_CASE("a spawned program has descriptors 0 to 4 and no other") {
   CHECK(open == "0 1 2 3 4 ");
 }
 
+// fault 372
 TEST_CASE("a spawned program has no environment") {
   ::setenv("CUKILN_TEST_LEAK", "leaked", 1);
   CHECK(shell_says("echo \"[$CUKILN_TEST_LEAK]\" >&2") == "[]\n");
   ::unsetenv("CUKILN_TEST_LEAK");
 }
 
+// fault 373
 TEST_CASE("a program that writes without end to stderr fills no memory") {
   const std::string text = shell_says("head -c 1000000 /dev/zero >&2; truncate -s 1M /dev/fd/2");
   CHECK(text.size() <= 64 << 10);

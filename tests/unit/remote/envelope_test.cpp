@@ -347,6 +347,7 @@ TEST_CASE("fault 72: an image for another target, or none, is rejected however w
         Rejection::wrong_image);
 }
 
+// fault 369
 TEST_CASE("names are BLAKE2b-256") {
   CHECK(hash_of("abc").hex() == "bddd813c634239723171ef3fee98579b94964e3bb1cb3e427262c8c068d52319");
   CHECK(ObjectName::of_sets("a") != ObjectName::of_sets("b"));

@@ -52,6 +52,7 @@ TEST_CASE("a key round-trips through its file") {
   CHECK(SecretKey::generate("fleet-1")->text() != key.text());
 }
 
+// fault 371
 TEST_CASE("a secret key that others may read is refused") {
   const ScratchFolder folder;
   const SecretKey key = *SecretKey::generate("open");

@@ -83,6 +83,7 @@ TEST_CASE_FIXTURE(Fixture, "an image gives back what was put into its store, und
   }
 }
 
+// fault 375
 TEST_CASE_FIXTURE(Fixture, "a key that may sign some modules only signs no other in an image") {
   write_layout(store(1));
   trusted = *TrustedKeys::parse(key.public_key().text() + " modules=other_");
@@ -112,6 +113,7 @@ TEST_CASE_FIXTURE(Fixture, "fault 281: an image gives back its blobs, under its 
   CHECK(why == Rejection::out_of_scope);
 }
 
+// fault 375
 TEST_CASE_FIXTURE(Fixture, "a signed layer with any other file than a store's is refused whole") {
   trusted.add(key.public_key());
   const std::string plain = store(1);

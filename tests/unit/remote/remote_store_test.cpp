@@ -226,6 +226,7 @@ TEST_CASE("what a host put itself it does not believe to be absent") {
   CHECK(found_by(*store, entry, kUsual));
 }
 
+// fault 370
 TEST_CASE("a set that names paths of this machine stays on it") {
   Fleet fleet;
   const auto store = fleet.host();

@@ -164,6 +164,7 @@ TEST_CASE("a sealed file has the parts' bytes and cannot be changed") {
   CHECK(map_sealed_file(sealed->get(), 6).error().code() == ErrorCode::invalid_argument);
 }
 
+// fault 379
 TEST_CASE("a descriptor that is not sealed against truncation is refused") {
   UniqueFd open_file(::memfd_create("test", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   CHECK(::write(open_file.get(), "text", 4) == 4);
