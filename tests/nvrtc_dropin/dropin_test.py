@@ -108,7 +108,7 @@ class SameResults(Dropin):
                 plain = self.check_same(*words, first=["compiled"] * compiles, second=["hit"] * compiles)
                 self.assertIn("compile: 0\n", plain)
 
-    def test_cubin_and_its_ptx(self) -> None:
+    def test_cubin_and_its_ptx(self) -> None:  # fault 398
         self.check_all(self.source(TEMPLATES), "a.cu", ":k<int>", ":&cc", ":n::g", ":k<int>", "-arch=sm_90", compiles=2)
 
     def test_ptx(self) -> None:
@@ -117,7 +117,7 @@ class SameResults(Dropin):
     def test_no_options_and_no_name(self) -> None:
         self.check_all(self.source(PLAIN), "-")
 
-    def test_lto_ir(self) -> None:
+    def test_lto_ir(self) -> None:  # fault 398
         self.check_all(self.source(PLAIN), "a.cu", "-arch=sm_90", "-dlto")
 
     def test_optix_ir(self) -> None:
@@ -406,7 +406,7 @@ class Misses(Dropin):
         self.assertEqual(self.run_host(*words, dropin=True), plain)
         return self.outcomes()[0]
 
-    def test_every_input_counts(self) -> None:
+    def test_every_input_counts(self) -> None:  # fault 398
         text = self.source(HEADERS)
         base = (text, "w.cu", IN_MEMORY, "-Iinc", "-arch=compute_90")
         self.assertEqual(self.outcome(*base), "compiled")
@@ -424,14 +424,14 @@ class Misses(Dropin):
         (self.folder / "inc/sub/d.h").write_text(ON_DISK)
         self.assertEqual(self.outcome(*base), "hit")
 
-    def test_an_edited_program_of_one_name(self) -> None:
+    def test_an_edited_program_of_one_name(self) -> None:  # fault 396
         words = ("w.cu", "-arch=sm_90")
         for text in (PLAIN, PLAIN.replace("= 1", "= 2")):
             self.assertEqual(self.outcome(self.source(text), *words), "compiled")
             self.assertEqual(self.outcome(self.source(text), *words), "hit")
         self.assertEqual(self.outcome(self.source(PLAIN), *words), "hit")
 
-    def test_a_program_that_is_repaired(self) -> None:
+    def test_a_program_that_is_repaired(self) -> None:  # fault 397
         """What failed is neither kept nor in the way of what it is after an edit."""
         text = self.source('#include "part.h"\n' + PLAIN)
         words = (text, "w.cu", "-Iinc", "-arch=sm_90")
@@ -440,7 +440,7 @@ class Misses(Dropin):
             (self.folder / "inc/part.h").write_text(part)
             self.assertEqual(self.outcome(*words), outcome, part)
 
-    def test_the_order_of_folders_and_headers_in_memory(self) -> None:
+    def test_the_order_of_folders_and_headers_in_memory(self) -> None:  # fault 395
         for folder, value in (("one", 1), ("two", 2)):
             (self.folder / folder).mkdir()
             (self.folder / folder / "v.h").write_text(f"#pragma once\n__device__ int value = {value};\n")

@@ -120,7 +120,7 @@ class Packages(unittest.TestCase):
     def test_cuda_core(self) -> None:
         self.check_same(CORE, compiled=2)
 
-    def test_cupy(self) -> None:
+    def test_cupy(self) -> None:  # fault 399
         self.check_same(CUPY, compiled=1)
 
     def test_tvm_ffi(self) -> None:

@@ -75,7 +75,7 @@ def test_triton_gets_files_of_what_was_put():
     assert Path(manager.get_file("add.cubin")).read_bytes() == b"newer"
 
 
-def test_triton_gets_a_group_whole_or_not_at_all():
+def test_triton_gets_a_group_whole_or_not_at_all():  # fault 401
     manager = triton.CacheManager("KEY")
     assert manager.get_group("add.json") is None
     names = ("add.ttir", "add.cubin", "add.json")
@@ -220,7 +220,7 @@ def test_triton_names_are_no_paths():
             manager.get_file(name)
 
 
-def test_triton_dumps_and_overrides_stay_in_its_folders(home, monkeypatch):
+def test_triton_dumps_and_overrides_stay_in_its_folders(home, monkeypatch):  # fault 402
     monkeypatch.setenv("TRITON_DUMP_DIR", str(home / "dump"))
     monkeypatch.setenv("TRITON_OVERRIDE_DIR", str(home / "override"))
     dump = triton.CacheManager("KEY", dump=True)
@@ -383,7 +383,7 @@ def test_triton_works_without_a_store(home, monkeypatch, caplog):  # fault 245
 # cuda.core: what its own caches promise.
 
 
-def test_cuda_core_keeps_bytes_under_bytes_and_str():
+def test_cuda_core_keeps_bytes_under_bytes_and_str():  # fault 387
     cache = cuda_core.ProgramCache()
     assert isinstance(cache, ProgramCacheResource)
     with pytest.raises(KeyError):
@@ -401,7 +401,7 @@ def test_cuda_core_keeps_bytes_under_bytes_and_str():
     assert len(cache) == 0 and cache.get(b"\xff") is None
 
 
-def test_cuda_core_keeps_object_code(home):
+def test_cuda_core_keeps_object_code(home):  # fault 388
     cache = cuda_core.ProgramCache()
     cache["memory"] = ObjectCode.from_cubin(b"in memory")
     file = home / "a.cubin"
@@ -419,7 +419,7 @@ def test_cuda_core_keeps_object_code(home):
             cache[key]
 
 
-def test_cuda_core_keys_have_any_length():  # fault 240
+def test_cuda_core_keys_have_any_length():  # fault 240, fault 387
     cache = cuda_core.ProgramCache()
     mebibyte = b"k" * (1 << 20)
     keys = [mebibyte, mebibyte + b"2", b"", b"k" * 4096, b"k" * 4097, b"sha256:" + b"x"]

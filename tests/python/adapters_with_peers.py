@@ -158,7 +158,7 @@ def run(code, folder, *arguments, **environment):
 
 
 @pytest.mark.parametrize("through", ["manager", "remote"])
-def test_triton_compiles_once_for_sm_90_and_sm_100(home, through):
+def test_triton_compiles_once_for_sm_90_and_sm_100(home, through):  # fault 404
     adapter = "cukiln.adapters.triton:"
     environment = {
         "manager": {"TRITON_CACHE_MANAGER": adapter + "CacheManager"},
@@ -203,7 +203,7 @@ def build(block=128, kind="*fp32"):
 """
 
 
-def test_triton_compiles_what_was_edited(home):
+def test_triton_compiles_what_was_edited(home):  # fault 400
     """As its own cache does: the kernel, what it calls, globals and specialisations count."""
 
     def compiles(code="build()", *edit):
@@ -258,7 +258,7 @@ def attempt(text, **more):
 
 
 @pytest.mark.parametrize("store", ["there", "disabled", "a file"])
-def test_cuda_core_asks_once_and_stores_once(home, store):
+def test_cuda_core_asks_once_and_stores_once(home, store):  # fault 389
     """A store that cannot be used costs a compile, where cuda.core's own caches raise. fault 245"""
     (home / "file").write_text("")
     environment = {"there": {}, "disabled": {"CUKILN_DISABLE_STORE": "1"}, "a file": {"CUKILN_STORE": str(home / "file")}}[store]
@@ -289,7 +289,7 @@ def run_program(code, home, **environment):
     return run(CUDA_CORE_PROGRAM + code, home, **environment).splitlines()
 
 
-def test_a_header_that_changes_or_appears_is_a_miss(home, headers):
+def test_a_header_that_changes_or_appears_is_a_miss(home, headers):  # fault 390
     one = """
 with ProgramCache() as cache:
     code = compile_one(cache)
@@ -309,7 +309,7 @@ with ProgramCache() as cache:
     assert run_program(one, home)[0].startswith("0 1 ")
 
 
-def test_name_expressions_are_found_with_their_symbols(home, headers):
+def test_name_expressions_are_found_with_their_symbols(home, headers):  # fault 391
     two = """
 options = ProgramOptions(arch="sm_90", include_path=["first", "second"], name="app/k.cu")
 theirs = Theirs(TEXT, "c++", options).compile("cubin", NAMES)
@@ -334,7 +334,7 @@ with ProgramCache() as cache:
     assert (first[0], second[0]) == ("0 4", "4 0")
 
 
-def test_what_does_not_compile_is_cuda_cores_error_and_not_stored(home, headers):
+def test_what_does_not_compile_is_cuda_cores_error_and_not_stored(home, headers):  # fault 392
     broken = """
 with ProgramCache() as cache:
     for text, names in ((TEXT + "broken", NAMES), (TEXT, ("nothing",)), (TEXT, ("k<none>",))):
@@ -385,7 +385,7 @@ with ProgramCache() as cache:
     assert [len(cukiln.BlobStore(kind).list()) for kind in ("cuda.core", "cuda.core.seconds")] == [0, 0]
 
 
-def test_threads_compile_one_program(home, headers):
+def test_threads_compile_one_program(home, headers):  # fault 403
     code = """
 import threading
 with ProgramCache() as cache:

@@ -82,7 +82,7 @@ def _put_and_get(store, number):
             assert found is not None and len(set(found)) == 1 and len(found) == 10_000
 
 
-def test_processes_write_one_key_concurrently(home):
+def test_processes_write_one_key_concurrently(home):  # fault 393
     """No reader sees bytes of two writers, and no blob of another key is lost."""
     context = multiprocessing.get_context("spawn")
     workers = [context.Process(target=_put_and_get, args=(home / "store", n)) for n in range(3)]
@@ -173,7 +173,7 @@ except KeyboardInterrupt:
         assert lease.exclusive
 
 
-def test_threads_share_a_blob_store():
+def test_threads_share_a_blob_store():  # fault 393
     blobs = cukiln.BlobStore("k")
     failed = []
 

@@ -101,6 +101,7 @@ TEST_CASE("fault 241: verify counts blobs, names the damaged ones and removes th
   CHECK(count_hits(*store, 0, 2) == 2);
 }
 
+// fault 394
 TEST_CASE("blobs and entries are evicted together, the least recently used first") {
   const ScratchFolder folder;
   FakeClock clock;
