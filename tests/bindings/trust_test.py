@@ -114,7 +114,7 @@ class Configuration(TrustTest):
             self.assertIn(f"chmod go-w {path}", self.said)
             path.chmod(0o755)
 
-    def test_a_list_of_trusted_keys_that_others_may_write_is_refused_with_the_reason(self):  # fault 112
+    def test_a_list_of_trusted_keys_that_others_may_write_is_refused_with_the_reason(self):  # fault 405
         key = self.run_json("keygen", "-o", "fleet.key")["public_key"]
         trust = self.write("trust", f"{key}\n")
         trust.chmod(0o666)

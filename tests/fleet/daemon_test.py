@@ -41,7 +41,7 @@ class Daemons(DaemonFleetTest):
         self.write("tile.cuh", "#define TILE 32\n")
         self.assertEqual(self.outcome(self.daemon("b", redis.url), *scale), "compiled")
 
-    # fault 347
+    # fault 407
     @unittest.skipIf("CUKILN_INCLUDE_PATH" in os.environ, "a setting names CUDA's headers")
     def test_a_daemon_vouches_for_headers_of_cuda_that_it_finds_itself(self):
         redis = self.started(Redis())

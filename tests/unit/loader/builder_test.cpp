@@ -441,7 +441,7 @@ TEST_CASE_FIXTURE(Fixture, "what a revoked key signed is a miss, is removed, and
   CHECK(build(warned, request())->outcome == Outcome::hit);
 }
 
-// fault 141
+// fault 406
 TEST_CASE_FIXTURE(Fixture,
                   "a stored entry whose signer may not sign the module is a miss, and goes") {
   scratch.write("inc/a.cuh", "1");

@@ -274,7 +274,7 @@ TEST_CASE_FIXTURE(Fixture, "what remote_trust revokes is known to the store") {
   CHECK(resolve().warnings.size() == 1);
 }
 
-// fault 141
+// fault 406
 TEST_CASE_FIXTURE(Fixture, "what remote_trust limits to some modules is known to the store") {
   const std::string key = "fleet:" + std::string(43, 'A') + "=";
   environment["CUKILN_REMOTE_TRUST"] = key + " expires=2027-01-31 modules=nvfp4_";

@@ -93,7 +93,7 @@ TEST_CASE("the secret key that is checked is the one that is read, even if the f
   CHECK(loaded > 0);
 }
 
-// fault 112
+// fault 405
 TEST_CASE("a list of trusted keys that others may write is refused") {
   const ScratchFolder folder;
   const std::string key = SecretKey::generate("k")->public_key().text();

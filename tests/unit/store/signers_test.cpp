@@ -42,7 +42,7 @@ TEST_CASE("an entry imported without a signature is unsigned until it is signed"
 
 // fault 116
 TEST_CASE(
-    "fault 347: only the first signer of an entry, as the only one, vouches for its toolkit") {
+    "fault 407: only the first signer of an entry, as the only one, vouches for its toolkit") {
   const std::string mark(kOwnToolkit);
   const std::string key = "a:" + std::string(43, 'A') + "=";
   const std::string other = "b:" + std::string(43, 'B') + "g=";
@@ -88,7 +88,7 @@ TEST_CASE("a public key is a name and the canonical base64 of 32 bytes") {
   CHECK_FALSE(is_public_key("fleet:" + std::string(88, 'f')));  // a secret one
 }
 
-// fault 112
+// fault 405
 TEST_CASE("a list of trusted keys revokes keys, and is refused if others may write it") {
   const ScratchFolder folder;
   const std::string list =
@@ -106,7 +106,7 @@ TEST_CASE("a list of trusted keys revokes keys, and is refused if others may wri
   CHECK(read_revoked_keys(folder / "none").error().code() == ErrorCode::not_found);
 }
 
-// fault 140
+// fault 406
 TEST_CASE("limits of a key round-trip, and a day begins in UTC") {
   CHECK(KeyLimits::parse("")->text().empty());
   const KeyLimits limits =
@@ -150,7 +150,7 @@ TEST_CASE("limits that make no sense are refused with the expected form") {
   }
 }
 
-// fault 141
+// fault 406
 TEST_CASE(
     "a scope binds what its key signed, by the key's bytes, although others signed it since") {
   const KeyScopes scopes({kFleet + " modules=nvfp4_ modules=sampler"});
@@ -169,7 +169,7 @@ TEST_CASE(
   CHECK_FALSE(KeyScopes({kFleet + " nonsense"}).cover(kFleet, "a"));
 }
 
-// fault 141
+// fault 406
 TEST_CASE("a list of trusted keys has scopes; limits do not hide what it revokes") {
   const ScratchFolder folder;
   const std::string list =

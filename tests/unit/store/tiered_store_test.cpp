@@ -88,7 +88,7 @@ struct OwnedBy final : HostFacts {
   uid_t owner;
 };
 
-TEST_CASE("fault 347: headers of CUDA are trusted by what a tier knows of an entry's compile") {
+TEST_CASE("fault 407: headers of CUDA are trusted by what a tier knows of an entry's compile") {
   const std::string key = "fleet:" + std::string(43, 'A') + "=";
   StoreEntry own = make_entry(1);
   StoreEntry imported = make_entry(2);
@@ -131,7 +131,7 @@ TEST_CASE("fault 347: headers of CUDA are trusted by what a tier knows of an ent
   CHECK(trusted(options) == "+++");
 }
 
-TEST_CASE("fault 347: an entry that is vouched for replaces one that is not") {
+TEST_CASE("fault 407: an entry that is vouched for replaces one that is not") {
   const std::string key = "fleet:" + std::string(43, 'A') + "=";
   const ScratchFolder folder;
   StoreEntry entry = make_entry(1);
