@@ -7,7 +7,9 @@ import textwrap
 import unittest
 from pathlib import Path
 
+from blocks import Document
 from checker import Checker
+from prose import check_prose
 
 ROOT = Path(__file__).resolve().parents[2]
 BINARIES = Path(os.environ["CUKILN_TEST_BINARY_DIR"])
@@ -170,6 +172,20 @@ class Marks(CheckerTest):
         self.assert_finds("<!-- test: skip gpu -->\n\ntext\n", 1, "without a block")
         self.assert_finds("```haskell\n```\n", 1, "a block in 'haskell'")
         self.assert_finds("```\n$ cukiln ls\n```\n", 1, "'console' only")
+
+
+class Limits(unittest.TestCase):
+    def findings(self, text):
+        return [str(finding) for finding in check_prose(Document("page.md", text))]
+
+    def test_a_cell_that_is_a_paragraph_is_found(self):
+        self.assertEqual(self.findings(f"| a | {'x' * 200} |\n|---|---|\n"), [])
+        self.assertIn("page.md:2: a cell of 201 characters", self.findings(f"\n| a | {'x' * 201} |\n")[0])
+
+    def test_long_sentences_are_found(self):
+        long, short = f"A{' word' * 18}.", f"A{' word' * 17}."
+        self.assertEqual(self.findings(f"{short} {long}\n{short}\n\n## {long}\n\n- {short}\n\n| {long} |\n"), [])
+        self.assertIn("sentences have 19 words", self.findings(f"- {long}\n- {short}\n  {long}\n\n```\n{short}\n```\n")[0])
 
 
 if __name__ == "__main__":

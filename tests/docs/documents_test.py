@@ -11,13 +11,25 @@ import unittest
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from blocks import Document
 from checker import Checker
 from names import output_of
+from prose import check_prose
 
 ROOT = Path(__file__).resolve().parents[2]
 BINARIES = Path(os.environ["CUKILN_TEST_BINARY_DIR"])
 FOLDERS = ("src", "cache", "examples", "include", "kernels_src", "scripts", "tests")
 HISTORIES = ("CHANGELOG.md",)
+# Pages whose cells or sentences are longer than prose.py allows, until they are shortened.
+LONG = (
+    "ARCHITECTURE.md",
+    "OPERATIONS.md",
+    "kernels_src/nvfp4/gemm.md",
+    "kernels_src/nvfp4/moe.md",
+    "kernels_src/nvfp4/quantize.md",
+    "kernels_src/sampling/sampler.md",
+    "src/bindings/python/README.md",
+)
 
 
 def documents():
@@ -34,6 +46,13 @@ class Documents(unittest.TestCase):
                 with self.subTest(path.relative_to(ROOT).as_posix()):
                     findings = check.result()
                     self.assertFalse(findings, "\n" + "\n".join(str(f).removeprefix(f"{ROOT}/") for f in findings))
+
+    def test_cells_are_phrases_and_sentences_are_short(self):
+        for path in documents():
+            name = path.relative_to(ROOT).as_posix()
+            with self.subTest(name):
+                findings = "\n".join(str(f).removeprefix(f"{ROOT}/") for f in check_prose(Document(path, path.read_text())))
+                self.assertEqual(bool(findings), name in LONG, f"\n{findings or 'short now: take it out of LONG'}")
 
     def test_the_examples_of_help_name_what_there_is(self):
         names = Checker(ROOT, BINARIES).names
