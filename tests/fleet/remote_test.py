@@ -13,7 +13,7 @@ from fleet import BINARIES, KERNELS, FleetTest
 from servers import Hostile, Nginx, Redis
 
 REPO = Path(__file__).resolve().parents[2]
-OPERATIONS = (REPO / "OPERATIONS.md").read_text()
+FLEET_PAGE = (REPO / "examples/operations/fleet.md").read_text()
 JOB = (REPO / "examples/containers/kubernetes/job.yaml").read_text()
 
 
@@ -155,7 +155,7 @@ class InRedis(FleetTest):
                 self.assertRegex(redis.ask("TTL", key), rb"^:[1-9]\d+\r\n")  # expires unless it is renewed
 
     def test_access_is_the_servers_to_decide(self):  # fault 69
-        rules = [line.replace("…", line.split()[1][0]) for line in re.findall(r"(?m)^user .*$", OPERATIONS)]
+        rules = [line.replace("…", line.split()[1][0]) for line in re.findall(r"(?m)^user .*$", FLEET_PAGE)]
         self.assertEqual([rule.split()[1] for rule in rules], ["reader", "writer", "default"])
         redis = self.started(Redis(*rules))
         url = lambda who: redis.url.replace("redis://", f"redis://{who}@")
