@@ -200,8 +200,7 @@ class DaemonCommand final : public Command {
         "cukilnd compiles for all processes of this user, each kernel once for any number of "
         "concurrent requests. It is optional: a process that finds no daemon compiles by itself. "
         "'status' exits with 3 if no daemon is running. examples/operations/one-host.md shows how "
-        "a "
-        "service manager starts it.",
+        "a service manager starts it.",
         {{"cukiln daemon start", "in the background, until it is stopped"},
          {"cukiln daemon start --http 127.0.0.1:9464", "with a status page; prints its address"},
          {"cukiln daemon status --json | jq .compiles",
