@@ -120,16 +120,6 @@ TABLES = {
         Line("CUB's `BlockReduce`, a hit that checks 1,281 paths", "h200-dropin",
              "CUB's BlockReduce, a hit that checks 1,281 paths"),
     ],
-    "kernels": [
-        Line("`amax_gsa`, bf16 [16384, 7168]", KERNELS, "amax_gsa", ("[16384, 7168]",), "torch.aminmax"),
-        Line("`quantize_nvfp4_from_buffer`, bf16 [16384, 7168]", KERNELS, "quantize_nvfp4_from_buffer",
-             ("[16384, 7168]",), "torch.compile"),
-        *(gemm(what, *rows) for what in ("w4a16_gemm", "nvfp4_gemm, quantisation included")
-          for rows in ((1, 8, 16, 32), (64, 256, 1024, 4096))),
-        *(moe(what, 1, 64, 1024, 4096) for what in ("nvfp4_moe_w4a16", "nvfp4_moe_gemm")),
-        Line("`sampler`, 1, 64 rows of 128,256, top-k 50, top-p 0.9", KERNELS, "sampler, top-k, top-p",
-             tuple(f"{rows} rows of 128256" for rows in (1, 64)), "FlashInfer"),
-    ],
     "sampler": [
         *(sampler(setting, logits, "FlashInfer")
           for setting in ("top-k, top-p", "top-k, top-p, joint", "top-p", "min-p", "no filter")
