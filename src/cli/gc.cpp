@@ -16,11 +16,8 @@ class GcCommand final : public Command {
         "",
         "evict entries and shrink the store",
         "Evicts the least recently used entries and blobs until the store is at most --max-size, "
-        "and all "
-        "that "
-        "were not used within --max-age, then shrinks the file. The store stays below the setting "
-        "max_size without this command. Also removes the store of cukiln 0.1 in the same folder, "
-        "if no process has used it for 30 days.",
+        "and all that were not used within --max-age, then shrinks the file. The store stays below "
+        "the setting max_size without this command.",
         {{"cukiln gc --max-size 512MiB", "shrinks the store to this size"},
          {"cukiln gc --max-age 30d --dry-run", "prints what would be removed"}}};
   }
@@ -67,16 +64,10 @@ class GcCommand final : public Command {
                               {"bytes", report->bytes},
                               {"bytes_before", report->bytes_before},
                               {"bytes_after", report->bytes_after},
-                              {"old_store_bytes", report->old_store_bytes},
                               {"dry_run", dry_run_},
                               {"already_running", report->already_running}});
     } else {
       context.print(text_of(*report));
-      if (report->old_store_bytes > 0) {
-        context.print(fmt::format("{} the store of cukiln 0.1, unused for 30 days: {}.\n",
-                                  dry_run_ ? "Would remove" : "Removed",
-                                  human_bytes(report->old_store_bytes)));
-      }
     }
     return Exit::done;
   }

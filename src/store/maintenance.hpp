@@ -36,8 +36,6 @@ struct GcReport {
   std::uint64_t bytes = 0;         ///< of the evicted entries' cubins, and of the evicted blobs
   std::uint64_t bytes_before = 0;  ///< of the database's files
   std::uint64_t bytes_after = 0;
-  /// Removed with the store of format 1 in the same directory, which was not used for a month.
-  std::uint64_t old_store_bytes = 0;
   bool already_running = false;  ///< another process collects, so that this one did nothing
 };
 

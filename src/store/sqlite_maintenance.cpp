@@ -3,11 +3,9 @@
 
 #include <algorithm>
 
-#include "base/file.hpp"
 #include "base/file_lock.hpp"
 #include "base/result.hpp"
 #include "store/file_bytes.hpp"
-#include "store/old_store.hpp"
 #include "store/stray_rows.hpp"
 
 namespace cukiln {
@@ -17,7 +15,6 @@ namespace {
 // A collection doubles its batches while they take less than this: larger ones share more pages.
 constexpr auto kShortBatch = std::chrono::milliseconds(50);
 constexpr std::int64_t kMaxBatchRows = 6400;
-constexpr std::int64_t kOldStoreRetentionS = 30 * 86'400;
 
 }  // namespace
 
@@ -71,14 +68,7 @@ Result<GcReport> StoreMaintenance::collect(const GcOptions& options) {
     CUKILN_TRY(const std::uint64_t live, live_bytes(db));
     return options.max_bytes && live > *options.max_bytes ? live - *options.max_bytes : 0;
   };
-  const auto remove_old = [&] {
-    const SqliteStoreOptions& own = session_.options();
-    report.old_store_bytes =
-        remove_old_store(folder_of(session_.directory().root()), own.facts->user(),
-                         own.clock->now_s() - kOldStoreRetentionS, options.dry_run);
-  };
   if (options.dry_run) {
-    remove_old();
     CUKILN_TRY(const Eviction::Evicted would_go,
                session_.read([&](SqliteHandle& db) -> Result<Eviction::Evicted> {
                  CUKILN_TRY(const std::uint64_t bytes, excess(db));
@@ -136,7 +126,6 @@ Result<GcReport> StoreMaintenance::collect(const GcOptions& options) {
   CUKILN_CHECK(remove_strays());
   CUKILN_CHECK(eviction_.shrink_file());
   report.bytes_after = file_bytes(session_);
-  remove_old();
   return report;
 }
 

@@ -6,7 +6,6 @@ import os
 import shutil
 import sqlite3
 import subprocess
-import time
 import unittest
 from pathlib import Path
 
@@ -121,20 +120,6 @@ class Maintenance(CliTest):
         self.assertIn("Nothing to remove", self.run_cli("gc").out)
         self.assertIn("Removed 1 entry", self.run_cli("gc", "--max-size", "1").out)
         self.assertEqual(self.run_json("ls")["entries"], [])
-
-    def test_gc_removes_the_unused_store_of_an_older_version(self):  # fault 125
-        self.one_key()
-        current = self.store / "v1" / "CURRENT"
-        current.parent.mkdir(mode=0o700)
-        current.write_text("gen-0001\n")
-        self.assertEqual(self.run_json("gc")["old_store_bytes"], 0)
-        long_ago = time.time() - 31 * 86400
-        os.utime(current, (long_ago, long_ago))
-        self.assertEqual(self.run_json("gc", "--dry-run")["old_store_bytes"], 9)
-        self.assertIn("Would remove the store of cukiln 0.1", self.run_cli("gc", "--dry-run").out)
-        self.assertIn("Removed the store of cukiln 0.1, unused for 30 days: 9 B", self.run_cli("gc").out)
-        self.assertFalse(current.parent.exists())
-        self.assertEqual(len(self.run_json("ls")["entries"]), 1)
 
     def test_stats_count_over_processes(self):
         for _ in range(3):
