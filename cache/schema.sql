@@ -47,9 +47,31 @@ CREATE INDEX entry_request ON entry(request);
 CREATE INDEX entry_lru ON entry(last_used_s);
 CREATE TRIGGER entry_gone AFTER DELETE ON entry BEGIN
   DELETE FROM cubin WHERE id = OLD.cubin_id;
+  DELETE FROM compile_peak WHERE key = OLD.key;
   DELETE FROM request WHERE digest = OLD.request
     AND NOT EXISTS (SELECT 1 FROM entry WHERE request = OLD.request);
 END;
+
+CREATE TABLE compile_peak(
+  key BLOB PRIMARY KEY,
+  peak_bytes INTEGER NOT NULL,
+  check64 INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE blob(
+  id INTEGER PRIMARY KEY,
+  digest BLOB NOT NULL UNIQUE,
+  kind TEXT NOT NULL,
+  key BLOB NOT NULL,
+  created_s INTEGER NOT NULL,
+  last_used_s INTEGER NOT NULL,
+  hits INTEGER NOT NULL,
+  bytes INTEGER NOT NULL,
+  signer TEXT NOT NULL,
+  check128 BLOB NOT NULL,
+  data BLOB NOT NULL
+) STRICT;
+CREATE INDEX blob_lru ON blob(last_used_s, bytes);
 
 CREATE TABLE stat_cache(
   path TEXT PRIMARY KEY,

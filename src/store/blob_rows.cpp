@@ -2,7 +2,6 @@
 #include "store/blob_rows.hpp"
 
 #include <algorithm>
-#include <cassert>
 
 #include "base/result.hpp"
 #include "store/stored_row.hpp"
@@ -35,29 +34,6 @@ Result<BlobName> BlobName::make(ByteView kind, ByteView key) {
 
 BlobId BlobName::id_of(ByteView kind, ByteView key) noexcept {
   return hash_of<BlobId>({"cukiln blob", kind, ByteView("\0", 1), key});
-}
-
-Result<bool> has_blobs(SqliteHandle& db) {
-  return db
-      .query(
-          "SELECT 1 FROM sqlite_master WHERE type='table' AND name='blob' AND sql LIKE '%signer%'")
-      .next();
-}
-
-Result<void> create_blob_table(SqliteHandle& db) {
-  assert(db.in_transaction());
-  CUKILN_TRY(const bool there, has_blobs(db));
-  if (there) {
-    return {};
-  }
-  return db.execute(
-      "DROP TABLE IF EXISTS blob;"
-      "CREATE TABLE blob("
-      "id INTEGER PRIMARY KEY, digest BLOB NOT NULL UNIQUE, kind TEXT NOT NULL, key BLOB NOT NULL, "
-      "created_s INTEGER NOT NULL, last_used_s INTEGER NOT NULL, hits INTEGER NOT NULL, "
-      "bytes INTEGER NOT NULL, signer TEXT NOT NULL, check128 BLOB NOT NULL, data BLOB NOT NULL) "
-      "STRICT;"
-      "CREATE INDEX blob_lru ON blob(last_used_s, bytes)");
 }
 
 BlobRow::BlobRow(const Query& query)

@@ -25,12 +25,6 @@ struct BlobName {
   static BlobId id_of(ByteView kind, ByteView key) noexcept;
 };
 
-/// True if the store has the table, which the first blob makes. One without the column `signer`,
-/// which no release has made, does not count.
-Result<bool> has_blobs(SqliteHandle& db);
-/// Makes the table unless it is there, in the caller's transaction.
-Result<void> create_blob_table(SqliteHandle& db);
-
 /// The columns of a BlobRow, of the table `blob`.
 #define CUKILN_BLOB_COLUMNS \
   "id, digest, kind, key, created_s, last_used_s, hits, bytes, signer, check128"

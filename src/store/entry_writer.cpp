@@ -6,7 +6,6 @@
 #include <fmt/ranges.h>
 
 #include "base/result.hpp"
-#include "store/blob_rows.hpp"
 #include "store/entry_rows.hpp"
 #include "store/meta_rows.hpp"
 #include "store/peak_rows.hpp"
@@ -186,13 +185,10 @@ Result<std::uint64_t> EntryWriter::remove_all() {
   CUKILN_TRY(const std::uint64_t removed,
              eviction_.write_deletion([](SqliteHandle& db) -> Result<std::uint64_t> {
                CUKILN_TRY(WriteTransaction transaction, WriteTransaction::begin(db));
-               CUKILN_TRY(std::int64_t rows, db.number("SELECT count(*) FROM entry"));
-               CUKILN_TRY(const bool with_blobs, has_blobs(db));
-               if (with_blobs) {
-                 CUKILN_TRY(const std::int64_t blobs, db.number("SELECT count(*) FROM blob"));
-                 CUKILN_CHECK(db.query("DELETE FROM blob").run());
-                 rows += blobs;
-               }
+               CUKILN_TRY(const std::int64_t rows,
+                          db.number("SELECT (SELECT count(*) FROM entry) + "
+                                    "(SELECT count(*) FROM blob)"));
+               CUKILN_CHECK(db.query("DELETE FROM blob").run());
                CUKILN_CHECK(db.query("DELETE FROM entry").run());
                CUKILN_CHECK(db.query("DELETE FROM cubin").run());
                CUKILN_CHECK(db.query("DELETE FROM request").run());

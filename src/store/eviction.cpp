@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "base/result.hpp"
-#include "store/blob_rows.hpp"
 
 namespace cukiln {
 
@@ -72,14 +71,11 @@ Result<Eviction::Evicted> Eviction::choose(SqliteHandle& db, std::uint64_t bytes
                                            std::int64_t unused_since_s, std::int64_t limit,
                                            Victims* victims) {
   CUKILN_TRY(const std::int64_t page, db.number("PRAGMA page_size"));
-  CUKILN_TRY(const bool with_blobs, has_blobs(db));
   Evicted chosen;
   // SQLite merges the two indices of the last use, and reads no further than it is asked to.
   Query query = db.query(
-      with_blobs
-          ? "SELECT id, cubin_bytes, last_used_s, 0 FROM entry UNION ALL "
-            "SELECT id, bytes, last_used_s, 1 FROM blob ORDER BY 3 LIMIT ?"
-          : "SELECT id, cubin_bytes, last_used_s, 0 FROM entry ORDER BY last_used_s, id LIMIT ?");
+      "SELECT id, cubin_bytes, last_used_s, 0 FROM entry UNION ALL "
+      "SELECT id, bytes, last_used_s, 1 FROM blob ORDER BY 3 LIMIT ?");
   query.number(limit);
   for (;;) {
     CUKILN_TRY(const bool row, query.next());

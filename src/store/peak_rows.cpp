@@ -20,18 +20,10 @@ std::int64_t check_of_peak(ByteView key, std::int64_t peak_bytes) noexcept {
   return check;
 }
 
-Result<bool> has_peaks(SqliteHandle& db) {
-  return db.query("SELECT 1 FROM sqlite_master WHERE type='table' AND name='compile_peak'").next();
-}
-
 }  // namespace
 
 Result<PeakRows> read_peaks(SqliteHandle& db) {
   PeakRows rows;
-  CUKILN_TRY(const bool there, has_peaks(db));
-  if (!there) {
-    return rows;
-  }
   Query query = db.query("SELECT key, peak_bytes, check64 FROM compile_peak");
   for (;;) {
     CUKILN_TRY(const bool row, query.next());
@@ -50,11 +42,7 @@ Result<PeakRows> read_peaks(SqliteHandle& db) {
 }
 
 Result<std::uint64_t> read_peak(SqliteHandle& db, const RequestDigest& request) {
-  CUKILN_TRY(const bool there, has_peaks(db));
   std::uint64_t highest = 0;
-  if (!there) {
-    return highest;
-  }
   Query query = db.query(
       "SELECT p.key, p.peak_bytes, p.check64 FROM entry e JOIN compile_peak p ON p.key=e.key "
       "WHERE e.request=?");
@@ -73,15 +61,6 @@ Result<std::uint64_t> read_peak(SqliteHandle& db, const RequestDigest& request) 
 
 Result<void> write_peak(SqliteHandle& db, const CacheKey& key, std::uint64_t peak_bytes) {
   assert(db.in_transaction());
-  CUKILN_TRY(const bool there, has_peaks(db));
-  if (!there) {
-    CUKILN_CHECK(
-        db.execute("CREATE TABLE compile_peak("
-                   "key BLOB PRIMARY KEY, peak_bytes INTEGER NOT NULL, check64 INTEGER NOT NULL"
-                   ") STRICT, WITHOUT ROWID;"
-                   "CREATE TRIGGER IF NOT EXISTS compile_peak_gone AFTER DELETE ON entry BEGIN "
-                   "DELETE FROM compile_peak WHERE key=OLD.key; END"));
-  }
   const auto peak = static_cast<std::int64_t>(peak_bytes);
   return db.query("INSERT OR REPLACE INTO compile_peak(key, peak_bytes, check64) VALUES(?,?,?)")
       .blob(view_of(key))

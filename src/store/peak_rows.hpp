@@ -13,22 +13,20 @@
 
 namespace cukiln {
 
-// The table `compile_peak`: how much memory the compile of an entry used. It is made when the first
-// row is written, so that stores without it stay what they are; versions that do not know it leave
-// it alone, and its trigger removes a row with its entry for them too.
+// The table `compile_peak`: how much memory the compile of an entry used.
 
 struct PeakRows {
   std::unordered_map<CacheKey, std::uint64_t> peaks;
   std::vector<std::string> damaged;  ///< keys as they are in the rows
 };
 
-/// Reads all rows. Nothing where the table is missing.
+/// Reads all rows.
 Result<PeakRows> read_peaks(SqliteHandle& db);
 
 /// The highest peak of a request's entries; 0 if none is known.
 Result<std::uint64_t> read_peak(SqliteHandle& db, const RequestDigest& request);
 
-/// Writes the row of an entry, in a transaction, and makes the table if it is missing.
+/// Writes the row of an entry, in a transaction.
 Result<void> write_peak(SqliteHandle& db, const CacheKey& key, std::uint64_t peak_bytes);
 
 /// Removes the row of a key as it is in the row.

@@ -53,13 +53,6 @@ Result<void> apply_uses(SqliteHandle& db, const PendingWrites::Batch& batch) {
 
 /// Writes uses of blobs, and removes damaged ones.
 Result<void> apply_blobs(SqliteHandle& db, const PendingWrites::Batch& batch) {
-  if (batch.blob_uses.empty() && batch.damaged_blobs.empty()) {
-    return {};
-  }
-  CUKILN_TRY(const bool there, has_blobs(db));
-  if (!there) {  // a new generation
-    return {};
-  }
   for (const BlobId& id : batch.damaged_blobs) {
     CUKILN_TRY([[maybe_unused]] const bool removed, remove_blob(db, id));
   }

@@ -17,10 +17,6 @@ struct FoundBlob {
 
 Result<FoundBlob> read_blob_of(SqliteHandle& db, const BlobId& id) {
   FoundBlob found;
-  CUKILN_TRY(const bool has_table, has_blobs(db));
-  if (!has_table) {
-    return found;
-  }
   Query query = db.query("SELECT " CUKILN_BLOB_COLUMNS ", data FROM blob WHERE digest=?");
   CUKILN_TRY(found.there, query.blob(view_of(id)).next());
   if (found.there) {
@@ -61,13 +57,10 @@ Result<std::optional<StoreBlob>> SqliteBlobs::peek(const BlobId& id) {
 Result<std::optional<std::string>> SqliteBlobs::signer_of(const BlobName& name) {
   return session_.read([&](SqliteHandle& db) -> Result<std::optional<std::string>> {
     std::optional<std::string> signer;
-    CUKILN_TRY(const bool has_table, has_blobs(db));
-    if (has_table) {
-      Query query = db.query("SELECT signer FROM blob WHERE digest=?");
-      CUKILN_TRY(const bool there, query.blob(view_of(name.id)).next());
-      if (there) {
-        signer = query.column_bytes(0);
-      }
+    Query query = db.query("SELECT signer FROM blob WHERE digest=?");
+    CUKILN_TRY(const bool there, query.blob(view_of(name.id)).next());
+    if (there) {
+      signer = query.column_bytes(0);
     }
     return signer;
   });
@@ -92,7 +85,6 @@ Result<void> SqliteBlobs::put(const BlobName& name, ByteView bytes, ByteView sig
 Result<void> SqliteBlobs::insert(SqliteHandle& db, const BlobName& name, ByteView bytes,
                                  ByteView signer) {
   CUKILN_TRY(WriteTransaction transaction, WriteTransaction::begin(db));
-  CUKILN_CHECK(create_blob_table(db));
   const std::int64_t created = session_.options().clock->now_s();
   CUKILN_TRY(const std::int64_t now, accounting_.now_s(db));
   const Checksum check = blob_checksum(name.kind, name.key, created, signer, bytes);
@@ -115,10 +107,6 @@ Result<bool> SqliteBlobs::remove(const BlobId& id) {
   int attempts = 0;
   CUKILN_TRY(const bool removed, eviction_.write_deletion([&](SqliteHandle& db) -> Result<bool> {
     ++attempts;
-    CUKILN_TRY(const bool has_table, has_blobs(db));
-    if (!has_table) {
-      return false;
-    }
     CUKILN_TRY(WriteTransaction transaction, WriteTransaction::begin(db));
     CUKILN_TRY(const bool there, remove_blob(db, id));
     CUKILN_CHECK(transaction.commit());
@@ -133,10 +121,6 @@ Result<bool> SqliteBlobs::remove(const BlobId& id) {
 Result<std::vector<BlobSummary>> SqliteBlobs::list(ByteView kind) {
   return session_.read([&](SqliteHandle& db) -> Result<std::vector<BlobSummary>> {
     std::vector<BlobSummary> blobs;
-    CUKILN_TRY(const bool has_table, has_blobs(db));
-    if (!has_table) {
-      return blobs;
-    }
     Query query =
         db.query("SELECT " CUKILN_BLOB_COLUMNS " FROM blob WHERE ?1='' OR kind=?1 ORDER BY id");
     query.text(kind);
@@ -153,13 +137,10 @@ Result<std::vector<BlobSummary>> SqliteBlobs::list(ByteView kind) {
 Result<SqliteBlobs::Totals> SqliteBlobs::totals() {
   return session_.read([](SqliteHandle& db) -> Result<Totals> {
     Totals totals;
-    CUKILN_TRY(const bool has_table, has_blobs(db));
-    if (has_table) {
-      Query query = db.query("SELECT count(*), coalesce(sum(bytes), 0) FROM blob");
-      CUKILN_TRY([[maybe_unused]] const bool row, query.next());
-      totals.blobs = static_cast<std::uint64_t>(query.column_number(0));
-      totals.bytes = static_cast<std::uint64_t>(std::max<std::int64_t>(query.column_number(1), 0));
-    }
+    Query query = db.query("SELECT count(*), coalesce(sum(bytes), 0) FROM blob");
+    CUKILN_TRY([[maybe_unused]] const bool row, query.next());
+    totals.blobs = static_cast<std::uint64_t>(query.column_number(0));
+    totals.bytes = static_cast<std::uint64_t>(std::max<std::int64_t>(query.column_number(1), 0));
     return totals;
   });
 }

@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "base/result.hpp"
-#include "store/blob_rows.hpp"
 #include "store/stored_row.hpp"
 
 namespace cukiln {
@@ -91,15 +90,11 @@ Result<void> StoreAccounting::flush(std::chrono::milliseconds wait) {
 
 Result<std::int64_t> StoreAccounting::now_s(SqliteHandle& db) {
   static_assert(kMaxLastUsedS == 4294967296);
-  CUKILN_TRY(std::int64_t youngest,
+  CUKILN_TRY(const std::int64_t of_entries,
              db.number("SELECT max(last_used_s) FROM entry WHERE last_used_s<4294967296"));
-  CUKILN_TRY(const bool blobs, has_blobs(db));
-  if (blobs) {
-    CUKILN_TRY(const std::int64_t of_blobs,
-               db.number("SELECT max(last_used_s) FROM blob WHERE last_used_s<4294967296"));
-    youngest = std::max(youngest, of_blobs);
-  }
-  return now_after(youngest);
+  CUKILN_TRY(const std::int64_t of_blobs,
+             db.number("SELECT max(last_used_s) FROM blob WHERE last_used_s<4294967296"));
+  return now_after(std::max(of_entries, of_blobs));
 }
 
 std::int64_t StoreAccounting::now_s() { return now_after(0); }

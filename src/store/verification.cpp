@@ -264,10 +264,6 @@ class TableChecks {
   }
 
   Result<void> check_blobs() {
-    CUKILN_TRY(const bool there, has_blobs(db_));
-    if (!there) {
-      return {};
-    }
     return check_pages("SELECT " CUKILN_BLOB_COLUMNS
                        ", data FROM blob WHERE id>? ORDER BY id LIMIT 200",
                        [this](const Query& query) -> Result<std::int64_t> {

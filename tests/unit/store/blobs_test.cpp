@@ -184,28 +184,6 @@ TEST_CASE("uses of blobs are written when the store is closed, and all blobs go 
   CHECK(store->blobs().list("")->empty());
 }
 
-TEST_CASE("fault 242: a store without blobs stays as it was, and one with them keeps its version") {
-  const ScratchFolder folder;
-  const auto store = open_store_at(folder / "s");
-  put_numbers(*store, 0, 2);
-  CHECK_FALSE(get_blob(*store, "1"));
-  CHECK_FALSE(*store->blobs().signer_of(name_of("test", "1")));
-  CHECK_FALSE(*store->blobs().remove(name_of("test", "1").id));
-  CHECK(store->blobs().list("")->empty());
-  CHECK(store->blobs().totals()->blobs == 0);
-  const auto tables = [&] {
-    return *store->session().read([](SqliteHandle& db) {
-      return db.number("SELECT count(*) FROM sqlite_master WHERE name LIKE '%blob%'");
-    });
-  };
-  CHECK(tables() == 0);
-  put_blob(*store, "1", "first");
-  CHECK(tables() > 0);
-  CHECK(*store->session().schema_version() == StoreSchema().version);
-  CHECK(count_hits(*store, 0, 2) == 2);
-  CHECK(store->verify(false)->damaged == 0);
-}
-
 TEST_CASE("a blob is read with its signers without a use, and a damaged one is named") {
   const ScratchFolder folder;
   const auto store = open_store_at(folder / "s");
@@ -229,24 +207,11 @@ TEST_CASE("a blob is read with its signers without a use, and a damaged one is n
   CHECK(store->blobs().list("")->size() == 1);
 }
 
-TEST_CASE("fault 242: a table of blobs without signers, of no release, is made anew by a put") {
-  const ScratchFolder folder;
-  const auto store = open_store_at(folder / "s");
-  put_blob(*store, "1", "first");
-  execute_sql(*store, "ALTER TABLE blob DROP COLUMN signer");
-  CHECK_FALSE(get_blob(*store, "1"));
-  CHECK(store->blobs().list("")->empty());
-  CHECK(store->verify(false)->damaged == 0);
-  put_blob(*store, "2", "second");
-  CHECK(store->blobs().list("")->size() == 1);
-  CHECK(*get_blob(*store, "2") == "second");
-}
-
 TEST_CASE("fault 243: a new generation has no blobs, and takes new ones") {
   const ScratchFolder folder;
   const auto store = open_store_at(folder / "s");
   put_blob(*store, "1", "first");
-  CHECK(get_blob(*store, "1"));  // a use that is pending for a table that is gone
+  CHECK(get_blob(*store, "1"));  // a use that is pending for a row that is gone
   REQUIRE(store->session().start_new_generation(Error(ErrorCode::corrupt, "a test")));
   put_numbers(*store, 0, 1);
   REQUIRE(store->flush(std::chrono::seconds(2)));

@@ -303,7 +303,7 @@ TEST_CASE("a stat record with a wrong path is not used, and is replaced or remov
 TEST_CASE("the memory of a compile is kept with its entry, and goes with it") {
   const ScratchFolder folder;
   const auto store = open_store_at(folder / "s");
-  put_numbers(*store, 0, 2);  // without the table
+  put_numbers(*store, 0, 2);  // without a peak
   CHECK((*store->list())[0].peak_bytes == 0);
   CHECK(store->peak_bytes(make_entry(0).request) == 0);
   StoreEntry entry = make_entry(2);
