@@ -51,11 +51,8 @@ BlobRow::BlobRow(const Query& query)
 bool BlobRow::is_sound(ByteView data) const {
   return bytes == static_cast<std::int64_t>(data.size()) &&
          digest == view_of(BlobName::id_of(kind, key)) &&
-         check128 == view_of(blob_checksum(kind, key, created_s, signer, data));
-}
-
-bool BlobRow::has_possible_uses() const noexcept {
-  return last_used_s >= 0 && last_used_s < kMaxLastUsedS && hits >= 0 && hits < kMaxHits;
+         check128 == view_of(blob_checksum(kind, key, created_s, signer, data)) &&
+         are_possible_uses(hits, last_used_s);
 }
 
 BlobSummary BlobRow::summary() const {

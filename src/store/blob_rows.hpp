@@ -38,9 +38,8 @@ struct BlobRow {
   std::string signer, check128;
 
   explicit BlobRow(const Query& query);
-  /// True if these bytes are the row's, and the row is that of its digest.
+  /// True if these bytes are the row's, the row is that of its digest, and its uses are possible.
   bool is_sound(ByteView data) const;
-  bool has_possible_uses() const noexcept;
   BlobSummary summary() const;
 };
 

@@ -9,16 +9,31 @@
 
 namespace cukiln {
 
-/// The damage of an entry whose row names another request than the one that led to it.
-Error wrong_request_error(const CacheKey& key);
+/// An entry as it was read: it is sound or damaged, or there is none.
+struct CheckedEntry {
+  CacheKey key;
+  std::optional<StoreEntry> sound;
+  std::optional<Error> damage;
+};
 
-/// Reads the cubin of a row and checks the whole entry. `request` is the digest of
-/// `request_canonical`. If the row is damaged, the result is absent and `damage` is set.
-Lookup read_entry(SqliteHandle& db, const CacheKey& key, const StoredRow& row,
-                  const RequestDigest& request, ByteView request_canonical,
-                  std::optional<Error>* damage);
+/// Checks a row with its cubin completely, and returns the entry. `request` is the digest of
+/// `canonical`, and `output` what its compile returns. Errors: corrupt.
+Result<StoreEntry> check_row(const StoredRow& row, const RequestDigest& request, ByteView canonical,
+                             OutputKind output, SharedBytes image);
 
-/// The same for the row of a key. Absent without `damage` means that there is no row.
-Lookup read_entry(SqliteHandle& db, const CacheKey& key, std::optional<Error>* damage);
+/// Reads the cubin of a row and checks the whole entry, which must be that of `key`. `request` is
+/// the digest of `canonical`.
+Result<CheckedEntry> read_entry(SqliteHandle& db, const CacheKey& key, const StoredRow& row,
+                                const RequestDigest& request, ByteView canonical);
+
+/// Reads the entry of a key and checks it with the request that its row names.
+Result<CheckedEntry> read_entry(SqliteHandle& db, const CacheKey& key);
+
+/// Removes an entry; a trigger removes its cubin, and its request with the last entry. False if
+/// there was no such entry.
+Result<bool> remove_entry(SqliteHandle& db, const CacheKey& key);
+
+/// Removes an entry whose row may name the cubin of another, which stays.
+Result<void> remove_damaged_entry(SqliteHandle& db, const CacheKey& key);
 
 }  // namespace cukiln

@@ -3,11 +3,8 @@
 
 #include <utility>
 
-#include <fmt/ranges.h>
-
 #include "base/result.hpp"
 #include "store/entry_rows.hpp"
-#include "store/meta_rows.hpp"
 #include "store/peak_rows.hpp"
 #include "store/set_records.hpp"
 #include "store/stored_row.hpp"
@@ -40,7 +37,7 @@ Result<PutOutcome> EntryWriter::insert(SqliteHandle& db, const StoreEntry& entry
                                        const EncodedEntry& encoded, ByteView source_text) {
   PendingWrites::Batch batch = accounting_.pending().take();
   auto outcome = insert(db, entry, encoded, source_text, batch);
-  if (!outcome || *outcome != PutOutcome::stored) {
+  if (!outcome) {
     accounting_.pending().restore(std::move(batch));
   }
   return outcome;
@@ -50,30 +47,28 @@ Result<PutOutcome> EntryWriter::insert(SqliteHandle& db, const StoreEntry& entry
                                        const EncodedEntry& encoded, ByteView source_text,
                                        const PendingWrites::Batch& batch) {
   CUKILN_TRY(WriteTransaction transaction, WriteTransaction::begin(db));
-  for (const CacheKey& damaged : batch.damaged) {
-    CUKILN_TRY([[maybe_unused]] const bool removed, remove_entry(db, damaged));
-  }
-  std::optional<Error> damage;
-  CUKILN_TRY(const auto there, read_entry(db, entry.key, &damage));
-  if (there && !there->may_trust_toolkit() && entry.may_trust_toolkit()) {
-    CUKILN_TRY([[maybe_unused]] const bool removed, remove_entry(db, entry.key));
-  } else if (there) {
-    CUKILN_TRY(const bool known, is_recorded(db, entry.request, entry.key));
-    if (!known) {  // the lookup did not find it, or it would not have been compiled again
-      CUKILN_CHECK(record_set(db, entry.request, entry.request_canonical, {entry.key, 0},
-                              entry.dependencies));
+  CUKILN_CHECK(apply(db, batch));
+  CUKILN_TRY(std::optional<SetTree> tree, tree_of(db, entry.request));
+  if (!tree) {
+    CUKILN_TRY(const bool was_damaged, remove_request(db, entry.request));
+    if (was_damaged) {
+      accounting_.count_damage(StoreAccounting::Damage::set, {}, "a damaged request");
     }
-    CUKILN_TRY(const bool updated, update_source_text(db, entry.key, source_text));
-    if (!known || updated) {
-      CUKILN_CHECK(transaction.commit());  // without the batch, which stays pending
-    }
-    return PutOutcome::already_there;
+    tree.emplace();
   }
-  if (damage) {
-    accounting_.count_damage(StoreAccounting::Damage::entry, entry.key, damage->message());
+  CUKILN_TRY(const CheckedEntry there, read_entry(db, entry.key));
+  if (there.sound) {
+    const bool is_better = !there.sound->may_trust_toolkit() && entry.may_trust_toolkit();
+    if (!is_better && leads_to(*tree, entry.key)) {
+      CUKILN_CHECK(transaction.commit());
+      return PutOutcome::already_there;
+    }
     CUKILN_TRY([[maybe_unused]] const bool removed, remove_entry(db, entry.key));
   }
-  CUKILN_CHECK(repair_meta(db));
+  if (there.damage) {
+    accounting_.count_damage(StoreAccounting::Damage::entry, entry.key, there.damage->message());
+    CUKILN_CHECK(remove_damaged_entry(db, entry.key));
+  }
   const EntryParts& parts = encoded.parts;
   const std::int64_t created = session_.options().clock->now_s();
   const auto files = static_cast<std::int64_t>(entry.dependencies.files());
@@ -111,41 +106,13 @@ Result<PutOutcome> EntryWriter::insert(SqliteHandle& db, const StoreEntry& entry
           .run());
   const auto id = static_cast<std::uint64_t>(db.last_row_id());
   CUKILN_CHECK(drop_excess_sets(db, entry.request));
-  CUKILN_CHECK(
-      record_set(db, entry.request, entry.request_canonical, {entry.key, id}, entry.dependencies));
+  CUKILN_CHECK(record_set(db, entry.request, entry.request_canonical, *std::move(tree),
+                          {entry.key, id}, entry.dependencies));
   if (entry.peak_bytes != 0) {
     CUKILN_CHECK(write_peak(db, entry.key, entry.peak_bytes));
   }
-  CUKILN_CHECK(apply(db, batch));
   CUKILN_CHECK(transaction.commit());
   return PutOutcome::stored;
-}
-
-Result<bool> EntryWriter::update_source_text(SqliteHandle& db, const CacheKey& key,
-                                             ByteView source_text) {
-  if (source_text.empty()) {
-    return false;
-  }
-  CUKILN_CHECK(db.query("UPDATE entry SET source_text=?1 WHERE key=?2 AND source_text<>?1")
-                   .blob(source_text)
-                   .blob(view_of(key))
-                   .run());
-  return db.changes() > 0;
-}
-
-Result<void> EntryWriter::repair_meta(SqliteHandle& db) {
-  if (meta_is_checked_.load(std::memory_order_relaxed)) {
-    return {};
-  }
-  const StoreSchema& schema = session_.options().schema;
-  CUKILN_TRY(const auto wrong, check_meta(db, schema));
-  if (!wrong.empty()) {
-    session_.options().log.warn("in the {} store {}; the table is written again",
-                                accounting_.tier_name(), fmt::join(wrong, ", "));
-    CUKILN_CHECK(write_meta(db, schema));
-  }
-  meta_is_checked_.store(true, std::memory_order_relaxed);
-  return {};
 }
 
 Result<void> EntryWriter::drop_excess_sets(SqliteHandle& db, const RequestDigest& request) {

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <atomic>
 #include <cstdint>
 
 #include "store/cubin_store.hpp"
@@ -29,18 +28,12 @@ class EntryWriter {
                             ByteView source_text);
   Result<PutOutcome> insert(SqliteHandle& db, const StoreEntry& entry, const EncodedEntry& encoded,
                             ByteView source_text, const PendingWrites::Batch& batch);
-  /// Writes a source text if it is not the one that is stored. True if it was written.
-  static Result<bool> update_source_text(SqliteHandle& db, const CacheKey& key,
-                                         ByteView source_text);
-  /// Repairs the rows of `meta`, which no lookup reads, at the first put of this process.
-  Result<void> repair_meta(SqliteHandle& db);
   /// Removes the least recently used entry of a request that has more than SetTree::kMaxSets.
   Result<void> drop_excess_sets(SqliteHandle& db, const RequestDigest& request);
 
   StoreSession& session_;
   StoreAccounting& accounting_;
   Eviction& eviction_;
-  std::atomic<bool> meta_is_checked_{false};
 };
 
 }  // namespace cukiln

@@ -69,8 +69,4 @@ Result<void> write_peak(SqliteHandle& db, const CacheKey& key, std::uint64_t pea
       .run();
 }
 
-Result<void> remove_peak(SqliteHandle& db, ByteView key) {
-  return db.query("DELETE FROM compile_peak WHERE key=?").blob(key).run();
-}
-
 }  // namespace cukiln

@@ -29,7 +29,4 @@ Result<std::uint64_t> read_peak(SqliteHandle& db, const RequestDigest& request);
 /// Writes the row of an entry, in a transaction.
 Result<void> write_peak(SqliteHandle& db, const CacheKey& key, std::uint64_t peak_bytes);
 
-/// Removes the row of a key as it is in the row.
-Result<void> remove_peak(SqliteHandle& db, ByteView key);
-
 }  // namespace cukiln

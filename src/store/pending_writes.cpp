@@ -11,7 +11,7 @@
 #include "base/fork_gate.hpp"
 #include "base/result.hpp"
 #include "store/blob_rows.hpp"
-#include "store/entry_codec.hpp"
+#include "store/entry_rows.hpp"
 #include "store/set_records.hpp"
 #include "store/stored_row.hpp"
 
@@ -25,7 +25,7 @@ constexpr std::size_t kAlwaysWritten = 256;
 constexpr std::int64_t kOldUseS = 3600;
 
 /// `sql` adds uses (?1, the last at ?2) to the row of a digest (?3) that was last used at ?4 or
-/// before. Impossible values (?5 hits, ?6 seconds) are damage, and start again at zero.
+/// before. A sum of impossible hits would not be an integer, so they count as ?5.
 template <class Digest>
 Result<void> apply_uses(SqliteHandle& db, const char* sql,
                         const std::unordered_map<Digest, PendingWrites::Uses>& all) {
@@ -37,7 +37,6 @@ Result<void> apply_uses(SqliteHandle& db, const char* sql,
                      .blob(view_of(digest))
                      .number(many ? uses.last_s - kOldUseS : INT64_MAX)
                      .number(kMaxHits)
-                     .number(kMaxLastUsedS)
                      .run());
   }
   return {};
@@ -45,9 +44,8 @@ Result<void> apply_uses(SqliteHandle& db, const char* sql,
 
 Result<void> apply_uses(SqliteHandle& db, const PendingWrites::Batch& batch) {
   return apply_uses(db,
-                    "UPDATE entry SET hits=iif(hits BETWEEN 0 AND ?5-1, hits, 0)+?1, "
-                    "last_used_s=iif(last_used_s BETWEEN 0 AND ?6-1, max(last_used_s, ?2), ?2) "
-                    "WHERE key=?3 AND (last_used_s<=?4 OR last_used_s>=?6)",
+                    "UPDATE entry SET hits=min(hits, ?5)+?1, last_used_s=max(last_used_s, ?2) "
+                    "WHERE key=?3 AND last_used_s<=?4",
                     batch.uses);
 }
 
@@ -57,9 +55,8 @@ Result<void> apply_blobs(SqliteHandle& db, const PendingWrites::Batch& batch) {
     CUKILN_TRY([[maybe_unused]] const bool removed, remove_blob(db, id));
   }
   return apply_uses(db,
-                    "UPDATE blob SET hits=iif(hits BETWEEN 0 AND ?5-1, hits, 0)+?1, "
-                    "last_used_s=iif(last_used_s BETWEEN 0 AND ?6-1, max(last_used_s, ?2), ?2) "
-                    "WHERE digest=?3 AND (last_used_s<=?4 OR last_used_s>=?6)",
+                    "UPDATE blob SET hits=min(hits, ?5)+?1, last_used_s=max(last_used_s, ?2) "
+                    "WHERE digest=?3 AND last_used_s<=?4",
                     batch.blob_uses);
 }
 
@@ -79,6 +76,11 @@ void add_once(std::vector<Digest>& digests, const Digest& digest) {
   if (std::find(digests.begin(), digests.end(), digest) == digests.end()) {
     digests.push_back(digest);
   }
+}
+
+template <class Digest>
+void append(std::vector<Digest>& digests, const std::vector<Digest>& more) {
+  digests.insert(digests.end(), more.begin(), more.end());
 }
 
 Result<void> apply_stat_records(SqliteHandle& db, const PendingWrites::Batch& batch) {
@@ -195,16 +197,16 @@ void PendingWrites::add_damaged(const CacheKey& key) {
   add_once(batch_.damaged, key);
 }
 
+void PendingWrites::add_damaged(const RequestDigest& request) {
+  const ForkSafeLock lock(mutex_);
+  drop_inherited();
+  add_once(batch_.damaged_requests, request);
+}
+
 void PendingWrites::add_damaged(const BlobId& id) {
   const ForkSafeLock lock(mutex_);
   drop_inherited();
   add_once(batch_.damaged_blobs, id);
-}
-
-void PendingWrites::add_repair(const RequestDigest& request, std::string canonical) {
-  const ForkSafeLock lock(mutex_);
-  drop_inherited();
-  batch_.repairs.insert_or_assign(request, std::move(canonical));
 }
 
 std::optional<StatRecord> PendingWrites::find_stat_record(const std::string& path) const {
@@ -239,22 +241,21 @@ void PendingWrites::restore(Batch batch) {
     pending = sum_of_counts(pending, delta);
   }
   batch_.stat_records.merge(batch.stat_records);  // keeps records that were added since
-  batch_.damaged.insert(batch_.damaged.end(), batch.damaged.begin(), batch.damaged.end());
-  batch_.damaged_blobs.insert(batch_.damaged_blobs.end(), batch.damaged_blobs.begin(),
-                              batch.damaged_blobs.end());
-  batch_.repairs.merge(batch.repairs);
+  append(batch_.damaged, batch.damaged);
+  append(batch_.damaged_requests, batch.damaged_requests);
+  append(batch_.damaged_blobs, batch.damaged_blobs);
 }
 
 Result<void> apply(SqliteHandle& db, const PendingWrites::Batch& batch) {
   assert(db.in_transaction());
   for (const CacheKey& key : batch.damaged) {
-    CUKILN_TRY([[maybe_unused]] const bool removed, remove_entry(db, key));
+    CUKILN_CHECK(remove_damaged_entry(db, key));
   }
-  for (const auto& [request, canonical] : batch.repairs) {
-    CUKILN_CHECK(rebuild_sets(db, request, canonical));
-  }
-  if (!batch.repairs.empty()) {  // a row with a damaged digest has no entry, and no lookup reads it
-    CUKILN_CHECK(remove_stray_requests(db));
+  for (const RequestDigest& request : batch.damaged_requests) {
+    CUKILN_TRY(const auto tree, tree_of(db, request));
+    if (!tree) {  // it was not stored again since
+      CUKILN_TRY([[maybe_unused]] const bool removed, remove_request(db, request));
+    }
   }
   CUKILN_CHECK(apply_uses(db, batch));
   CUKILN_CHECK(apply_blobs(db, batch));
@@ -267,11 +268,6 @@ Result<void> apply(SqliteHandle& db, const PendingWrites::Batch& batch) {
                      .run());
   }
   return apply_stat_records(db, batch);
-}
-
-Result<bool> remove_entry(SqliteHandle& db, const CacheKey& key) {
-  CUKILN_CHECK(db.query("DELETE FROM entry WHERE key=?").blob(view_of(key)).run());
-  return db.changes() > 0;
 }
 
 }  // namespace cukiln

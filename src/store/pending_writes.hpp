@@ -20,7 +20,7 @@
 
 namespace cukiln {
 
-/// Writes that a store defers: uses, counters, stat records, rows to remove or to repair. They are
+/// Writes that a store defers: uses, counters, stat records, damaged rows to remove. They are
 /// written with the next write, or when the store is closed. A process that is killed loses them;
 /// no entry depends on them. Threads: safe; a fork never finds its mutex held.
 class PendingWrites {
@@ -35,11 +35,11 @@ class PendingWrites {
     std::map<std::string, std::int64_t, std::less<>> counters;
     std::unordered_map<std::string, StatRecord> stat_records;
     std::vector<CacheKey> damaged;
+    std::vector<RequestDigest> damaged_requests;
     std::vector<BlobId> damaged_blobs;
-    std::unordered_map<RequestDigest, std::string> repairs;  // the canonical bytes of each
     bool empty() const noexcept {
       return uses.empty() && blob_uses.empty() && counters.empty() && stat_records.empty() &&
-             damaged.empty() && damaged_blobs.empty() && repairs.empty();
+             damaged.empty() && damaged_requests.empty() && damaged_blobs.empty();
     }
   };
 
@@ -47,11 +47,10 @@ class PendingWrites {
   void add_use(const BlobId& id, std::int64_t now_s);
   void add_count(std::string_view counter, std::int64_t delta);
   void add_stat_records(std::vector<StatRecord> records);
-  /// The entry is removed.
+  /// The entry, the request with its entries, or the blob is removed.
   void add_damaged(const CacheKey& key);
+  void add_damaged(const RequestDigest& request);
   void add_damaged(const BlobId& id);
-  /// The row of the request is written again from its entries.
-  void add_repair(const RequestDigest& request, std::string canonical);
 
   std::optional<StatRecord> find_stat_record(const std::string& path) const;
   std::map<std::string, std::int64_t, std::less<>> counters() const;
@@ -81,10 +80,6 @@ std::int64_t check_of(const StatRecord& record) noexcept;
 #define CUKILN_STAT_COLUMNS \
   "path, device, inode, size, mtime_ns, ctime_ns, digest, note, recorded_ns, check64"
 std::optional<StatRecord> stat_record_of(const Query& query);
-
-/// Removes an entry; a trigger removes its cubin, and its request with the last entry. False if
-/// there was no such entry.
-Result<bool> remove_entry(SqliteHandle& db, const CacheKey& key);
 
 inline constexpr std::size_t kMaxStatRecords = 50'000;
 

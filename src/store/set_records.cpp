@@ -37,36 +37,6 @@ Checksum checksum_of(const RequestDigest& digest, std::int64_t only_entry, ByteV
       .finish();
 }
 
-namespace {
-
-/// Returns the tree of a request; absent if there is none yet, or it is damaged.
-Result<std::optional<SetTree>> tree_of(SqliteHandle& db, const RequestDigest& request,
-                                       ByteView canonical) {
-  Query query = db.query("SELECT " CUKILN_REQUEST_COLUMNS " FROM request r WHERE r.digest=?");
-  CUKILN_TRY(const bool there, query.blob(view_of(request)).next());
-  return there ? RequestRow(query).sound_tree(request, canonical) : std::nullopt;
-}
-
-Result<void> write_request(SqliteHandle& db, const RequestDigest& request, ByteView canonical,
-                           const SetTree& tree) {
-  const auto leaves = tree.leaves();
-  const std::int64_t only = leaves.size() == 1 ? static_cast<std::int64_t>(leaves.front().hint) : 0;
-  const Checksum check = checksum_of(request, only, canonical, tree.encoded());
-  return db
-      .query(
-          "INSERT INTO request(digest, only_entry, check128, canonical, tree) VALUES(?,?,?,?,?) "
-          "ON CONFLICT(digest) DO UPDATE SET only_entry=excluded.only_entry, "
-          "check128=excluded.check128, canonical=excluded.canonical, tree=excluded.tree")
-      .blob(view_of(request))
-      .number(only)
-      .blob(view_of(check))
-      .blob(canonical)
-      .blob(tree.encoded())
-      .run();
-}
-
-}  // namespace
-
 Result<std::optional<StoredRow>> row_of(SqliteHandle& db, const SetTree::Leaf& leaf) {
   if (leaf.hint != 0) {
     Query query = db.query("SELECT " CUKILN_ENTRY_COLUMNS " FROM entry e WHERE e.id=?");
@@ -108,102 +78,62 @@ Result<std::optional<DependencySet>> set_of(SqliteHandle& db, const RequestDiges
   return set ? std::optional(*std::move(set)) : std::nullopt;
 }
 
-Result<bool> is_recorded(SqliteHandle& db, const RequestDigest& request, const CacheKey& key,
-                         std::optional<std::uint64_t> id) {
+Result<std::optional<SetTree>> tree_of(SqliteHandle& db, const RequestDigest& request) {
   Query query = db.query("SELECT " CUKILN_REQUEST_COLUMNS " FROM request r WHERE r.digest=?");
   CUKILN_TRY(const bool there, query.blob(view_of(request)).next());
   if (!there) {
-    return false;
+    return std::optional<SetTree>();
   }
   const RequestRow row(query);
-  const auto tree = row.is_sound(request) ? SetTree::parse(row.tree) : std::nullopt;
-  const auto leaves = tree ? tree->leaves() : std::vector<SetTree::Leaf>();
-  return std::any_of(leaves.begin(), leaves.end(), [&](const SetTree::Leaf& leaf) {
-    return leaf.key == key && (!id || leaf.hint == 0 || leaf.hint == *id);
-  });
+  return row.is_sound(request) ? SetTree::parse(row.tree) : std::nullopt;
 }
 
-/// Inserts sets into a tree, and keeps the first error of the database.
-class TreeBuilder {
- public:
-  TreeBuilder(SqliteHandle& db, const RequestDigest& request) : db_(db), request_(request) {}
+bool leads_to(const SetTree& tree, const CacheKey& key) {
+  const auto leaves = tree.leaves();
+  return std::any_of(leaves.begin(), leaves.end(),
+                     [&](const SetTree::Leaf& leaf) { return leaf.key == key; });
+}
 
-  Result<void> insert(SetTree& tree, const SetTree::Leaf& leaf, const DependencySet& set) {
-    tree.insert(leaf, set, [this](const SetTree::Leaf& other) { return load(other); });
-    return failed_ ? Result<void>(*failed_) : Result<void>();
-  }
-  Result<void> insert_all(SetTree& tree) {
-    CUKILN_TRY(const auto leaves, leaves_of(db_, request_));
-    for (auto leaf = leaves.rbegin(); leaf != leaves.rend(); ++leaf) {
-      const auto set = load(*leaf);
-      if (failed_) {
-        return *failed_;
-      }
-      if (set) {
-        CUKILN_CHECK(insert(tree, *leaf, *set));
-      }
+Result<void> record_set(SqliteHandle& db, const RequestDigest& request, ByteView canonical,
+                        SetTree tree, const SetTree::Leaf& leaf, const DependencySet& set) {
+  assert(db.in_transaction());
+  std::optional<Error> failed;  // the first error of the database: the tree is not written
+  tree.insert(leaf, set, [&](const SetTree::Leaf& other) -> std::optional<DependencySet> {
+    if (failed) {
+      return std::nullopt;
     }
-    return {};
-  }
-
- private:
-  std::optional<DependencySet> load(const SetTree::Leaf& leaf) {
-    if (failed_) {
-      return std::nullopt;  // the tree is not written
-    }
-    auto loaded = set_of(db_, request_, leaf);
+    auto loaded = set_of(db, request, other);
     if (!loaded) {
-      failed_ = loaded.error();
+      failed = loaded.error();
       return std::nullopt;
     }
     return *std::move(loaded);
+  });
+  if (failed) {
+    return *failed;
   }
-
-  SqliteHandle& db_;
-  const RequestDigest& request_;
-  std::optional<Error> failed_;
-};
-
-Result<void> record_set(SqliteHandle& db, const RequestDigest& request, ByteView canonical,
-                        const SetTree::Leaf& leaf, const DependencySet& set) {
-  assert(db.in_transaction());
-  CUKILN_TRY(std::optional<SetTree> tree, tree_of(db, request, canonical));
-  TreeBuilder builder(db, request);
-  if (!tree) {
-    tree.emplace();
-    CUKILN_CHECK(builder.insert_all(*tree));
-  }
-  CUKILN_CHECK(builder.insert(*tree, leaf, set));
-  return write_request(db, request, canonical, *tree);
-}
-
-Result<void> rebuild_sets(SqliteHandle& db, const RequestDigest& request, ByteView canonical) {
-  assert(db.in_transaction());
-  SetTree tree;
-  CUKILN_CHECK(TreeBuilder(db, request).insert_all(tree));
-  if (tree.empty()) {
-    return db.query("DELETE FROM request WHERE digest=?").blob(view_of(request)).run();
-  }
-  return write_request(db, request, canonical, tree);
-}
-
-Result<void> remove_stray_requests(SqliteHandle& db) {
-  assert(db.in_transaction());
+  const auto leaves = tree.leaves();
+  const std::int64_t only = leaves.size() == 1 ? static_cast<std::int64_t>(leaves.front().hint) : 0;
+  const Checksum check = checksum_of(request, only, canonical, tree.encoded());
   return db
       .query(
-          "DELETE FROM request WHERE NOT EXISTS "
-          "(SELECT 1 FROM entry WHERE entry.request=request.digest)")
+          "INSERT INTO request(digest, only_entry, check128, canonical, tree) VALUES(?,?,?,?,?) "
+          "ON CONFLICT(digest) DO UPDATE SET only_entry=excluded.only_entry, "
+          "check128=excluded.check128, canonical=excluded.canonical, tree=excluded.tree")
+      .blob(view_of(request))
+      .number(only)
+      .blob(view_of(check))
+      .blob(canonical)
+      .blob(tree.encoded())
       .run();
 }
 
-Result<std::optional<CacheKey>> damaged_key_of(SqliteHandle& db, const RequestDigest& request,
-                                               const SetTree::Leaf& leaf) {
-  Query query = db.query("SELECT e.key, e.dependencies FROM entry e WHERE e.id=? AND e.request=?");
-  query.number(static_cast<std::int64_t>(leaf.hint)).blob(view_of(request));
-  CUKILN_TRY(const bool there, query.next());
-  const bool is_damaged = there && query.column_bytes(0) != view_of(leaf.key) &&
-                          cache_key_of(request, query.column_bytes(1)) == leaf.key;
-  return is_damaged ? std::optional(digest_from<CacheKey>(query.column_bytes(0))) : std::nullopt;
+Result<bool> remove_request(SqliteHandle& db, const RequestDigest& request) {
+  assert(db.in_transaction());
+  CUKILN_CHECK(db.query("DELETE FROM entry WHERE request=?").blob(view_of(request)).run());
+  const int entries = db.changes();
+  CUKILN_CHECK(db.query("DELETE FROM request WHERE digest=?").blob(view_of(request)).run());
+  return entries + db.changes() > 0;
 }
 
 }  // namespace cukiln

@@ -53,26 +53,17 @@ Result<std::vector<SetTree::Leaf>> leaves_of(SqliteHandle& db, const RequestDige
 Result<std::optional<DependencySet>> set_of(SqliteHandle& db, const RequestDigest& request,
                                             const SetTree::Leaf& leaf);
 
-/// True if the request's tree is sound and leads to the entry. With `id` the tree must not name
-/// another row for it.
-Result<bool> is_recorded(SqliteHandle& db, const RequestDigest& request, const CacheKey& key,
-                         std::optional<std::uint64_t> id = std::nullopt);
+/// Returns the tree of a request; absent if its row is missing or damaged.
+Result<std::optional<SetTree>> tree_of(SqliteHandle& db, const RequestDigest& request);
 
-/// Adds a set to the request's tree. A tree that is damaged or absent is built from all entries
-/// first.
+/// True if the tree leads to the entry.
+bool leads_to(const SetTree& tree, const CacheKey& key);
+
+/// Adds a set to the request's tree, and writes the row of the request.
 Result<void> record_set(SqliteHandle& db, const RequestDigest& request, ByteView canonical,
-                        const SetTree::Leaf& leaf, const DependencySet& set);
+                        SetTree tree, const SetTree::Leaf& leaf, const DependencySet& set);
 
-/// Writes the row of a request again, with a tree built from its entries; removes the row if it has
-/// no entry.
-Result<void> rebuild_sets(SqliteHandle& db, const RequestDigest& request, ByteView canonical);
-
-/// Removes the rows of requests that have no entry.
-Result<void> remove_stray_requests(SqliteHandle& db);
-
-/// Returns the key of the row that a leaf names by its id, if that row is the leaf's entry with a
-/// damaged key: its request and its set hash to the leaf's key.
-Result<std::optional<CacheKey>> damaged_key_of(SqliteHandle& db, const RequestDigest& request,
-                                               const SetTree::Leaf& leaf);
+/// Removes the row of a request, if there is one, and all its entries. False if there were none.
+Result<bool> remove_request(SqliteHandle& db, const RequestDigest& request);
 
 }  // namespace cukiln

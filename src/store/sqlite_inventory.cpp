@@ -125,28 +125,13 @@ Result<std::string> SqliteInventory::source_text(const CacheKey& key) {
   SourceTextDecoder decoder;
   const auto text = decoder.decode(
       row.text, only_source_of(digest_from<RequestDigest>(row.request), row.canonical));
-  return text ? Result<std::string>(std::string(*text))
-              : Result<std::string>(drop_source_text(key, row.text, text.error()));
-}
-
-/// `stored` is the damaged text: a text that was written since is not removed.
-Error SqliteInventory::drop_source_text(const CacheKey& key, ByteView stored, const Error& why) {
-  accounting_.count_damage(StoreAccounting::Damage::entry, key, why.message());
-  const auto removed =
-      session_.write(session_.options().write_wait, [&](SqliteHandle& db) -> Result<void> {
-        CUKILN_TRY(WriteTransaction transaction, WriteTransaction::begin(db));
-        CUKILN_CHECK(db.query("UPDATE entry SET source_text=x'' WHERE key=? AND source_text=?")
-                         .blob(view_of(key))
-                         .blob(stored)
-                         .run());
-        return transaction.commit();
-      });
-  return removed
-             ? make_error(ErrorCode::corrupt,
-                          "{}; it was removed from the entry {}, whose cubin is not affected",
-                          why.message(), key.hex())
-             : make_error(ErrorCode::corrupt, "{}; it could not be removed from the entry {}: {}",
-                          why.message(), key.hex(), removed.error().message());
+  if (!text) {
+    Error damage =
+        make_error(ErrorCode::corrupt, "{}, of the entry {}", text.error().message(), key.hex());
+    accounting_.drop_damaged(key, damage);
+    return damage;
+  }
+  return std::string(*text);
 }
 
 std::optional<StatRecord> SqliteInventory::find_stat_record(const std::string& path) {

@@ -24,15 +24,13 @@ class SqliteInventory {
   Result<std::vector<EntrySummary>> list();
   StoreStats stats();
   std::uint64_t peak_bytes(const RequestDigest& request);
-  /// Removes a text that is damaged, and reports it (corrupt).
+  /// Removes an entry whose text is damaged, and reports it (corrupt).
   Result<std::string> source_text(const CacheKey& key);
   Result<std::map<std::string, std::int64_t>> counters();
   Result<std::optional<std::int64_t>> oldest_use_s();
   std::optional<StatRecord> find_stat_record(const std::string& path);
 
  private:
-  Error drop_source_text(const CacheKey& key, ByteView stored, const Error& why);
-
   StoreSession& session_;
   StoreAccounting& accounting_;
 };

@@ -5,14 +5,15 @@
 #include <vector>
 
 #include "store/cubin_store.hpp"
+#include "store/entry_rows.hpp"
 #include "store/store_accounting.hpp"
 #include "store/store_session.hpp"
-#include "store/stored_row.hpp"
 
 namespace cukiln {
 
-/// Looks up entries of an SQLite store by request and by key. The public members are those of
-/// CubinStore. Threads: safe.
+/// Looks up entries of an SQLite store by request and by key. What fails its check is a miss: a
+/// damaged entry is removed alone, a damaged request with its entries. The public members are those
+/// of CubinStore. Threads: safe.
 class SqliteLookup {
  public:
   using Purpose = CubinStore::Purpose;
@@ -28,29 +29,15 @@ class SqliteLookup {
   Lookup peek(const CacheKey& key);
 
  private:
-  /// One lookup by request.
-  struct Search {
-    const RequestDigest& request;
-    ByteView request_canonical;
-    SetCheck& check;
-    Purpose purpose;
-    bool is_row_missing = false;  ///< set if the tree led to an entry that has no row
-  };
-  /// Returns the entry of a leaf if its set holds. `row` is the row that was read with the request,
-  /// if any; its id is 0 if the request had none.
-  Lookup read_leaf(Search& search, const SetTree::Leaf& leaf, std::optional<StoredRow> row);
-  /// The origin of an entry for its reader: what another user's store made came from elsewhere.
-  Origin origin_of(std::int64_t origin) const noexcept;
+  /// Finds the entry whose set holds, without counting.
+  Lookup search(const RequestDigest& request, ByteView request_canonical, SetCheck& check,
+                Purpose purpose);
+  /// Returns the entry that a set led to if it is sound and the set holds.
+  std::optional<StoreEntry> accept(CheckedEntry read, SetCheck& check, Purpose purpose);
   /// Completes an entry by what its row does not say: whose the store is.
-  Lookup with_owner(Lookup found) const;
-  /// Checks all entries of a request whose row is damaged, and has the row repaired.
-  Lookup find_without_tree(Search& search);
-  /// Has the row of a request that has no entries removed.
-  Result<void> repair_if_stray(const Search& search);
-  /// Removes the row of a leaf if only its key is damaged. True if it was.
-  Result<bool> drop_damaged_key(const Search& search, const SetTree::Leaf& leaf);
-  /// True if the dependency set of a damaged entry hashes to its key.
-  bool is_set_sound(const CacheKey& key);
+  void complete(std::optional<StoreEntry>& entry) const;
+  /// Counts the result of a use.
+  Lookup counted(Lookup found);
 
   StoreSession& session_;
   StoreAccounting& accounting_;

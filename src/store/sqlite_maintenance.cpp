@@ -6,7 +6,6 @@
 #include "base/file_lock.hpp"
 #include "base/result.hpp"
 #include "store/file_bytes.hpp"
-#include "store/stray_rows.hpp"
 
 namespace cukiln {
 
@@ -44,19 +43,6 @@ Result<bool> StoreMaintenance::bring_below_cap() {
   options.max_bytes = session_.limits().max_bytes();
   CUKILN_TRY(const GcReport report, collect(options));
   return !report.already_running;
-}
-
-Result<void> StoreMaintenance::remove_strays() {
-  CUKILN_TRY(const StrayRows rows,
-             session_.read([](SqliteHandle& db) { return find_stray_rows(db); }));
-  if (!rows.any()) {
-    return {};
-  }
-  return eviction_.write_deletion([&](SqliteHandle& db) -> Result<void> {
-    CUKILN_TRY(WriteTransaction transaction, WriteTransaction::begin(db));
-    CUKILN_CHECK(remove_stray_rows(db, rows));
-    return transaction.commit();
-  });
 }
 
 Result<GcReport> StoreMaintenance::collect(const GcOptions& options) {
@@ -123,7 +109,6 @@ Result<GcReport> StoreMaintenance::collect(const GcOptions& options) {
     rows = batch_time < kShortBatch ? std::min(rows * 2, max_rows)
                                     : std::max(rows / 2, Eviction::kBatchRows);
   }
-  CUKILN_CHECK(remove_strays());
   CUKILN_CHECK(eviction_.shrink_file());
   report.bytes_after = file_bytes(session_);
   return report;

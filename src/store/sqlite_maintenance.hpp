@@ -24,8 +24,6 @@ class StoreMaintenance {
  private:
   /// False if another process is collecting.
   Result<bool> bring_below_cap();
-  /// Removes rows that no lookup reads, see stray_rows.hpp.
-  Result<void> remove_strays();
 
   StoreSession& session_;
   StoreAccounting& accounting_;

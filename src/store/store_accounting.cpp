@@ -47,16 +47,17 @@ void StoreAccounting::count_damage(Damage damage, const CacheKey& key, std::stri
   }
 }
 
-template <class Add>
-void StoreAccounting::drop(const char* what, const CacheKey& key, Damage damage, const Error& why,
-                           Add&& add) {
+template <class Digest>
+void StoreAccounting::drop(const Digest& digest, const char* what, Damage damage,
+                           const CacheKey& key, const Error& why) {
   count_damage(damage, key, why.message());
-  session_.options().log.warn("a damaged {} of the {} store is removed: {}", what, tier_name(),
-                              why.message());
-  if (session_.read_only()) {
+  const bool stays = session_.read_only();
+  session_.options().log.warn("a damaged {} of the {} store is {}: {}", what, tier_name(),
+                              stays ? "passed over" : "removed", why.message());
+  if (stays) {
     return;
   }
-  add();
+  pending_.add_damaged(digest);
   // If another process is writing, the next write removes the row; until then it stays a miss.
   if (auto flushed = flush(kFlushWait); !flushed) {
     session_.options().log.debug("the damaged {} is removed later: {}", what,
@@ -64,12 +65,16 @@ void StoreAccounting::drop(const char* what, const CacheKey& key, Damage damage,
   }
 }
 
-void StoreAccounting::drop_damaged(const CacheKey& key, Damage damage, const Error& why) {
-  drop("entry", key, damage, why, [&] { pending_.add_damaged(key); });
+void StoreAccounting::drop_damaged(const CacheKey& key, const Error& why) {
+  drop(key, "entry", Damage::entry, key, why);
+}
+
+void StoreAccounting::drop_damaged(const RequestDigest& request, const Error& why) {
+  drop(request, "request", Damage::set, {}, why);
 }
 
 void StoreAccounting::drop_damaged(const BlobId& id, const Error& why) {
-  drop("blob", {}, Damage::blob, why, [&] { pending_.add_damaged(id); });
+  drop(id, "blob", Damage::blob, {}, why);
 }
 
 Result<void> StoreAccounting::flush(std::chrono::milliseconds wait) {

@@ -32,14 +32,15 @@ class StoreAccounting {
   void touch(const CacheKey& key);
   void touch(const BlobId& id);
 
-  /// The part of an entry that was damaged, a blob, or verify as what found the damage; for the
-  /// counters.
+  /// What was damaged: a request, an entry, what verify found, a blob; for the counters.
   enum class Damage { set, entry, verify, blob };
   /// Counts damage, and adds an event. `key` is zero if it is not of one entry.
   void count_damage(Damage damage, const CacheKey& key, std::string_view why);
-  /// Counts and logs a damaged entry and removes it, immediately or, if another process is writing,
-  /// with the next write.
-  void drop_damaged(const CacheKey& key, Damage damage, const Error& why);
+  /// Counts and logs a damaged entry, a request or a blob, and removes it, a request with its
+  /// entries: immediately or, if another process is writing, with the next write. In a store that
+  /// cannot be written it stays, and each lookup passes over it.
+  void drop_damaged(const CacheKey& key, const Error& why);
+  void drop_damaged(const RequestDigest& request, const Error& why);
   void drop_damaged(const BlobId& id, const Error& why);
 
   /// Writes what is pending. Errors: io, timeout.
@@ -53,9 +54,9 @@ class StoreAccounting {
 
  private:
   std::int64_t now_after(std::int64_t stored_s);
-  /// Counts and logs damage, and removes what `add` adds to the pending writes.
-  template <class Add>
-  void drop(const char* what, const CacheKey& key, Damage damage, const Error& why, Add&& add);
+  template <class Digest>
+  void drop(const Digest& digest, const char* what, Damage damage, const CacheKey& key,
+            const Error& why);
 
   StoreSession& session_;
   PendingWrites pending_;

@@ -18,6 +18,11 @@ inline constexpr std::int64_t kMaxLastUsedS = std::int64_t{1} << 32;  ///< in th
 inline constexpr std::int64_t kMaxHits = std::int64_t{1} << 40;
 inline constexpr std::int64_t kMaxCount = std::int64_t{1} << 60;  ///< of a row of `counter`
 
+/// True if hits and a last use are possible. They change, so no checksum covers them.
+constexpr bool are_possible_uses(std::int64_t hits, std::int64_t last_used_s) noexcept {
+  return hits >= 0 && hits < kMaxHits && last_used_s >= 0 && last_used_s < kMaxLastUsedS;
+}
+
 /// Adds counts, to at most kMaxCount: clients of cukilnd report any.
 constexpr std::int64_t sum_of_counts(std::int64_t a, std::int64_t b) noexcept {
   return std::min(std::min(a, kMaxCount) + std::min(b, kMaxCount), kMaxCount);
@@ -61,11 +66,6 @@ struct StoredRow {
         created_s(query.column_number(first + 18)),
         last_used_s(query.column_number(first + 19)),
         hits(query.column_number(first + 20)) {}
-
-  /// True if the last use and the hits are possible. They change, so no checksum covers them.
-  bool has_possible_uses() const noexcept {
-    return last_used_s >= 0 && last_used_s < kMaxLastUsedS && hits >= 0 && hits < kMaxHits;
-  }
 
   /// Returns the parts of the entry. The image and the canonical request are in other tables.
   EntryParts parts(ByteView request_canonical, ByteView image) const {

@@ -8,10 +8,9 @@
 
 namespace cukiln {
 
-struct DamagedRows;
+struct StoreDamage;
 
-/// Checks all rows of an SQLite store, and repairs or removes those that are damaged. Threads:
-/// safe.
+/// Checks all rows of an SQLite store, and removes those that are damaged. Threads: safe.
 class Verification {
  public:
   Verification(StoreSession& session, StoreAccounting& accounting, Eviction& eviction)
@@ -20,7 +19,7 @@ class Verification {
   Result<VerifyReport> verify(bool repair_too);
 
  private:
-  Result<void> repair(const DamagedRows& damaged);
+  Result<void> repair(const StoreDamage& damage);
 
   StoreSession& session_;
   StoreAccounting& accounting_;

@@ -4,7 +4,7 @@
 // The first byte selects what the rest is: one column; the columns of an entry with valid key and
 // hashes; or a value that replaces a column of a real store. Rules: nothing is read beyond its end;
 // a parsed value encodes to the bytes that were read; the store returns an entry as it was put, or
-// none; putting the entry again repairs the row.
+// none; it is found again once it was put again.
 
 #include <algorithm>
 #include <chrono>

@@ -52,7 +52,7 @@ StoreEntry version(std::uint64_t variant) {
 }  // namespace
 
 // fault 101
-TEST_CASE("a hit among a hundred sets takes at most 1.8 times a hit among one") {
+TEST_CASE("a hit among a hundred sets takes at most twice a hit among one") {
   const ScratchFolder one_folder, many_folder;
   const auto one = open_store_at(one_folder.path()), many = open_store_at(many_folder.path());
   REQUIRE(one->put(version(0)));
@@ -90,7 +90,7 @@ TEST_CASE("a hit among a hundred sets takes at most 1.8 times a hit among one") 
   }
   MESSAGE("the store's part of a hit: " << min_one / kFinds * 1e6 << " us among one, "
                                         << min_many / kFinds * 1e6 << " among " << kSets);
-  CHECK(min_many < 1.8 * min_one);  // less for a whole hit, which checks files too
+  CHECK(min_many < 2 * min_one);  // less for a whole hit, which checks files too
 }
 
 // fault 100

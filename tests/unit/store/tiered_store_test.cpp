@@ -76,6 +76,41 @@ TEST_CASE("hits of the system store are cached in memory, never on the user's di
   CHECK(store->list_sets(entry.request, entry.request_canonical)->size() == 1);
 }
 
+TEST_CASE(
+    "fault 356: damage in a system store is passed over, and the user's store keeps the result") {
+  for (const char* damage : {"UPDATE entry SET check128=randomblob(16) WHERE id=2",
+                             "UPDATE request SET check128=randomblob(16) WHERE id=2"}) {
+    CAPTURE(damage);
+    const ScratchFolder folder;
+    {
+      const auto store = open_store_at(folder / "system");
+      put_numbers(*store, 0, 3);
+      REQUIRE(store->session().write(std::chrono::seconds(2),
+                                     [&](SqliteHandle& db) { return db.execute(damage); }));
+    }
+    REQUIRE(std::system(("chmod -R a+rX '" + (folder / "system") + "'").c_str()) == 0);
+    LogRecorder log;
+    TieredStore::Options options = tiers_at(folder / "s", folder / "system");
+    options.store.log = log.sink();
+    {
+      const auto store = open_tiers(options);
+      REQUIRE(store->system() != nullptr);
+      for (int round = 0; round < 2; ++round) {
+        CHECK_FALSE(finds(*store, make_entry(1)));
+      }
+      CHECK(log.contains("of the system store is passed over"));
+      CHECK(finds(*store, make_entry(0)));
+      CHECK(finds(*store, make_entry(2)));
+      CHECK(*store->put(make_entry(1)) == PutOutcome::stored);
+      CHECK(store->disk()->stats().entries == 1);
+      CHECK(store->system()->stats().entries == 3);
+    }
+    const std::size_t warnings = log.warnings();
+    CHECK(finds(*open_tiers(options), make_entry(1)));
+    CHECK(log.warnings() == warnings);
+  }
+}
+
 /// Shows all files as those of one user, who runs the test.
 struct OwnedBy final : HostFacts {
   explicit OwnedBy(uid_t user) : owner(user) {}

@@ -70,35 +70,24 @@ void execute(SqliteStore& store, const char* sql) {
 }
 
 // fault 87
-TEST_CASE("wrong rows of meta are named by verify, and repaired by it and by the next put") {
+TEST_CASE("wrong rows of meta are named by verify, and repaired by it") {
   for (const char* damage :
        {"UPDATE meta SET v=2 WHERE k='min_reader'", "UPDATE meta SET v='1' WHERE k='min_writer'",
         "UPDATE meta SET k='min_reades' WHERE k='min_reader'", "DELETE FROM meta",
         "UPDATE meta SET v='no uuid' WHERE k='store_uuid'", "INSERT INTO meta VALUES('mood', 1)"}) {
-    for (const bool by_put : {false, true}) {
-      CAPTURE(damage);
-      CAPTURE(by_put);
-      const ScratchFolder folder;
-      put_numbers(*open_store_at(folder / "s"), 0, 1);
-      LogRecorder log;
-      SqliteStoreOptions options = options_at(folder / "s");
-      options.log = log.logger();
-      const auto store = open_store_at(options);
-      CHECK(store->verify(false)->damaged == 0);
-      execute(*store, damage);
-      const auto found = store->verify(false);
-      CHECK(found->damaged > 0);
-      CHECK(found->findings.front().what.find("of meta is") != std::string::npos);
-      if (by_put) {
-        put_numbers(*store, 1, 1);
-        CHECK(log.contains("of meta is"));
-      } else {
-        const auto repaired = store->verify(true);
-        CHECK(repaired->repaired == repaired->damaged);
-      }
-      CHECK(store->verify(false)->damaged == 0);
-      CHECK(count_hits(*store, 0, 1) == 1);
-    }
+    CAPTURE(damage);
+    const ScratchFolder folder;
+    put_numbers(*open_store_at(folder / "s"), 0, 1);
+    const auto store = open_store_at(folder / "s");
+    CHECK(store->verify(false)->damaged == 0);
+    execute(*store, damage);
+    const auto found = store->verify(false);
+    CHECK(found->damaged > 0);
+    CHECK(found->findings.front().what.find("of meta is") != std::string::npos);
+    const auto repaired = store->verify(true);
+    CHECK(repaired->repaired == repaired->damaged);
+    CHECK(store->verify(false)->damaged == 0);
+    CHECK(count_hits(*store, 0, 1) == 1);
   }
 }
 
