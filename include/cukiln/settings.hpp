@@ -46,7 +46,6 @@ struct CUKILN_API Settings {
   LoaderOptions loader;
   RemoteSettings remote;
   LogLevel log_level = LogLevel::warn;
-  bool watch_sources = true;  ///< cukilnd compiles edited sources before they are asked for
   std::vector<Setting> all;
   std::vector<ConfigFile> files;      ///< in order of precedence
   std::vector<std::string> warnings;  ///< unknown keys, and refused values with the reason

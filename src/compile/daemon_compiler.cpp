@@ -36,22 +36,6 @@ wire::CompileOrder order_of(const CompileJob& job, const NvrtcInstall& install) 
   return order;
 }
 
-/// Returns nothing if the daemon could not read all files itself: some headers exist in memory
-/// only, or a folder is relative to this process.
-std::optional<wire::SourceRoots> source_roots_of(const CompileRequest& request, FileServer& files) {
-  if (files.memory_files() > request.sources.size()) {
-    return std::nullopt;
-  }
-  for (const VirtualRoot& root : files.roots()) {
-    for (const std::string& folder : root.folders) {
-      if (folder.empty() || folder.front() != '/') {
-        return std::nullopt;
-      }
-    }
-  }
-  return wire::SourceRoots{files.roots()};
-}
-
 /// Makes an Error of the daemon's, with real paths in place of virtual ones.
 Error error_with_real_paths(const wire::Refusal& refusal, FileServer& files) {
   return Error(refusal.code, files.with_real_paths(refusal.message),
@@ -135,13 +119,6 @@ DaemonCompiler::Attempt::AttemptStatus DaemonCompiler::Attempt::order_once() {
   if (auto sent = conversation->send(DaemonOp::compile, terms.encode(), *std::move(sealed));
       !sent) {
     return lost(sent.error());
-  }
-  if (conversation->greeting().watches) {
-    if (const auto roots = source_roots_of(job.input.request, files)) {
-      if (auto sent = conversation->send_content(DaemonOp::source_roots, roots->encode()); !sent) {
-        return lost(sent.error());
-      }
-    }
   }
   LocalFileProvider provider(job.input.request, job.input.request.translation_unit(), files);
   for (;;) {

@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "base/result.hpp"
-#include "compile/local_file_provider.hpp"
 
 namespace cukiln::daemon {
 
@@ -14,14 +13,6 @@ namespace {
 constexpr const char* kOwnerLeft = "the client that serves the files has disconnected";
 
 }  // namespace
-
-/// Files that the daemon opens itself.
-struct CompileRun::LocalFiles {
-  FileServer files;
-  LocalFileProvider provider;
-  LocalFiles(const CompileRequest& request, const wire::SourceRoots& source_roots)
-      : files(source_roots.roots, nullptr), provider(request, request.translation_unit(), files) {}
-};
 
 /// Selects among remote dependency sets by the client's files: asks the client for the few paths in
 /// which the sets differ. The client checks the whole set itself.
@@ -46,12 +37,7 @@ class CompileRun::ClientFileCheck final : public SetCheck {
   CompileRun& run_;
 };
 
-CompileRun::CompileRun(Setup setup)
-    : setup_(std::move(setup)),
-      recorder_(setup_.order->request),
-      local_files_(setup_.local_roots
-                       ? std::make_unique<LocalFiles>(setup_.order->request, *setup_.local_roots)
-                       : nullptr) {}
+CompileRun::CompileRun(Setup setup) : setup_(std::move(setup)), recorder_(setup_.order->request) {}
 
 CompileRun::~CompileRun() = default;
 
@@ -106,7 +92,7 @@ Result<std::string> CompileRun::reply(const std::string& path) {
       return Error(ErrorCode::timeout, kOwnerLeft);
     }
   }
-  CUKILN_TRY(std::string body, local_files_ ? local_files_->provider.reply(path) : ask_owner(path));
+  CUKILN_TRY(std::string body, ask_owner(path));
   const auto answers = wire::Answers::decode(body);
   const std::string fault = answers ? recorder_.record(path, *answers) : "malformed answer";
   if (!fault.empty()) {

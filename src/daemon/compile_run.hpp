@@ -63,8 +63,6 @@ class CompileRun final : public FileProvider, private CompilePipeline::Caller {
     RemoteTier* remote = nullptr;  ///< may be null
     /// Asks the client for a file, which arrives by `answer`. Called from the run's thread.
     std::function<void(const std::string& path)> ask;
-    /// If set, the daemon opens the files itself, below these folders, and asks no client.
-    std::shared_ptr<const wire::SourceRoots> local_roots;
     Logger log;
   };
   explicit CompileRun(Setup setup);
@@ -79,8 +77,6 @@ class CompileRun final : public FileProvider, private CompilePipeline::Caller {
   void owner_left() CUKILN_EXCLUDES(mutex_);
   void cancel() noexcept CUKILN_EXCLUDES(mutex_);
   bool waits_for_answer() const CUKILN_EXCLUDES(mutex_);
-  /// The dependency set of the compile, canonical; empty if it is not known. Valid after `run`.
-  const std::string& set_canonical() const noexcept { return set_canonical_; }
 
   Result<std::string> reply(const std::string& path) override;
   Result<DependencySet> take_dependencies(const wire::Compiled& compiled) override;
@@ -100,12 +96,10 @@ class CompileRun final : public FileProvider, private CompilePipeline::Caller {
   RunResult failure_of(const Error& error) const;
   Result<std::string> ask_owner(const std::string& path);
 
-  struct LocalFiles;
   class ClientFileCheck;
   const Setup setup_;
   AnswerRecorder recorder_;
-  std::unique_ptr<LocalFiles> local_files_;
-  std::string set_canonical_;
+  std::string set_canonical_;  // the dependency set of the compile; empty if it is not known
   std::unordered_set<CacheKey> known_;  // the store's keys for the request before the run
   std::unique_ptr<ClientFileCheck> check_;
   bool declined_ = false;

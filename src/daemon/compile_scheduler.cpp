@@ -105,7 +105,11 @@ void CompileScheduler::compile(const RequestHandle& request, CompileSubmission s
   fresh.submission = std::move(submission);
   fresh.waiters = {request};
   fresh.owner = request;
-  enqueue(std::move(one));
+  compiles_.add(std::move(one));
+  if (!progress_.is_set()) {
+    progress_.set_after(options_.progress_interval);
+  }
+  start_next();
 }
 
 bool CompileScheduler::has_room_for(const RequestHandle& request,
@@ -117,33 +121,6 @@ bool CompileScheduler::has_room_for(const RequestHandle& request,
   return compiles.allows(own.compiles, all.compiles) &&
          options_.waiters.allows(own.waiters, all.waiters) &&
          options_.held_bytes.allows(own.held_bytes, all.held_bytes, submission.bytes);
-}
-
-void CompileScheduler::compile_ahead(CompileSubmission submission,
-                                     std::shared_ptr<const wire::SourceRoots> source_roots) {
-  failures_.forget(submission.digest);  // the file that caused the failure has changed
-  if (draining_ || compiles_.find(submission.digest) != compiles_.end() ||
-      compiles_.size() >= options_.queued.total ||
-      !options_.held_bytes.allows(compiles_.usage_of(0).held_bytes, compiles_.usage().held_bytes,
-                                  submission.bytes)) {
-    return;
-  }
-  ++counters_.compiles_ahead;
-  InFlightTable::Compiles one;
-  InFlightCompile& fresh = one.emplace_back(replies_);
-  fresh.submission = std::move(submission);
-  fresh.submission.timeout = options_.runs.max_time;
-  fresh.source_roots = std::move(source_roots);
-  fresh.ahead = true;
-  enqueue(std::move(one));
-}
-
-void CompileScheduler::enqueue(InFlightTable::Compiles one) {
-  compiles_.add(std::move(one));
-  if (!progress_.is_set()) {
-    progress_.set_after(options_.progress_interval);
-  }
-  start_next();
 }
 
 void CompileScheduler::start_next() {
@@ -162,9 +139,8 @@ void CompileScheduler::start(Iterator it) {
   job.order = submission.order;
   job.canonical = submission.canonical;
   job.digest = submission.digest;
-  job.again = submission.again || it->ahead;  // ahead: SourceWatch has checked the store's sets
+  job.again = submission.again;
   job.limit = submission.timeout;
-  job.local_roots = it->ahead ? it->source_roots : nullptr;
   it->since = SteadyClock::now();
   const auto started = supervisor_.start(it->serial, std::move(job));
   if (!started) {  // out of resources: decline, so that clients compile locally
@@ -198,22 +174,13 @@ bool CompileScheduler::answer(const RequestHandle& from, std::string body) {
   });
 }
 
-void CompileScheduler::set_source_roots(const RequestHandle& request,
-                                        wire::SourceRoots source_roots) {
-  const auto own = std::find_if(compiles_.begin(), compiles_.end(),
-                                [&](const InFlightCompile& one) { return one.is_owner(request); });
-  if (own != compiles_.end()) {
-    own->source_roots = std::make_shared<const wire::SourceRoots>(std::move(source_roots));
-  }
-}
-
 void CompileScheduler::drop(const RequestHandle& request) {
   for (Iterator next = compiles_.begin(); next != compiles_.end();) {
     const Iterator it = next++;
     if (compiles_.drop_waiter(it, request) && it->running) {
       supervisor_.owner_left(it->serial);  // continues if it has no further question
     }
-    if (it->waiters.empty() && !it->running && !it->ahead) {
+    if (it->waiters.empty() && !it->running) {
       compiles_.take(it);
     }
   }
@@ -248,9 +215,6 @@ void CompileScheduler::drain() {
   for (Iterator next = compiles_.begin(); next != compiles_.end();) {
     const Iterator it = next++;
     if (it->running) {
-      if (it->ahead && it->waiters.empty()) {
-        supervisor_.cancel(it->serial);
-      }
       continue;
     }
     InFlightTable::Compiles taken = compiles_.take(it);
@@ -266,7 +230,7 @@ void CompileScheduler::remember(const InFlightCompile& compile,
   const wire::Refusal& refusal = completion.result.refusal;
   if (completion.result.kind == RunResult::Kind::done) {
     failures_.forget(compile.submission.digest);
-    counters_.orphans_finished += compile.owner || compile.ahead ? 0 : 1;
+    counters_.orphans_finished += compile.owner ? 0 : 1;
   } else if (completion.result.kind == RunResult::Kind::failed && !completion.is_client_limit) {
     // Not remembered: a client's own short limit says nothing about the compiler.
     failures_.remember(compile.submission.digest,
@@ -293,11 +257,6 @@ void CompileScheduler::conclude(Iterator it, CompileSupervisor::Completion compl
   count_run(counters_, result);
   if (result.kind == RunResult::Kind::done) {
     counters_.compile_times.add(completion.took);
-  }
-  const bool has_ended =
-      result.kind == RunResult::Kind::done || result.kind == RunResult::Kind::failed;
-  if (compiled_ && compile.source_roots != nullptr && has_ended) {
-    compiled_(compile.submission.order, compile.source_roots, std::move(completion.set_canonical));
   }
   remember(compile, completion);
   while (!compile.waiters.empty()) {

@@ -3,8 +3,6 @@
 
 #include <chrono>
 #include <cstdint>
-#include <functional>
-#include <memory>
 #include <string>
 #include <utility>
 
@@ -42,18 +40,6 @@ class CompileScheduler final : private CompileSupervisor::Observer {
   /// False while the daemon drains; the request has been replied to then.
   bool accepts(const RequestHandle& request);
   void compile(const RequestHandle& request, CompileSubmission submission);
-  /// Records where the files of the request's compile are, if it is still in flight.
-  void set_source_roots(const RequestHandle& request, wire::SourceRoots source_roots);
-  /// Queues a compile that no client has requested, and whose files the daemon opens itself. One
-  /// such compile runs at a time, in addition to `max_running`, and starts only while no client's
-  /// compile is queued.
-  void compile_ahead(CompileSubmission submission,
-                     std::shared_ptr<const wire::SourceRoots> source_roots);
-  /// Called after each compile whose source roots are known.
-  using Compiled = std::function<void(std::shared_ptr<const wire::CompileOrder> order,
-                                      std::shared_ptr<const wire::SourceRoots> source_roots,
-                                      std::string set_canonical)>;
-  void on_compiled(Compiled compiled) { compiled_ = std::move(compiled); }
   /// Passes on the answer to a question. False if this client has no open question.
   bool answer(const RequestHandle& from, std::string body);
   /// Removes a request that its client cancelled, or all requests of a closed session (`id` 0).
@@ -77,7 +63,6 @@ class CompileScheduler final : private CompileSupervisor::Observer {
   bool refuse_if_quarantined(const RequestHandle& request, const RequestDigest& digest);
   bool join(const RequestHandle& request, const CompileSubmission& submission);
   void decline(const RequestHandle& request, std::string why);
-  void enqueue(InFlightTable::Compiles one);
   void start_next();
   void start(Iterator it);
   bool restart(Iterator it, const RunResult& result);
@@ -93,7 +78,6 @@ class CompileScheduler final : private CompileSupervisor::Observer {
   const Logger log_;
   FailureMemory failures_;
   InFlightTable compiles_;
-  Compiled compiled_;
   bool draining_ = false;
   std::uint64_t last_informed_ = 0;  // the serial up to which waiters had progress in this interval
   EventLoop::Timer progress_;

@@ -73,7 +73,6 @@ Result<void> CompileSupervisor::start(std::uint64_t serial, Job job) {
     setup.store = &store_;
     setup.remote = remote_;
     setup.log = log_;
-    setup.local_roots = std::move(job.local_roots);
     setup.ask = [this, serial](const std::string& path) {
       loop_.post([this, serial, path] { ask(serial, path); });
     };
@@ -128,12 +127,6 @@ void CompileSupervisor::extend(std::uint64_t serial, std::chrono::milliseconds l
   }
 }
 
-void CompileSupervisor::cancel(std::uint64_t serial) {
-  if (Run* const run = find(serial)) {
-    run->compile->cancel();
-  }
-}
-
 void CompileSupervisor::cancel_all() {
   for (const auto& [serial, run] : runs_) {
     run->compile->cancel();
@@ -166,7 +159,6 @@ void CompileSupervisor::reap(std::uint64_t serial) {
   static_cast<void>(guarded([&]() -> Result<void> {
     completion.took = std::chrono::steady_clock::now() - run->began;
     completion.is_client_limit = run->is_overdue && run->limit < options_.max_time;
-    completion.set_canonical = run->compile->set_canonical();
     Result<RunResult>& result = *run->result;
     completion.result = result ? *std::move(result) : RunResult::of(result.error());
     if (run->is_overdue && completion.result.kind == RunResult::Kind::owner_left) {

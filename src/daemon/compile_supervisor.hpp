@@ -31,11 +31,9 @@ class CompileSupervisor {
     RequestDigest digest;
     bool again = false;  ///< no dependency set in the store holds for the client's files
     std::chrono::milliseconds limit{0};
-    std::shared_ptr<const wire::SourceRoots> local_roots;  ///< null: a client serves the files
   };
   struct Completion {
     RunResult result;
-    std::string set_canonical;  ///< the dependency set; empty if it is not known
     std::chrono::nanoseconds took{};
     bool is_client_limit = false;  ///< cancelled by a limit shorter than `max_time`
   };
@@ -67,7 +65,6 @@ class CompileSupervisor {
   void owner_left(std::uint64_t serial);
   /// Raises the time limit of a run to `limit`, for a client that joined it.
   void extend(std::uint64_t serial, std::chrono::milliseconds limit);
-  void cancel(std::uint64_t serial);
   void cancel_all();
 
  private:

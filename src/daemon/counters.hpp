@@ -18,9 +18,8 @@ namespace cukiln::daemon {
 /// The reasons of Session::protocol_error: faults of frames (DaemonFrameParser::fault), then of
 /// messages.
 inline constexpr std::string_view kProtocolErrors[] = {
-    "descriptors",  "length", "flags",   "no_hello", "hello",
-    "sets",         "get",    "compile", "answer",   "invalidate",
-    "source_roots", "report", "ping",    "get_blob", "put_blob"};
+    "descriptors", "length", "flags",      "no_hello", "hello", "sets",     "get",
+    "compile",     "answer", "invalidate", "report",   "ping",  "get_blob", "put_blob"};
 
 /// Counters of the requests with one operation, by reply.
 struct RequestCounters {
@@ -62,7 +61,6 @@ struct DaemonCounters {
   std::uint64_t orphans_finished = 0;    ///< compiles that finished after their owner left
   std::uint64_t remembered_failures = 0;
   std::uint64_t questions = 0;
-  std::uint64_t compiles_ahead = 0;  ///< started because a file changed
   std::uint64_t loop_rounds = 0;
   std::uint64_t loop_longest_round_us = 0;  ///< processor time
   LongTimes compile_times;                  ///< of compiles that gave a cubin
@@ -100,7 +98,6 @@ struct DaemonCounters {
                  {"orphans_finished", orphans_finished},
                  {"remembered_failures", remembered_failures},
                  {"questions", questions},
-                 {"compiles_ahead", compiles_ahead},
                  {"loop_rounds", loop_rounds},
                  {"loop_longest_round_us", loop_longest_round_us}};
     for (const std::string_view reason : kProtocolErrors) {

@@ -31,11 +31,8 @@ struct InFlightCompile {
   ReplySink& sink;
   std::uint64_t serial = 0;
   CompileSubmission submission;  ///< of the first request, with the longest timeout of all
-  std::uint64_t session = 0;     ///< of the first request, which counts for it; 0: it is ahead
+  std::uint64_t session = 0;     ///< of the first request, which counts for it
   bool running = false;
-  bool ahead = false;  ///< started because files changed; clients may have joined
-  /// Of the owner's files, or of the changed files. May be null.
-  std::shared_ptr<const wire::SourceRoots> source_roots;
   std::deque<RequestHandle> waiters;
   std::optional<RequestHandle> owner;  ///< the waiter that serves the files, until it leaves
   /// When it was queued or, if it runs, started.
@@ -65,12 +62,10 @@ struct InFlightCompile {
     }
     return owner_left;
   }
-  /// Makes the first waiter the owner. Its files are others, so the source roots do not apply.
+  /// Makes the first waiter the owner.
   void hand_over() {
     assert(!waiters.empty());
     owner = waiters.front();
-    source_roots.reset();
-    ahead = false;
   }
 };
 

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "daemon/in_flight_table.hpp"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <cassert>
 
@@ -18,13 +16,11 @@ wire::DaemonSnapshot::Job describe(const InFlightCompile& compile) {
   job.request = compile.submission.digest;
   if (compile.owner) {
     job.owner_process = compile.owner->process;
-  } else if (compile.ahead) {
-    job.owner_process = static_cast<std::uint32_t>(::getpid());
   }
   job.elapsed_ms = compile.ms_since_change();
   job.waiters = static_cast<std::uint32_t>(compile.waiters.size());
   job.running = compile.running;
-  job.orphaned = !compile.owner && !compile.ahead;
+  job.orphaned = !compile.owner;
   return job;
 }
 
@@ -104,35 +100,27 @@ bool InFlightTable::drop_waiter(Iterator it, const RequestHandle& request) {
 void InFlightTable::set_running(Iterator it) noexcept {
   assert(!it->running);
   it->running = true;
-  if (it->ahead) {
-    running_ahead_ = true;
-  } else {
-    ++running_;
-  }
+  ++running_;
 }
 
 void InFlightTable::set_ended(Iterator it) noexcept {
   assert(it->running);
   it->running = false;
-  if (it->ahead) {
-    running_ahead_ = false;
-  } else {
-    --running_;
-  }
+  --running_;
 }
 
-InFlightTable::Iterator InFlightTable::next_in_turn(unsigned max_running) {
+InFlightTable::Iterator InFlightTable::next(unsigned max_running) {
   if (running_ >= max_running) {
     return compiles_.end();
   }
   const unsigned max_of_session = std::max(1u, max_running - 1);
   std::unordered_map<std::uint64_t, unsigned> running;  // by session
   for (const InFlightCompile& one : compiles_) {
-    running[one.session] += one.running && !one.ahead ? 1 : 0;
+    running[one.session] += one.running ? 1 : 0;
   }
   Iterator next = compiles_.end();
   for (Iterator at = compiles_.begin(); at != compiles_.end(); ++at) {
-    if (!at->running && !at->ahead && running[at->session] < max_of_session &&
+    if (!at->running && running[at->session] < max_of_session &&
         (next == compiles_.end() || running[at->session] < running[next->session])) {
       next = at;
     }
@@ -140,24 +128,8 @@ InFlightTable::Iterator InFlightTable::next_in_turn(unsigned max_running) {
   return next;
 }
 
-InFlightTable::Iterator InFlightTable::next_ahead() {
-  const bool clients_wait =
-      std::any_of(compiles_.begin(), compiles_.end(),
-                  [](const InFlightCompile& one) { return !one.ahead && !one.running; });
-  return running_ahead_ || clients_wait
-             ? compiles_.end()
-             : std::find_if(compiles_.begin(), compiles_.end(),
-                            [](const InFlightCompile& one) { return one.ahead && !one.running; });
-}
-
-InFlightTable::Iterator InFlightTable::next(unsigned max_running) {
-  const Iterator next = next_in_turn(max_running);
-  return next != compiles_.end() ? next : next_ahead();
-}
-
 void InFlightTable::describe(wire::DaemonSnapshot& snapshot) const {
-  const std::size_t running = running_ + (running_ahead_ ? 1 : 0);
-  std::size_t left = running;
+  std::size_t left = running_;
   for (const bool is_running : {true, false}) {
     for (auto at = compiles_.begin();
          at != compiles_.end() && left != 0 && snapshot.jobs.size() < kMaxDescribed; ++at) {
@@ -166,10 +138,10 @@ void InFlightTable::describe(wire::DaemonSnapshot& snapshot) const {
         --left;
       }
     }
-    left = size() - running;
+    left = size() - running_;
   }
-  snapshot.counters.emplace_back("compiles_running", running);
-  snapshot.counters.emplace_back("compiles_queued", size() - running);
+  snapshot.counters.emplace_back("compiles_running", running_);
+  snapshot.counters.emplace_back("compiles_queued", size() - running_);
   snapshot.counters.emplace_back("compile_waiters", all_.waiters);
 }
 

@@ -30,8 +30,7 @@ class InFlightTable {
   void set_ended(Iterator it) noexcept;
   /// Selects the next compile to run: the first of the session with the fewest running compiles, up
   /// to `max_running` in total, one of which one session leaves to the others, because its compiles
-  /// may hang. If no client's compile is queued, selects the first that is ahead, one at a time.
-  /// Returns `end()` if none may start.
+  /// may hang. Returns `end()` if none may start.
   Iterator next(unsigned max_running);
 
   void add_waiter(Iterator it, const RequestHandle& waiter);
@@ -61,16 +60,13 @@ class InFlightTable {
  private:
   /// Subtracts from what all have and what a session has.
   void discount(std::uint64_t session, const Usage& gone) noexcept;
-  Iterator next_in_turn(unsigned max_running);
-  Iterator next_ahead();
 
   Compiles compiles_;
   std::unordered_map<RequestDigest, Iterator> by_request_;
   std::uint64_t last_serial_ = 0;
   Usage all_;
   std::unordered_map<std::uint64_t, Usage> of_session_;
-  unsigned running_ = 0;  // of clients
-  bool running_ahead_ = false;
+  unsigned running_ = 0;
 };
 
 }  // namespace cukiln::daemon

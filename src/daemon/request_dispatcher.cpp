@@ -99,7 +99,6 @@ void RequestDispatcher::on_frame(Session& session, DaemonFrame& frame) {
     case DaemonOp::get: return give_entry(session, frame);
     case DaemonOp::compile: return compile(session, frame);
     case DaemonOp::answer: return answer(session, frame);
-    case DaemonOp::source_roots: return set_source_roots(session, frame);
     case DaemonOp::cancel:
       if (frame.id != 0) {
         parts_.scheduler.drop(session.request(frame.id));
@@ -292,21 +291,6 @@ void RequestDispatcher::answer(Session& session, DaemonFrame& frame) {
                                                         const Result<SharedBytes>& content) {
                  if (!content || !parts_.scheduler.answer(from, std::string(content->view()))) {
                    client.protocol_error("answer");
-                 }
-               });
-}
-
-void RequestDispatcher::set_source_roots(Session& session, DaemonFrame& frame) {
-  with_content(session, frame, wire::kMaxDaemonBody,
-               [this, from = session.request(frame.id)](Session& client,
-                                                        const Result<SharedBytes>& content) {
-                 auto source_roots =
-                     content ? wire::SourceRoots::decode(content->view()) : std::nullopt;
-                 if (!source_roots) {
-                   return client.protocol_error("source_roots");
-                 }
-                 if (parts_.watches) {
-                   parts_.scheduler.set_source_roots(from, *std::move(source_roots));
                  }
                });
 }

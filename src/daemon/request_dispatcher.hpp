@@ -33,7 +33,6 @@ class RequestDispatcher final : public Session::Handler, public ReplySink {
     TieredStore& store;
     DaemonCounters& counters;
     std::function<wire::DaemonSnapshot()> describe;
-    bool watches = false;          ///< source roots are used; else they are ignored
     RemoteTier* remote = nullptr;  ///< of blobs; may be null
   };
   explicit RequestDispatcher(Parts parts);
@@ -49,7 +48,6 @@ class RequestDispatcher final : public Session::Handler, public ReplySink {
   void give_entry(Session& session, const wire::DaemonFrame& frame);
   void compile(Session& session, wire::DaemonFrame& frame);
   void answer(Session& session, wire::DaemonFrame& frame);
-  void set_source_roots(Session& session, wire::DaemonFrame& frame);
   void invalidate(Session& session, const wire::DaemonFrame& frame);
   void take_report(Session& session, const wire::DaemonFrame& frame);
   void give_blob(Session& session, const wire::DaemonFrame& frame);

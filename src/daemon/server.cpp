@@ -42,7 +42,7 @@ Server::Server(ServerOptions options, TieredStore& store, IpcListener listener,
       pool_(std::move(pool)),
       lookups_(store, *pool_, *loop_, options_.cached_entry_bytes),
       dispatcher_({*loop_, sessions_, *pool_, lookups_, scheduler_, store, counters_,
-                   [this] { return describe(); }, options_.watch_sources, options_.remote}),
+                   [this] { return describe(); }, options_.remote}),
       supervisor_(options_.compiles.runs, *loop_, compilers_, store, options_.remote, log_),
       scheduler_(options_.compiles, *loop_, supervisor_, dispatcher_, counters_, log_),
       acceptor_(*loop_, std::move(listener)),
@@ -74,9 +74,6 @@ Result<std::unique_ptr<Server>> Server::create(ServerOptions options, TieredStor
 }
 
 Result<void> Server::begin() {
-  if (options_.watch_sources) {
-    watch_sources();
-  }
   greeting_ = greeting();
   sigset_t signals;
   ::sigemptyset(&signals);
@@ -96,7 +93,6 @@ wire::Greeting Server::greeting() const {
   wire::Greeting greeting;
   greeting.oldest_version = wire::kDaemonProtocol;
   greeting.newest_version = wire::kDaemonProtocol;
-  greeting.watches = watch_ != nullptr;
   greeting.takes_reports = true;
   greeting.keeps_blobs = true;
   greeting.process = static_cast<std::uint32_t>(::getpid());
@@ -107,27 +103,6 @@ wire::Greeting Server::greeting() const {
     greeting.store_inode = status.st_ino;
   }
   return greeting;
-}
-
-void Server::watch_sources() {
-  SourceWatch::Options options;
-  options.log = log_;
-  watch_ = std::make_unique<SourceWatch>(
-      std::move(options), store_,
-      [this](const SourceWatch::Order& order, SourceWatch::Roots source_roots) {
-        // Runs in the watch's thread, which may block.
-        wire::CompileTerms terms;
-        terms.again = true;  // no dependency set in the store holds
-        auto submission = std::make_shared<CompileSubmission>(
-            CompileSubmission::of(*order, order->encode().size(), terms, store_));
-        loop_->post([this, submission, source_roots = std::move(source_roots)] {
-          scheduler_.compile_ahead(std::move(*submission), source_roots);
-        });
-      });
-  scheduler_.on_compiled(
-      [this](SourceWatch::Order order, SourceWatch::Roots source_roots, std::string set_canonical) {
-        watch_->add(std::move(order), std::move(source_roots), std::move(set_canonical));
-      });
 }
 
 Result<void> Server::run() {
@@ -241,13 +216,6 @@ wire::DaemonSnapshot Server::describe() {
   snapshot.counters = counters_.named();
   scheduler_.compiles().describe(snapshot);
   snapshot.counters.emplace_back("connections", sessions_.size());
-  if (watch_ != nullptr) {
-    const FolderWatch::Stats watched = watch_->stats();
-    snapshot.counters.emplace_back("watch_directories", watched.folders);
-    snapshot.counters.emplace_back("watch_events", watched.events);
-    snapshot.counters.emplace_back("watch_overflows", watched.overflows);
-    snapshot.counters.emplace_back("watch_limit_reached", watched.limited);
-  }
   snapshot.counters.emplace_back("quarantined", scheduler_.quarantined());
   return snapshot;
 }

@@ -22,15 +22,13 @@
 #include "daemon/request_dispatcher.hpp"
 #include "daemon/service_manager.hpp"
 #include "daemon/session_table.hpp"
-#include "daemon/source_watch.hpp"
 #include "store/tiered_store.hpp"
 #include "wire/daemon_frame.hpp"
 
 namespace cukiln::daemon {
 
 struct ServerOptions {
-  bool watch_sources = false;  ///< recompile edited sources
-  LoaderOptions loader;        ///< where NVRTC is, and the limits of a compile
+  LoaderOptions loader;  ///< where NVRTC is, and the limits of a compile
   CompileScheduler::Options compiles;
   std::size_t max_sessions = 1024;
   Session::Limits session;
@@ -82,7 +80,6 @@ class Server {
 
   Result<void> begin();
   wire::Greeting greeting() const;
-  void watch_sources();
   void accept(UniqueFd socket);
   void reject(UniqueFd socket, std::uint64_t& counter);
   void end_round();
@@ -109,7 +106,6 @@ class Server {
   RequestDispatcher dispatcher_;  // it and scheduler_ call each other, on the loop's thread only
   CompileSupervisor supervisor_;
   CompileScheduler scheduler_;
-  std::unique_ptr<SourceWatch> watch_;  ///< null if files are not watched; posts to the loop
   Acceptor acceptor_;
   std::uint64_t last_connection_ = 0;
   wire::Greeting greeting_;

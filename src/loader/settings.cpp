@@ -212,30 +212,30 @@ const Key kKeys[] = {
        return Result<void>();
      },
      [](const Settings& s) { return s.store.daemon_socket; }},
-    {"daemon_watch",
-     [](Settings& s, const std::string& text) -> Result<void> {
-       CUKILN_TRY(s.watch_sources, parse_bool(text));
-       return {};
-     },
-     [](const Settings& s) { return std::string(s.watch_sources ? "1" : "0"); }},
     {"log", [](Settings& s, const std::string& text) { return parse_level(text, s.log_level); },
      [](const Settings& s) { return std::string(kLevels[static_cast<std::size_t>(s.log_level)]); }},
 };
 
-/// Settings of 0.2 for a daemon of several users.
-constexpr std::string_view kDeletedKeys[] = {"signer_socket", "worker_socket"};
+/// A setting of 0.2 that has no effect.
+struct DeletedKey {
+  std::string_view name, why;
+};
+constexpr DeletedKey kDeletedKeys[] = {
+    {"daemon_watch", "cukilnd compiles what is requested, and watches no sources"},
+    {"signer_socket", "cukilnd serves one user and starts its own workers"},
+    {"worker_socket", "cukilnd serves one user and starts its own workers"},
+};
 
-bool is_deleted(std::string_view name) {
-  return std::find(std::begin(kDeletedKeys), std::end(kDeletedKeys), name) !=
-         std::end(kDeletedKeys);
+/// Null if a setting of this name was never deleted.
+const DeletedKey* deleted_key(std::string_view name) {
+  const auto* const at = std::find_if(std::begin(kDeletedKeys), std::end(kDeletedKeys),
+                                      [&](const DeletedKey& key) { return key.name == name; });
+  return at != std::end(kDeletedKeys) ? at : nullptr;
 }
 
 /// The warning about a deleted setting, by its name in a file or in the environment.
-std::string no_effect(std::string_view name) {
-  return fmt::format(
-      "{} has no effect since 0.3, because cukilnd serves one user and starts its own workers; "
-      "remove it",
-      name);
+std::string no_effect(std::string_view name, const DeletedKey& deleted) {
+  return fmt::format("{} has no effect since 0.3, because {}; remove it", name, deleted.why);
 }
 
 /// Returns the setting whose name is nearest to `name`; empty if none is near.
@@ -334,8 +334,8 @@ class Resolver {
       const auto* const at = std::find_if(
           std::begin(kKeys), std::end(kKeys),
           [&, wanted = std::string_view(name)](const Key& k) { return wanted == k.name; });
-      if (is_deleted(name)) {
-        settings_.warnings.push_back(fmt::format("{}: {}", path, no_effect(name)));
+      if (const DeletedKey* const deleted = deleted_key(name)) {
+        settings_.warnings.push_back(fmt::format("{}: {}", path, no_effect(name, *deleted)));
         continue;
       }
       if (at == std::end(kKeys)) {
@@ -368,8 +368,8 @@ class Resolver {
     std::transform(name.begin(), name.end(), name.begin(), [](char c) {
       return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
     });
-    if (is_deleted(name)) {
-      settings_.warnings.push_back(no_effect(variable));
+    if (const DeletedKey* const deleted = deleted_key(name)) {
+      settings_.warnings.push_back(no_effect(variable, *deleted));
       return;
     }
     const std::string meant = is_key(name) ? std::string() : nearest_key(name);

@@ -11,7 +11,6 @@ namespace cukiln::wire {
 namespace {
 
 constexpr std::string_view kMagic = "CKD1";
-constexpr std::uint32_t kWatchesBit = 2;
 constexpr std::uint32_t kReportsBit = 4;
 constexpr std::uint32_t kBlobsBit = 8;
 constexpr std::uint32_t kSharedBlobsBit = 16;
@@ -66,8 +65,8 @@ std::string Greeting::encode() const {
   SerialWriter out;
   out.raw(kMagic);
   out.u32(std::uint32_t{oldest_version} | std::uint32_t{newest_version} << 16);
-  out.u32((watches ? kWatchesBit : 0) | (takes_reports ? kReportsBit : 0) |
-          (keeps_blobs ? kBlobsBit : 0) | (shares_blobs ? kSharedBlobsBit : 0));
+  out.u32((takes_reports ? kReportsBit : 0) | (keeps_blobs ? kBlobsBit : 0) |
+          (shares_blobs ? kSharedBlobsBit : 0));
   out.u32(process).u64(store_device).u64(store_inode);
   std::string bytes = out.take();
   bytes += ByteView(build).substr(0, kBuildBytes);
@@ -84,7 +83,6 @@ bool Greeting::decode(ByteView bytes, Greeting& out) {
   out.oldest_version = static_cast<std::uint16_t>(versions & 0xffff);
   out.newest_version = static_cast<std::uint16_t>(versions >> 16);
   const std::uint32_t flags = in.u32();
-  out.watches = (flags & kWatchesBit) != 0;
   out.takes_reports = (flags & kReportsBit) != 0;
   out.keeps_blobs = (flags & kBlobsBit) != 0;
   out.shares_blobs = (flags & kSharedBlobsBit) != 0;

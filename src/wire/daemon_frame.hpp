@@ -25,8 +25,7 @@ enum class DaemonOp : std::uint16_t {
   state,
   invalidate,
   ping,
-  source_roots,
-  report,
+  report = 11,
   get_blob,
   put_blob,
   // From the daemon.
@@ -105,7 +104,6 @@ class DaemonFrameParser {
 struct Greeting {
   std::uint16_t oldest_version = 0;  ///< of the protocol
   std::uint16_t newest_version = 0;
-  bool watches = false;        ///< it recompiles when sources change, and accepts `source_roots`
   bool takes_reports = false;  ///< it accepts `report`
   bool keeps_blobs = false;    ///< it accepts `get_blob` and `put_blob`
   bool shares_blobs = false;   ///< it has a remote store for them

@@ -16,7 +16,6 @@ namespace {
 constexpr std::size_t kMaxProgramBytes = 64;
 constexpr std::uint32_t kMaxTimeoutMs = 24u * 3600 * 1000;
 constexpr std::uint32_t kMaxSources = 1024;
-constexpr std::uint32_t kMaxRoots = 4096;
 constexpr int kMaxCapability = 9999;
 constexpr auto kLastError = static_cast<std::uint32_t>(ErrorCode::internal);
 constexpr std::uint8_t kLastOrigin = 2;
@@ -216,36 +215,6 @@ std::optional<CompileTerms> CompileTerms::decode(ByteView body) {
   const auto terms = decode_fields<CompileTerms>(body);
   const bool valid = terms && terms->timeout_ms > 0 && terms->timeout_ms <= kMaxTimeoutMs;
   return valid ? terms : std::nullopt;
-}
-
-std::string SourceRoots::encode() const {
-  SerialWriter out;
-  out.u32(static_cast<std::uint32_t>(roots.size()));
-  for (const VirtualRoot& root : roots) {  // what counts as recorded is the client's check alone
-    out.bytes(root.prefix).strings(root.folders);
-  }
-  return out.take();
-}
-
-std::optional<SourceRoots> SourceRoots::decode(ByteView body) {
-  SerialReader in(body);
-  SourceRoots message;
-  const std::uint32_t count = in.u32();
-  if (count > kMaxRoots) {
-    return std::nullopt;
-  }
-  for (std::uint32_t i = 0; i < count && in.ok(); ++i) {
-    VirtualRoot root;
-    root.prefix = in.bytes();
-    root.folders = in.strings();
-    for (const std::string& folder : root.folders) {
-      if (folder.empty() || folder.front() != '/' || folder.find('\0') != std::string::npos) {
-        return std::nullopt;
-      }
-    }
-    message.roots.push_back(std::move(root));
-  }
-  return whole(in, std::move(message));
 }
 
 Result<UniqueFd> EntryBody::seal() const {

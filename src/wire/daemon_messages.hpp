@@ -13,7 +13,6 @@
 #include "key/compile_request.hpp"
 #include "key/dependency_set.hpp"
 #include "key/entry_labels.hpp"
-#include "key/file_server.hpp"
 #include "key/set_tree.hpp"
 #include "wire/daemon_frame.hpp"
 
@@ -124,15 +123,6 @@ struct CompileTerms {
 
   std::string encode() const;
   static std::optional<CompileTerms> decode(ByteView body);
-};
-
-/// The body of `source_roots`: where the files of the `compile` with the same id are, so that a
-/// daemon can recompile when one changes. All folders are absolute.
-struct SourceRoots {
-  std::vector<VirtualRoot> roots;
-
-  std::string encode() const;
-  static std::optional<SourceRoots> decode(ByteView body);
 };
 
 /// The attachment of `entry`: an entry of the store, followed by a checksum. The decoded image

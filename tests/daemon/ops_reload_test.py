@@ -123,8 +123,8 @@ class ReloadTest(unittest.TestCase):
 
     def test_other_changes_need_a_restart_and_invalid_settings_change_nothing(self) -> None:
         self.start('max_size = "64MiB"\n')
-        self.reload('max_size = "64MiB"\ninclude_path = ["/elsewhere"]\ndaemon_watch = false\njobs = 3\nmemory = "9GiB"\n')
-        for name in ("include_path", "daemon_watch", "jobs", "memory"):
+        self.reload('max_size = "64MiB"\ninclude_path = ["/elsewhere"]\njobs = 3\nmemory = "9GiB"\n')
+        for name in ("include_path", "jobs", "memory"):
             self.wait_for_log(rf"(?m)^cukilnd: reload: {name} has changed in .* and needs a restart of cukilnd$")
         for mistake in ('max_size = "much"\n', "max_size = \n", 'max_size = "1MiB"\nno_such_key = 1\n'):
             with self.subTest(mistake=mistake):

@@ -32,7 +32,6 @@ class Daemons(DaemonFleetTest):
     def test_a_header_that_differs_is_compiled_there(self):
         redis = self.started(Redis())
         scale = ("scale.cu", "--arch", "sm_90a")
-        self.environment["CUKILN_DAEMON_WATCH"] = "0"  # or the first compiles what was edited, too
         self.assertEqual(self.outcome(self.daemon("a", redis.url), *scale), "compiled")
         deadline = time.monotonic() + 20
         while len(redis.keys()) != 2:

@@ -35,7 +35,6 @@ void try_all(ByteView body) {
   try_message<BlobWanted>(body);
   try_message<CompileOrder>(body);
   try_message<CompileTerms>(body);
-  try_message<SourceRoots>(body);
   try_message<EntryTerms>(body);
   try_message<Refusal>(body);
   try_message<Declined>(body);

@@ -62,7 +62,6 @@ Options:
 Environment (config.toml has the same settings in lower case, without CUKILN_):
   CUKILN_STORE, CUKILN_MAX_SIZE        folder and maximum size of the store
   CUKILN_DAEMON_SOCKET                 as --socket
-  CUKILN_DAEMON_WATCH=0                does not compile ahead when a source is saved
   CUKILN_NVRTC_LIBRARY, CUKILN_WORKER  paths to use instead of searching
   CUKILN_JOBS                          as --jobs
   CUKILN_MEMORY                        memory of all compile workers together
@@ -225,7 +224,6 @@ ServerOptions server_options(const Arguments& arguments, const Settings& setting
   options.compiles.max_running = CompileBudget({jobs, settings.loader.memory_bytes}).jobs();
   options.compiles.runs.max_time = settings.loader.compile_timeout;
   options.loader.jobs = options.compiles.max_running;
-  options.watch_sources = settings.watch_sources;
   options.log = Logger(sink);
   return options;
 }

@@ -56,11 +56,6 @@ constexpr CounterRow kDaemonCounters[] = {
     {"remembered_failures", "compiles_refused_total", "",
      "Compile requests refused, because the same compile failed a moment before."},
     {"questions", "compile_questions_total", "", "Files requested from clients."},
-    {"compiles_ahead", "compiles_ahead_total", "",
-     "Compiles started because a watched file changed."},
-    {"watch_events", "watch_events_total", "", "File events of watched files."},
-    {"watch_overflows", "watch_overflows_total", "",
-     "Overflows of the kernel's event queue. All watched files were checked after each."},
     {"connections_accepted", "ipc_connections_total", "", "Accepted client connections."},
     {"rejected_user", "ipc_connections_rejected_total", R"(reason="uid")",
      "Rejected client connections, by reason."},
@@ -167,11 +162,6 @@ void add_daemon(Exposition& out, const wire::DaemonSnapshot& state) {
     out.times<ShortTimes>("ipc_request_duration_seconds",
                           "Time from a client's request to the reply.", label("op", op),
                           fmt::format("requests_{}", op), counter);
-  }
-  if (const auto folders = find("watch_directories")) {  // absent if no files are watched
-    out.gauge("watch_directories", "Folders that inotify watches.", *folders);
-    out.gauge("watch_limit_reached", "Folders and files that are not watched because of a limit.",
-              state.counter("watch_limit_reached"));
   }
 }
 

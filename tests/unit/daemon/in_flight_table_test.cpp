@@ -26,11 +26,10 @@ struct Table : ReplySink {
     hung_up.push_back(request.session);
   }
 
-  InFlightTable::Iterator add(std::uint64_t session, const std::string& name, bool ahead = false) {
+  InFlightTable::Iterator add(std::uint64_t session, const std::string& name) {
     InFlightTable::Compiles one;
     one.emplace_back(*this);
     one.front().session = session;
-    one.front().ahead = ahead;
     one.front().submission.canonical = std::make_shared<const std::string>(name);
     one.front().submission.digest = CompileRequest::digest_of(name);
     one.front().submission.bytes = 100;
@@ -89,21 +88,6 @@ TEST_CASE_FIXTURE(Table,
   CHECK(table.usage_of(kFirst).waiters == 0);
   CHECK(table.usage_of(kSecond).waiters == 1);
   CHECK(table.usage().waiters == 1);
-}
-
-TEST_CASE_FIXTURE(Table,
-                  "a compile ahead starts when no client's compile is queued, one at a time") {
-  const auto ahead = add(kFirst, "saved", true);
-  const auto also_ahead = add(kFirst, "saved too", true);
-  const auto asked = add(kFirst, "asked");
-  CHECK(table.next(1) == asked);
-  table.set_running(asked);
-  CHECK(table.next(1) == ahead);  // in addition to clients' compiles
-  table.set_running(ahead);
-  CHECK(table.next(1) == table.end());
-  table.set_ended(ahead);
-  table.take(ahead);
-  CHECK(table.next(1) == also_ahead);
 }
 
 TEST_CASE_FIXTURE(Table, "a compile that is taken out is no longer found or counted") {

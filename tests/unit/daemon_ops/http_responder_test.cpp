@@ -337,11 +337,6 @@ TEST_CASE_FIXTURE(Fixture, "metrics show the counters in Prometheus' text format
       {"http", "put", {{"ok", 2}}, {{0.001, 0}, {0.2, 2}}, 0.5}};
   source.remote.breaker_transitions = {{"closed", 0}, {"open", 2}};
   source.remote.rejected = {{"bad_signature", 2}};
-  source.counters.insert(source.counters.end(), {{"watch_directories", 12},
-                                                 {"watch_events", 34},
-                                                 {"watch_overflows", 1},
-                                                 {"watch_limit_reached", 2},
-                                                 {"compiles_ahead", 5}});
   const Answer answer = get("/metrics");
   CHECK(has(answer.head, "Content-Type: text/plain; version=0.0.4"));
   for (const char* line : {"cukiln_store_entries 2\n",
@@ -375,11 +370,6 @@ TEST_CASE_FIXTURE(Fixture, "metrics show the counters in Prometheus' text format
                            "cukiln_gc_runs_total{trigger=\"timer\",result=\"ok\"} 1\n",
                            "cukiln_gc_runs_total{trigger=\"put\",result=\"ok\"} 0\n",
                            "cukiln_gc_duration_seconds_count 1\n",
-                           "cukiln_watch_directories 12\n",
-                           "cukiln_watch_events_total 34\n",
-                           "cukiln_watch_overflows_total 1\n",
-                           "cukiln_watch_limit_reached 2\n",
-                           "cukiln_compiles_ahead_total 5\n",
                            "cukiln_store_checkpoints_total{result=\"error\"} 0\n",
                            "cukiln_store_checkpoint_duration_seconds_count ",
                            "cukiln_gc_last_success_timestamp_seconds 1",

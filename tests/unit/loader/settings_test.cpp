@@ -326,6 +326,7 @@ TEST_CASE("sizes take the usual units and nothing else") {
 
 TEST_CASE_FIXTURE(Fixture, "fault 310: a deleted setting has no effect, and a warning names it") {
   scratch.write("etc/config.toml", "worker_socket = \"/run/w/worker.sock\"\nmax_size = \"1GiB\"\n");
+  environment["CUKILN_DAEMON_WATCH"] = "1";
   environment["CUKILN_SIGNER_SOCKET"] = "/run/s/sign.sock";
   const Settings settings = resolve();
   CHECK(settings.store.max_bytes == 1ull << 30);  // the rest of the file counts
@@ -333,7 +334,10 @@ TEST_CASE_FIXTURE(Fixture, "fault 310: a deleted setting has no effect, and a wa
   const std::string why =
       " has no effect since 0.3, because cukilnd serves one user and starts its own workers; "
       "remove it";
-  REQUIRE(settings.warnings.size() == 2);
+  REQUIRE(settings.warnings.size() == 3);
   CHECK(settings.warnings[0] == scratch / "etc/config.toml" + ": worker_socket" + why);
-  CHECK(settings.warnings[1] == "CUKILN_SIGNER_SOCKET" + why);
+  CHECK(settings.warnings[1] ==
+        "CUKILN_DAEMON_WATCH has no effect since 0.3, because cukilnd compiles what is requested, "
+        "and watches no sources; remove it");
+  CHECK(settings.warnings[2] == "CUKILN_SIGNER_SOCKET" + why);
 }

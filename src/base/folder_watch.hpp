@@ -11,7 +11,7 @@
 
 #include "base/file.hpp"
 
-namespace cukiln::daemon {
+namespace cukiln {
 
 /// Detects that files changed, appeared or vanished: events of inotify on their folders say which
 /// files to check, and their stamps whether they changed. `check_all` finds what inotify does not
@@ -86,4 +86,4 @@ class FolderWatch {
   std::uint64_t events_ = 0, overflows_ = 0;
 };
 
-}  // namespace cukiln::daemon
+}  // namespace cukiln

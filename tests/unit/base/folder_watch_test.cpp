@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "daemon/folder_watch.hpp"
+#include "base/folder_watch.hpp"
 
 #include <doctest/doctest.h>
 #include <fcntl.h>
@@ -12,7 +12,7 @@
 
 #include "support/scratch.hpp"
 
-using cukiln::daemon::FolderWatch;
+using cukiln::FolderWatch;
 using cukiln::testing::ScratchFolder;
 using Subjects = FolderWatch::Subjects;
 namespace fs = std::filesystem;

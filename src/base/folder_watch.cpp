@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "daemon/folder_watch.hpp"
+#include "base/folder_watch.hpp"
 
 #include <sys/inotify.h>
 #include <sys/stat.h>
@@ -13,7 +13,7 @@
 #include <memory>
 #include <utility>
 
-namespace cukiln::daemon {
+namespace cukiln {
 
 namespace {
 
@@ -255,4 +255,4 @@ FolderWatch::Subjects FolderWatch::check_all() {
   return changed;
 }
 
-}  // namespace cukiln::daemon
+}  // namespace cukiln
