@@ -93,7 +93,29 @@ void RequestDispatcher::hang_up(const RequestHandle& request) noexcept {
   }
 }
 
+void RequestDispatcher::discard(UniqueFd file) noexcept {
+  // Without memory it is closed here.
+  static_cast<void>(guarded([&]() -> Result<void> {
+    parts_.pool.submit<bool>(
+        [held = std::make_shared<UniqueFd>(std::move(file))] { return Result<bool>(true); },
+        [](const Result<bool>&) {});
+    return {};
+  }));
+}
+
 void RequestDispatcher::on_frame(Session& session, DaemonFrame& frame) {
+  dispatch(session, frame);
+  if (frame.attachment && !session.closed()) {  // not used: a client has one at a time discarded
+    run_in_pool<bool>(
+        session,
+        [held = std::make_shared<UniqueFd>(std::move(frame.attachment))] {
+          return Result<bool>(true);
+        },
+        [](Session&, bool) {});
+  }
+}
+
+void RequestDispatcher::dispatch(Session& session, DaemonFrame& frame) {
   switch (static_cast<DaemonOp>(frame.op)) {
     case DaemonOp::sets: return find_sets(session, frame);
     case DaemonOp::get: return give_entry(session, frame);

@@ -41,9 +41,11 @@ class RequestDispatcher final : public Session::Handler, public ReplySink {
   void on_closed(Session& session) noexcept override { parts_.sessions.note_closed(session); }
   void reply(const RequestHandle& to, wire::DaemonOp op, std::string body,
              std::shared_ptr<UniqueFd> attachment) override;
+  void discard(UniqueFd file) noexcept override;
   void hang_up(const RequestHandle& request) noexcept override;
 
  private:
+  void dispatch(Session& session, wire::DaemonFrame& frame);
   void find_sets(Session& session, wire::DaemonFrame& frame);
   void give_entry(Session& session, const wire::DaemonFrame& frame);
   void compile(Session& session, wire::DaemonFrame& frame);

@@ -28,15 +28,15 @@ using std::chrono::milliseconds;
 
 Server::Server(ServerOptions options, TieredStore& store, IpcListener listener,
                ServiceManager manager, std::unique_ptr<EventLoop> loop,
-               std::unique_ptr<BlockingPool> pool, std::unique_ptr<DescriptorCloser> closer)
+               std::unique_ptr<BlockingPool> pool, std::unique_ptr<ClosingThread> closing)
     : options_(std::move(options)),
       store_(store),
       manager_(std::move(manager)),
       log_(options_.log),
       loop_(std::move(loop)),
-      closer_(std::move(closer)),
+      closing_(std::move(closing)),
       compilers_(options_.loader, store),
-      shared_{*loop_, counters_, *closer_, log_, options_.session},
+      shared_{*loop_, counters_, *closing_, log_, options_.session},
       sessions_(options_.max_sessions, shared_),
       housekeeping_(*loop_, manager_),
       pool_(std::move(pool)),
@@ -65,10 +65,10 @@ Result<std::unique_ptr<Server>> Server::create(ServerOptions options, TieredStor
                                                IpcListener listener, ServiceManager manager) {
   CUKILN_TRY(auto loop, EventLoop::create(options.log));
   CUKILN_TRY(auto pool, BlockingPool::create(options.store_threads, loop->tasks()));
-  CUKILN_TRY(auto closer, DescriptorCloser::create({}));
+  CUKILN_TRY(auto closing, ClosingThread::create());
   std::unique_ptr<Server> self(new Server(std::move(options), store, std::move(listener),
                                           std::move(manager), std::move(loop), std::move(pool),
-                                          std::move(closer)));
+                                          std::move(closing)));
   CUKILN_CHECK(self->begin());
   return self;
 }
@@ -200,7 +200,7 @@ void Server::accept(UniqueFd socket) {
 void Server::reject(UniqueFd socket, std::uint64_t& counter) {
   ++counter;
   ::shutdown(socket.get(), SHUT_RDWR);
-  closer_->close(std::move(socket), ++last_connection_);
+  closing_->close(std::move(socket));
 }
 
 wire::DaemonSnapshot Server::describe() {

@@ -76,7 +76,7 @@ class Server {
  private:
   Server(ServerOptions options, TieredStore& store, IpcListener listener, ServiceManager manager,
          std::unique_ptr<EventLoop> loop, std::unique_ptr<BlockingPool> pool,
-         std::unique_ptr<DescriptorCloser> closer);
+         std::unique_ptr<ClosingThread> closing);
 
   Result<void> begin();
   wire::Greeting greeting() const;
@@ -96,7 +96,7 @@ class Server {
   const std::chrono::steady_clock::time_point started_ = std::chrono::steady_clock::now();
   DaemonCounters counters_;
   const std::unique_ptr<EventLoop> loop_;
-  const std::unique_ptr<DescriptorCloser> closer_;
+  const std::unique_ptr<ClosingThread> closing_;
   Compilers compilers_;
   Session::Shared shared_;
   SessionTable sessions_;

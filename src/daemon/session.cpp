@@ -34,7 +34,6 @@ Session::Session(std::uint64_t number, UniqueFd socket, const wire::Peer& peer, 
       socket_(std::move(socket)),
       peer_(peer),
       shared_(shared),
-      socket_slot_(number),
       deadline_(shared.loop,
                 [this] {
                   ++shared_.counters.slow_clients;
@@ -46,12 +45,6 @@ Session::Session(std::uint64_t number, UniqueFd socket, const wire::Peer& peer, 
           return {};
         });
       }) {}
-
-Session::~Session() {
-  for (UniqueFd& descriptor : parser_.take_descriptors()) {
-    shared_.closer.close(std::move(descriptor), number_);
-  }
-}
 
 Result<void> Session::begin(const std::string& greeting) {
   CUKILN_TRY(watch_, shared_.loop.watch(socket_.get(), kReading, [this](std::uint32_t events) {
@@ -134,14 +127,14 @@ void Session::read() {
 }
 
 /// Takes the descriptor that came with some bytes. False if there were several, or if it is no
-/// memory file: then only the closer may close them.
+/// memory file: then only the ClosingThread may close them.
 bool Session::feed(std::vector<UniqueFd> descriptors) {
   if (descriptors.size() == 1 && wire::is_memory_file(descriptors.front().get())) {
     parser_.feed(std::move(descriptors.front()));
     return true;
   }
   for (UniqueFd& descriptor : descriptors) {
-    shared_.closer.close(std::move(descriptor), number_);
+    shared_.closing.close(std::move(descriptor));
   }
   return false;
 }
@@ -165,18 +158,20 @@ void Session::take_frames() {
 void Session::take(DaemonFrame& frame) {
   deadline_.cancel();
   if (frame.is(DaemonOp::hello)) {
-    return hello(frame);
+    hello(frame);
+  } else if (!has_hello_) {
+    protocol_error("no_hello");
+  } else {
+    shared_.handler->on_frame(*this, frame);
   }
-  if (!has_hello_) {
-    return protocol_error("no_hello");
+  if (frame.attachment) {
+    shared_.handler->discard(std::move(frame.attachment));
   }
-  shared_.handler->on_frame(*this, frame);
-  shared_.closer.close(std::move(frame.attachment), number_);  // one that was not used
 }
 
 void Session::hello(const DaemonFrame& frame) {
   const auto hello = wire::DaemonHello::decode(frame.body);
-  if (!hello || has_hello_) {
+  if (!hello || has_hello_ || frame.attachment) {
     return protocol_error("hello");
   }
   if (hello->version != wire::kDaemonProtocol) {
@@ -218,8 +213,8 @@ DaemonOp Session::send(DaemonOp op, std::uint64_t id, std::string body,
     body.clear();
   }
   if (attachment != nullptr && !shared_.unread_files.add(*this, attachment->get())) {
-    if (attachment.use_count() == 1) {  // to free a large file takes long
-      shared_.closer.close(std::move(*attachment), number_);
+    if (attachment.use_count() == 1) {
+      shared_.handler->discard(std::move(*attachment));
     }
     return send(DaemonOp::error, id,
                 wire::Refusal::of(make_error(ErrorCode::internal,
@@ -292,7 +287,11 @@ void Session::close() noexcept {
   next_turn_.cancel();
   watch_.reset();
   ::shutdown(socket_.get(), SHUT_RDWR);
-  shared_.closer.close(std::move(socket_), std::move(socket_slot_));
+  socket_slot_.front() = std::move(socket_);
+  shared_.closing.close(std::move(socket_slot_));
+  for (UniqueFd& file : parser_.take_descriptors()) {
+    shared_.handler->discard(std::move(file));
+  }
   unsent_.clear();
   discount_unsent(unsent_bytes_);
   shared_.unread_files.remove(*this);

@@ -13,8 +13,8 @@
 
 #include "base/file.hpp"
 #include "base/logger.hpp"
+#include "daemon/closing_thread.hpp"
 #include "daemon/counters.hpp"
-#include "daemon/descriptor_closer.hpp"
 #include "daemon/event_loop.hpp"
 #include "daemon/fair_share.hpp"
 #include "daemon/request_handle.hpp"
@@ -29,8 +29,9 @@ namespace cukiln::daemon {
 /// The connection of one client: socket, credentials, frames in both directions, and limits. A
 /// protocol error, a timeout or a lack of memory closes this session and no other. A closed session
 /// is destroyed at the end of the loop's round, so that callers of `close` may still access it.
-/// What a client sent is closed by the DescriptorCloser, and after `Limits::turn` its further
-/// frames wait for the next round, so that no client delays the others. Threads: the loop's only.
+/// A client may send memory files only, which are closed in the handler's threads; anything else
+/// ends its session and is closed by the ClosingThread. After `Limits::turn` its further frames
+/// wait for the next round. So no client delays the others. Threads: the loop's only.
 class Session final : public UnreadFiles::Reader {
  public:
   struct Limits {
@@ -46,12 +47,14 @@ class Session final : public UnreadFiles::Reader {
     /// Handles a frame that arrived after `hello`.
     virtual void on_frame(Session& session, wire::DaemonFrame& frame) = 0;
     virtual void on_closed(Session& session) noexcept = 0;
+    /// Closes a memory file that is not needed, in another thread: to free a large one takes long.
+    virtual void discard(UniqueFd file) noexcept = 0;
   };
   /// What all sessions of a daemon share. Outlives them.
   struct Shared {
     EventLoop& loop;
     DaemonCounters& counters;
-    DescriptorCloser& closer;
+    ClosingThread& closing;
     Logger log;
     Limits limits;
     Handler* handler = nullptr;
@@ -61,7 +64,7 @@ class Session final : public UnreadFiles::Reader {
   };
 
   Session(std::uint64_t number, UniqueFd socket, const wire::Peer& peer, Shared& shared);
-  ~Session() override;
+  ~Session() override = default;
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;
 
@@ -114,7 +117,7 @@ class Session final : public UnreadFiles::Reader {
   const wire::Peer peer_;
   Shared& shared_;
   EventLoop::Watch watch_;  // destroyed before the socket
-  DescriptorCloser::Slot socket_slot_;
+  ClosingThread::Descriptors socket_slot_{1};
   EventLoop::Timer deadline_;
   EventLoop::Timer next_turn_;  // continues with frames that have arrived
   bool has_hello_ = false;

@@ -20,7 +20,7 @@ class SessionTable {
  public:
   SessionTable(std::size_t limit, Session::Shared& shared) : limit_(limit), shared_(shared) {}
 
-  bool has_room() const { return sessions_.size() < limit_ && !shared_.closer.is_full(); }
+  bool has_room() const { return sessions_.size() < limit_ && !shared_.closing.is_full(); }
   /// Starts a session, whose number none has had before. Errors: io.
   Result<void> add(std::uint64_t number, UniqueFd socket, const wire::Peer& peer,
                    const std::string& greeting);

@@ -3,6 +3,8 @@
 // processes of one user, and strangers to each other all the same.
 
 #include <fcntl.h>
+#include <signal.h>
+#include <sys/eventfd.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
@@ -11,6 +13,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cstdlib>
+#include <cstring>
 #include <functional>
 #include <map>
 #include <optional>
@@ -59,6 +62,25 @@ UniqueFd sealed_hole(std::size_t bytes) {
   return file;
 }
 
+/// Sends a byte with so many copies of a descriptor.
+void send_copies(const RawClient& client, int descriptor, std::size_t copies) {
+  std::vector<int> descriptors(copies, descriptor);
+  std::string control(CMSG_SPACE(copies * sizeof(int)), '\0');
+  char byte = 'x';
+  iovec piece{&byte, 1};
+  msghdr message{};
+  message.msg_iov = &piece;
+  message.msg_iovlen = 1;
+  message.msg_control = control.data();
+  message.msg_controllen = control.size();
+  cmsghdr* const header = CMSG_FIRSTHDR(&message);
+  header->cmsg_level = SOL_SOCKET;
+  header->cmsg_type = SCM_RIGHTS;
+  header->cmsg_len = CMSG_LEN(copies * sizeof(int));
+  std::memcpy(CMSG_DATA(header), descriptors.data(), copies * sizeof(int));
+  REQUIRE(::sendmsg(client.descriptor(), &message, MSG_NOSIGNAL) == 1);
+}
+
 /// Sockets whose close blocks until the test ends it.
 class LingeringSockets {
  public:
@@ -104,6 +126,15 @@ struct Attack : cukiln::testing::DaemonFixture {
     CHECK(status.wait() == 0);
     return shown;
   }
+  /// Has the daemon close the last descriptor of a socket that lingers.
+  void block_closes(Child& daemon, LingeringSocket& slow) const {
+    const RawClient client(socket, false);
+    daemon.signal(SIGSTOP);  // so that the message has the last one
+    client.send("junk", slow.socket.get());
+    slow.socket.reset();
+    daemon.signal(SIGCONT);
+    REQUIRE(client.hung_up(seconds(20)));
+  }
   std::size_t descriptors_of(std::uint32_t process) const {
     std::size_t count = 0;
     for ([[maybe_unused]] const auto& one :
@@ -146,7 +177,7 @@ TEST_CASE_FIXTURE(Attack,
 TEST_CASE_FIXTURE(Attack, "many connections with blocked closes delay no other client") {
   const auto daemon = start();
   LingeringSockets lingering;
-  for (int i = 0; i < 70; ++i) {  // more than the daemon has threads for them
+  for (int i = 0; i < 70; ++i) {  // one thread closes them all
     const RawClient client(socket, false);
     REQUIRE(client.greeting());
     client.send(wire::encode_header(DaemonOp::hello, 0, 0, true), lingering.add());
@@ -156,6 +187,52 @@ TEST_CASE_FIXTURE(Attack, "many connections with blocked closes delay no other c
   const RawClient other(socket);
   other.frame(DaemonOp::ping, 1, "x");
   CHECK(other.answer() == DaemonOp::pong);
+}
+
+// fault 160
+TEST_CASE_FIXTURE(Attack,
+                  "above 1024 pending closes connections are rejected, and later ones are not") {
+  const auto daemon = start();
+  const std::uint64_t before = counter("rejected_limit");
+  const std::uint32_t process = state().value().process;
+  const std::size_t descriptors = descriptors_of(process);
+  LingeringSocket slow(seconds(600));
+  block_closes(*daemon, slow);
+  const UniqueFd no_memory_file(::eventfd(0, EFD_CLOEXEC));
+  for (int i = 0; i < 5; ++i) {
+    const RawClient client(socket);
+    send_copies(client, no_memory_file.get(), 250);
+    REQUIRE(client.hung_up(seconds(20)));
+  }
+  CHECK_FALSE(RawClient(socket, false).greeting());
+  slow.other.reset();  // ends the close
+  REQUIRE(becomes_true([&] { return descriptors_of(process) <= descriptors + 1; }, seconds(30)));
+  CHECK(RawClient(socket, false).greeting());
+  CHECK(counter("rejected_limit") > before);
+}
+
+// fault 351
+TEST_CASE_FIXTURE(Attack, "memory files that nobody needs do not wait for a close that blocks") {
+  const auto daemon = start();
+  const std::uint32_t process = state().value().process;
+  const std::size_t before = descriptors_of(process);
+  LingeringSocket slow(seconds(600));
+  block_closes(*daemon, slow);
+  const RawClient client(socket);
+  for (std::uint64_t id = 1; id <= 2000; ++id) {
+    const auto file = wire::make_sealed_file({"not needed"});
+    REQUIRE(file);
+    client.frame(id % 2 == 0 ? DaemonOp::cancel : static_cast<DaemonOp>(63), id, "", file->get());
+  }
+  client.frame(DaemonOp::ping, 2001, "");
+  std::optional<DaemonOp> reply = client.answer();
+  while (reply == DaemonOp::error) {  // the unknown operation
+    reply = client.answer();
+  }
+  CHECK(reply == DaemonOp::pong);
+  // Those of this client, and of the one whose descriptor blocks.
+  CHECK(becomes_true([&] { return descriptors_of(process) <= before + 2; }, seconds(20)));
+  slow.other.reset();  // ends the close
 }
 
 // fault 161

@@ -34,6 +34,7 @@ class RawClient {
     }
   }
   bool connected() const noexcept { return connected_; }
+  int descriptor() const noexcept { return socket_.get(); }
   /// Sends all bytes, unless the daemon closes the connection.
   void send(ByteView bytes, int descriptor = -1) const {
     while (!bytes.empty()) {

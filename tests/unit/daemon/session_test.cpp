@@ -14,8 +14,8 @@
 
 using cukiln::Logger;
 using cukiln::UniqueFd;
+using cukiln::daemon::ClosingThread;
 using cukiln::daemon::DaemonCounters;
-using cukiln::daemon::DescriptorCloser;
 using cukiln::daemon::EventLoop;
 using cukiln::daemon::Session;
 using cukiln::wire::DaemonFrame;
@@ -35,6 +35,7 @@ std::shared_ptr<UniqueFd> sealed(std::size_t pages) {
 struct Sessions : Session::Handler {
   void on_frame(Session&, DaemonFrame&) override {}
   void on_closed(Session&) noexcept override {}
+  void discard(UniqueFd file) noexcept override { file.reset(); }
 
   Session& add() {
     std::array<int, 2> ends{};
@@ -58,9 +59,9 @@ struct Sessions : Session::Handler {
   }
 
   std::unique_ptr<EventLoop> loop = *EventLoop::create(Logger());
-  std::unique_ptr<DescriptorCloser> closer = *DescriptorCloser::create({});
+  std::unique_ptr<ClosingThread> closing = *ClosingThread::create();
   DaemonCounters counters;
-  Session::Shared shared{*loop, counters, *closer, Logger(), small_limits(), this};
+  Session::Shared shared{*loop, counters, *closing, Logger(), small_limits(), this};
   std::list<UniqueFd> clients;
   std::list<Session> sessions;
 };
