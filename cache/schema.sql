@@ -1,4 +1,4 @@
--- The store's tables in format 2. FORMAT.md says what every column holds. Columns that inventories and
+-- The store's tables in format 6. FORMAT.md says what every column holds. Columns that inventories and
 -- evictions read come first: SQLite leaves the rest of a long row on overflow pages, unread.
 CREATE TABLE meta(
   k TEXT PRIMARY KEY,

@@ -14,12 +14,11 @@ inline namespace v0 {
 /// One field in which a request and the nearest stored entry differ. `was` is the entry's value,
 /// `now` the request's; empty if it has none.
 ///
-/// Fields: `source`, `target`, `compiler`, `flag`, `name expression`, `key format`,
-/// `header changed`, `header appeared`, `header vanished`, `header linked otherwise` (two paths
-/// were one file and are not any more, or the reverse), `headers linked otherwise` (the same
-/// between two entries), `entry` (damaged, evicted, or signed by a revoked key). A module that uses
-/// the date of the compile has the field `never stored` only; its `now` names the macro and the
-/// place.
+/// Fields: `source`, `target`, `compiler`, `flag`, `name expression`, `header changed`,
+/// `header appeared`, `header vanished`, `header linked otherwise` (two paths were one file and are
+/// not any more, or the reverse), `headers linked otherwise` (the same between two entries),
+/// `entry` (damaged, evicted, or signed by a revoked key). A module that uses the date of the
+/// compile has the field `never stored` only; its `now` names the macro and the place.
 struct Difference {
   std::string field;
   std::string was;

@@ -72,7 +72,7 @@ class CUKILN_API Store {
   std::unique_ptr<TieredStore> tiers_;
 };
 
-/// The same as `Store::open`, under its name of version 0.1.
+/// The same as `Store::open`.
 inline Result<Store> open_store(StoreOptions options = {}) {
   return Store::open(std::move(options));
 }

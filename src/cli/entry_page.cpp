@@ -82,7 +82,6 @@ std::string EntryPage::inputs(const Terminal& terminal) const {
   for (std::size_t i = 0; i < fields_.options.name_expressions.size(); ++i) {
     table.add({i == 0 ? "names" : "", fields_.options.name_expressions[i]});
   }
-  table.add({"key format", std::to_string(fields_.key_format)});
   return heading(terminal, "Inputs") + table.text(terminal, 2);
 }
 

@@ -125,8 +125,7 @@ class ExportCommand final : public Command {
         "write entries and blobs to a signed bundle, or sources for a debugger",
         "Writes entries of the store to one file, for container images and machines without a "
         "network. Without a KEY or a module's NAME, --manifest and --arch it writes all entries, "
-        "and all blobs, which other compilers keep in the store. cukiln 0.2 reads bundles without "
-        "blobs only: see --no-blobs. 'cukiln import' "
+        "and all blobs, which other compilers keep in the store. 'cukiln import' "
         "accepts an unsigned bundle only with --insecure. Entries and blobs keep their earlier "
         "signatures. A hit still needs the source files and the headers that they include. "
         "--sources lays the sources and headers of entries that were compiled with -lineinfo or "
@@ -135,8 +134,7 @@ class ExportCommand final : public Command {
         "headers are read from disk, and only those with the recorded digest are laid. A file "
         "that is not there any more is named, and the exit code is 1.",
         {{"cukiln export -o kernels.ckb --sign fleet-1.key", "the whole store, signed"},
-         {"cukiln export -o kernels.ckb --no-blobs --sign fleet-1.key",
-          "its entries alone, which cukiln 0.2 reads too"},
+         {"cukiln export -o kernels.ckb --no-blobs --sign fleet-1.key", "its entries alone"},
          {"cukiln export -o kernels.ckb --manifest kernels.json --sign fleet-1.key",
           "the entries that a manifest hits with its files as they are now"},
          {"cukiln export -o kernels.ckb --manifest kernels.json --arch sm_90a",

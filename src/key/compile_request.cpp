@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "base/cache_format.hpp"
 #include "base/hasher.hpp"
 #include "base/result.hpp"
 #include "base/serial.hpp"
@@ -13,6 +14,15 @@ namespace cukiln {
 namespace {
 
 constexpr std::string_view kMagic = "cukiln request";
+
+/// What a request is, and what is behind the fields that all have.
+enum class RequestKind : std::uint8_t { module, program, link };
+
+RequestKind kind_of(const CompileRequest& request) {
+  return request.program ? RequestKind::program
+         : request.link  ? RequestKind::link
+                         : RequestKind::module;
+}
 
 /// What a module's compile with these arguments returns.
 OutputKind output_with(const std::vector<std::string>& arguments) {
@@ -50,20 +60,15 @@ std::string CompileRequest::canonical() const {
       out.bytes(source.path).u64(source.text.size()).raw(view_of(source.digest));
     }
   };
-  out.bytes(kMagic).u32(key_program           ? kProgramKeyFormat
-                        : key_link            ? kLinkKeyFormat
-                        : key_headers.empty() ? kKeyFormat
-                                              : kHeadersKeyFormat);
+  out.bytes(kMagic).u32(kCacheFormat).u8(static_cast<std::uint8_t>(kind_of(*this)));
   put_sources(key_sources);
   out.strings(arguments).strings(name_expressions);
   out.u32(static_cast<std::uint32_t>(capability)).u8(static_cast<std::uint8_t>(suffix));
   out.bytes(compiler_version).raw(view_of(compiler_content));
+  put_sources(key_headers);
   if (key_program) {
     const auto& [output_kind, working_folder] = *key_program;
     out.u8(static_cast<std::uint8_t>(output_kind)).bytes(working_folder);
-  }
-  if (key_program || key_link || !key_headers.empty()) {
-    put_sources(key_headers);
   }
   if (key_link) {
     const auto& [link_options, objects, linker] = *key_link;
@@ -102,7 +107,8 @@ Result<RequestFields> RequestFields::parse(ByteView canonical) {
   SerialReader in(canonical);
   RequestFields fields;
   const bool has_magic = in.bytes() == kMagic;
-  fields.key_format = in.u32();
+  const std::uint32_t format = in.u32();
+  const std::uint8_t kind = in.u8();
   const auto read_sources = [&in](std::vector<Source>& out) {
     const std::uint32_t count = in.u32();
     for (std::uint32_t i = 0; i < count && in.ok(); ++i) {
@@ -120,41 +126,38 @@ Result<RequestFields> RequestFields::parse(ByteView canonical) {
   fields.target.suffix = static_cast<char>(in.u8());
   fields.toolchain.version = in.bytes();
   fields.toolchain.content = digest_from<ContentHash>(in.raw(32));
-  bool is_known = true;
-  if (fields.key_format == kProgramKeyFormat) {
+  read_sources(fields.headers);
+  bool is_known = kind <= static_cast<std::uint8_t>(RequestKind::link);
+  if (kind == static_cast<std::uint8_t>(RequestKind::program)) {
     NvrtcProgram& program = fields.program.emplace();
-    const std::uint8_t kind = in.u8();
-    is_known = kind <= static_cast<std::uint8_t>(last_of(OutputKind{}));
-    program.output = static_cast<OutputKind>(is_known ? kind : 0);
+    const std::uint8_t output = in.u8();
+    is_known = output <= static_cast<std::uint8_t>(last_of(OutputKind{}));
+    program.output = static_cast<OutputKind>(is_known ? output : 0);
     program.working_folder = in.bytes();
   }
-  if (fields.key_format >= kProgramKeyFormat && fields.key_format <= kLinkKeyFormat) {
-    read_sources(fields.headers);
-  }
-  if (fields.key_format == kLinkKeyFormat) {
+  if (kind == static_cast<std::uint8_t>(RequestKind::link)) {
     RequestFields::Link& link = fields.link.emplace();
     link.options = in.strings();
     read_sources(link.objects);
     link.linker.version = in.bytes();
     link.linker.content = digest_from<ContentHash>(in.raw(32));
   }
-  if (!has_magic || !is_known || !in.at_end()) {
+  if (!has_magic || format != kCacheFormat || !is_known || !in.at_end()) {
     return make_error(ErrorCode::corrupt,
-                      "the stored request cannot be decoded: {} bytes, key format {}; the entry is "
-                      "damaged or of another format",
-                      canonical.size(), fields.key_format);
+                      "the stored request cannot be decoded: {} bytes, format {}, expected {}; the "
+                      "entry is damaged or of another format",
+                      canonical.size(), format, kCacheFormat);
   }
   return fields;
 }
 
 OutputKind output_of_request(ByteView canonical) {
   SerialReader in(canonical);
-  const bool has_magic = in.bytes() == kMagic;
-  const std::uint32_t format = in.u32();
-  const bool may_differ =
-      format == kProgramKeyFormat ||
-      (format != kLinkKeyFormat && canonical.find(kLtoArgument) != ByteView::npos);
-  if (!has_magic || !may_differ) {
+  in.bytes();
+  in.u32();
+  const auto kind = static_cast<RequestKind>(in.u8());
+  const bool is_lto = kind == RequestKind::module && canonical.find(kLtoArgument) != ByteView::npos;
+  if (kind != RequestKind::program && !is_lto) {
     return OutputKind::cubin;
   }
   const auto fields = RequestFields::parse(canonical);

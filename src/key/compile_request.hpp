@@ -17,16 +17,6 @@
 
 namespace cukiln {
 
-/// Version of the request's canonical encoding, of the virtual folders and of the arguments that
-/// the worker adds. Raise it when one of them changes: every key then changes with it.
-inline constexpr std::uint32_t kKeyFormat = 2;
-/// That of a request with a `program`.
-inline constexpr std::uint32_t kProgramKeyFormat = 3;
-/// That of another request with `headers`.
-inline constexpr std::uint32_t kHeadersKeyFormat = 4;
-/// That of a request with a `link`.
-inline constexpr std::uint32_t kLinkKeyFormat = 5;
-
 /// The virtual folders that NVRTC sees. FileServer maps them to real ones.
 inline constexpr const char* kSourceRoot = "/cukiln/src";
 inline constexpr const char* kIncludeRoot = "/cukiln/inc";  // + "/0", "/1", …
@@ -130,7 +120,6 @@ struct RequestFields {
     ContentHash digest;
     std::uint64_t size = 0;
   };
-  std::uint32_t key_format = 0;
   std::vector<Source> sources;
   CompileOptions options;
   Target target;

@@ -111,7 +111,6 @@ inline EntryJson json_of(const EntrySummary& summary, const StoreEntry& entry,
   }
   json["request"] = EntryJson{
       {"digest", entry.request.hex()},
-      {"key_format", fields.key_format},
       {"sources", std::move(sources)},
       {"target", fields.target.name()},
       {"output", name_of(fields.output())},

@@ -80,9 +80,6 @@ void compare_links(const std::optional<RequestFields::Link>& was,
 
 std::vector<Difference> compare(const RequestFields& was, const RequestFields& now) {
   std::vector<Difference> out;
-  if (was.key_format != now.key_format) {
-    out.push_back({"key format", std::to_string(was.key_format), std::to_string(now.key_format)});
-  }
   if (was.target != now.target) {
     out.push_back({"target", was.target.name(), now.target.name()});
   }

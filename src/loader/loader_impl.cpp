@@ -190,7 +190,6 @@ Result<Built> KernelLoader::Impl::get_or_compile(const ModuleRequest& request, B
     report.outcome = missing ? Outcome::missing : Outcome::failed;
     return std::move(built).error();
   }
-  mark_variables(built->entry.cubin.image, built->entry.cubin.kernels);  // of an older version
   describe(*built, report);
   report.store_refused = built->store_refused && !tiers.memory_only();
   if (report.kernels.empty() && report.variables.empty()) {

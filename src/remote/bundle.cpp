@@ -9,6 +9,7 @@
 #include <cassert>
 #include <cerrno>
 
+#include "base/cache_format.hpp"
 #include "base/file.hpp"
 #include "base/result.hpp"
 #include "base/serial.hpp"
@@ -17,10 +18,13 @@ namespace cukiln {
 
 namespace {
 
-constexpr std::string_view kBundleMagic = "CKB2";
-constexpr std::string_view kMagicWithBlobs = "CKB3";
-constexpr std::size_t kHeadBytes = 8;
+constexpr std::string_view kBundleMagic = "CKB" CUKILN_CACHE_FORMAT;
+constexpr std::size_t kHeadBytes = 12;
 constexpr std::size_t kChunkBytes = 1 << 20;
+
+std::string head_of(std::uint32_t entries, std::uint32_t blobs) {
+  return SerialWriter().raw(kBundleMagic).u32(entries).u32(blobs).take();
+}
 
 }  // namespace
 
@@ -35,7 +39,7 @@ Result<BundleWriter> BundleWriter::create(const std::string& path) {
     return make_error(ErrorCode::io, "cannot write {}: {}", path, errno_text(errno));
   }
   BundleWriter writer(target, std::move(part), std::move(file));
-  CUKILN_CHECK(writer.write(SerialWriter().raw(kBundleMagic).u32(0).view()));
+  CUKILN_CHECK(writer.write(head_of(0, 0)));
   return writer;
 }
 
@@ -54,14 +58,6 @@ Result<void> BundleWriter::write(ByteView bytes) {
     return failed();
   }
   bytes_ += bytes.size();
-  return {};
-}
-
-Result<void> BundleWriter::write_at(std::uint64_t offset, ByteView bytes) {
-  if (::fseeko(file_.get(), static_cast<off_t>(offset), SEEK_SET) != 0 ||
-      std::fwrite(bytes.data(), 1, bytes.size(), file_.get()) != bytes.size()) {
-    return failed();
-  }
   return {};
 }
 
@@ -84,10 +80,6 @@ Result<void> BundleWriter::add_blob(ByteView envelope) {
                       "a blob has {} bytes; a bundle takes at most {} of one blob", envelope.size(),
                       kMaxSealedBlobBytes);
   }
-  if (blobs_ == 0) {
-    blobs_at_ = bytes_;
-    CUKILN_CHECK(write(SerialWriter().u32(0).view()));
-  }
   CUKILN_CHECK(write(SerialWriter().u64(envelope.size()).view()));
   CUKILN_CHECK(write(envelope));
   ++blobs_;
@@ -95,12 +87,10 @@ Result<void> BundleWriter::add_blob(ByteView envelope) {
 }
 
 Result<void> BundleWriter::finish() {
-  const std::string_view magic = blobs_ == 0 ? kBundleMagic : kMagicWithBlobs;
-  CUKILN_CHECK(write_at(0, SerialWriter().raw(magic).u32(entries_).view()));
-  if (blobs_ != 0) {
-    CUKILN_CHECK(write_at(blobs_at_, SerialWriter().u32(blobs_).view()));
-  }
-  if (std::fflush(file_.get()) != 0 || ::fsync(::fileno(file_.get())) != 0 ||
+  const std::string head = head_of(entries_, blobs_);
+  if (::fseeko(file_.get(), 0, SEEK_SET) != 0 ||
+      std::fwrite(head.data(), 1, head.size(), file_.get()) != head.size() ||
+      std::fflush(file_.get()) != 0 || ::fsync(::fileno(file_.get())) != 0 ||
       ::rename(part_.c_str(), path_.c_str()) != 0) {
     return failed();
   }
@@ -130,14 +120,13 @@ Result<BundleReader> BundleReader::open(const std::string& path) {
   const auto read = reader.read(head, kHeadBytes, reader.entries_);
   SerialReader in(head);
   const ByteView magic = in.raw(kBundleMagic.size());
-  reader.has_blobs_ = magic == kMagicWithBlobs;
-  const bool known = magic == kBundleMagic || reader.has_blobs_;
+  const bool known = magic == kBundleMagic;
   const std::size_t common = kBundleMagic.size() - 1;  // the last character is the format
   if (read && !known && magic.substr(0, common) == kBundleMagic.substr(0, common)) {
     return make_error(ErrorCode::corrupt,
-                      "{} is a bundle of format {}, this cukiln reads formats {} and {}: export it "
-                      "again with a cukiln of this version",
-                      path, magic.back(), kBundleMagic.back(), kMagicWithBlobs.back());
+                      "{} is a bundle of format {}, this cukiln reads format {}: export it again "
+                      "with a cukiln of this version",
+                      path, magic.back(), kBundleMagic.back());
   }
   if (!read || !known) {
     return make_error(ErrorCode::corrupt,
@@ -146,6 +135,7 @@ Result<BundleReader> BundleReader::open(const std::string& path) {
                       path, kBundleMagic);
   }
   reader.entries_.count = in.u32();
+  reader.blobs_.count = in.u32();
   return reader;
 }
 
@@ -166,38 +156,26 @@ Result<void> BundleReader::read(std::string& bytes, std::size_t size, const Part
   return {};
 }
 
-Result<std::optional<std::string>> BundleReader::next() {
-  CUKILN_TRY(auto envelope, next_of(entries_));
-  if (envelope || blobs_counted_) {
-    return envelope;
-  }
-  if (has_blobs_) {
-    std::string count;
-    CUKILN_CHECK(read(count, sizeof(std::uint32_t), blobs_));
-    blobs_.count = SerialReader(count).u32();
-  }
-  blobs_counted_ = true;
-  CUKILN_CHECK(blobs_.count == 0 ? check_end() : Result<void>());
-  return envelope;
-}
+Result<std::optional<std::string>> BundleReader::next() { return next_of(entries_); }
 
 Result<std::optional<std::string>> BundleReader::next_blob() {
-  assert(blobs_counted_);
-  CUKILN_TRY(auto envelope, next_of(blobs_));
-  CUKILN_CHECK(envelope ? Result<void>() : check_end());
-  return envelope;
+  assert(entries_.read == entries_.count);
+  return next_of(blobs_);
 }
 
 Result<void> BundleReader::check_end() {
   return std::fgetc(file_.get()) == EOF
              ? Result<void>()
-             : make_error(ErrorCode::corrupt, "the bundle {} has bytes after its {} entries{}",
-                          path_, entries_.count,
-                          has_blobs_ ? fmt::format(" and {} blobs", blobs_.count) : "");
+             : make_error(ErrorCode::corrupt,
+                          "the bundle {} has bytes after its {} entries and {} blobs", path_,
+                          entries_.count, blobs_.count);
 }
 
 Result<std::optional<std::string>> BundleReader::next_of(Part& part) {
   if (part.read == part.count) {
+    if (entries_.read == entries_.count && blobs_.read == blobs_.count) {
+      CUKILN_CHECK(check_end());
+    }
     return std::optional<std::string>();
   }
   std::string envelope;

@@ -29,7 +29,7 @@ class BundleWriter {
   ~BundleWriter();
   /// Adds an entry. No blob may have been added. Errors: invalid_argument (too large), io.
   Result<void> add(ByteView envelope);
-  /// Adds a blob. Blobs follow all entries, and a bundle with blobs has format 3. Errors: as `add`.
+  /// Adds a blob. Blobs follow all entries. Errors: as `add`.
   Result<void> add_blob(ByteView envelope);
   /// Errors: io, such as a full disk; no file is left behind then.
   Result<void> finish();
@@ -40,13 +40,11 @@ class BundleWriter {
       : path_(std::move(path)), part_(std::move(part)), file_(std::move(file)) {}
   Error failed() const;
   Result<void> write(ByteView bytes);
-  Result<void> write_at(std::uint64_t offset, ByteView bytes);
 
   std::string path_;
   std::string part_;
   FilePointer file_;
   std::uint32_t entries_ = 0, blobs_ = 0;
-  std::uint64_t blobs_at_ = 0;  ///< where their number is
   std::uint64_t bytes_ = 0;
 };
 
@@ -54,11 +52,11 @@ class BundleWriter {
 class BundleReader {
  public:
   /// Errors: not_found, io; invalid_argument (not a regular file); corrupt (not a bundle, or one of
-  /// another version).
+  /// another format).
   static Result<BundleReader> open(const std::string& path);
   /// The number of entries.
   std::uint32_t count() const noexcept { return entries_.count; }
-  /// The number of blobs, once `next` has returned nothing.
+  /// The number of blobs.
   std::uint32_t blobs() const noexcept { return blobs_.count; }
   /// Reads the envelope of the next entry; nothing after the last. Errors: io; corrupt (truncated,
   /// too large).
@@ -82,8 +80,6 @@ class BundleReader {
 
   std::string path_;
   FilePointer file_;
-  bool has_blobs_ = false;
-  bool blobs_counted_ = false;
   Part entries_{"entry", kMaxEnvelopeBytes};
   Part blobs_{"blob", kMaxSealedBlobBytes};
 };

@@ -52,7 +52,7 @@ class RemoteEndpoint {
  public:
   virtual ~RemoteEndpoint() = default;
 
-  /// Returns the server's address for messages, without passwords: `redis://cache:6379/cukiln2`.
+  /// Returns the server's address for messages, without passwords: `redis://cache:6379/cukiln6`.
   virtual const std::string& where() const noexcept = 0;
   virtual RemoteAnswer get(const ObjectName& name, SteadyTime deadline) = 0;
   virtual RemoteAnswer put(const ObjectName& name, ByteView bytes, SteadyTime deadline) = 0;
@@ -101,7 +101,7 @@ struct RemoteOptions {
 Result<std::unique_ptr<RemoteEndpoint>> make_http_remote(const std::string& url,
                                                          const RemoteOptions& options = {});
 /// Makes the endpoint of `redis(s)://[[user]:password@]host[:port][/prefix]`; the prefix is
-/// `cukiln2` by default. Errors: invalid_argument.
+/// `cukiln6` by default. Errors: invalid_argument.
 Result<std::unique_ptr<RemoteEndpoint>> make_redis_remote(const std::string& url,
                                                           const RemoteOptions& options = {});
 /// True for the name of one of RemoteOptions. Their values are no secrets.

@@ -7,6 +7,7 @@
 #include <cstring>
 #include <optional>
 
+#include "base/cache_format.hpp"
 #include "base/clock.hpp"
 #include "base/hasher.hpp"
 #include "base/result.hpp"
@@ -21,7 +22,7 @@ namespace cukiln {
 namespace {
 
 constexpr std::string_view kEnvelopeMagic = "CKE";
-constexpr char kVersion = '2';
+constexpr char kFormat = CUKILN_CACHE_FORMAT[0];
 constexpr std::uint8_t kRaw = 0;
 constexpr std::uint8_t kZstd = 1;
 constexpr std::size_t kMaxTextBytes = 255;
@@ -64,10 +65,10 @@ Result<Parsed> parse(ByteView bytes, std::uint64_t max_bytes, Rejection& why) {
     return reject(why, Rejection::malformed,
                   "the object is not an envelope: expected it to begin with {}", kEnvelopeMagic);
   }
-  if (bytes[kEnvelopeMagic.size()] != kVersion) {
+  if (bytes[kEnvelopeMagic.size()] != kFormat) {
     return reject(why, Rejection::version,
-                  "the envelope has version {:#04x}, this cukiln reads version {}",
-                  static_cast<unsigned char>(bytes[kEnvelopeMagic.size()]), kVersion);
+                  "the envelope has format {:#04x}, this cukiln reads format {}",
+                  static_cast<unsigned char>(bytes[kEnvelopeMagic.size()]), kFormat);
   }
   Parsed out;
   SerialReader in(bytes.substr(kEnvelopeMagic.size() + 1));
@@ -242,7 +243,7 @@ std::string seal_envelope(EnvelopeHead head, ByteView payload, const SecretKey* 
     stored = payload;
   }
   SerialWriter out;
-  out.raw(kEnvelopeMagic).u8(static_cast<std::uint8_t>(kVersion)).u8(packed ? kZstd : kRaw);
+  out.raw(kEnvelopeMagic).u8(static_cast<std::uint8_t>(kFormat)).u8(packed ? kZstd : kRaw);
   out.u64(stored.size()).u64(payload.size());
   out.raw(view_of(head.name)).raw(view_of(hash_of(stored)));
   out.u64(static_cast<std::uint64_t>(head.created_s));

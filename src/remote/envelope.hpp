@@ -30,7 +30,7 @@ enum class Rejection {
   none,
   oversize,        ///< larger than the limits or than its header says
   malformed,       ///< not an envelope, or truncated
-  version,         ///< an envelope of another version
+  version,         ///< an envelope of another format
   wrong_name,      ///< a valid object under another object's name
   no_signature,    ///< not signed
   unknown_signer,  ///< signed by a key that is not trusted
@@ -45,7 +45,7 @@ enum class Rejection {
 inline constexpr int kRejections = static_cast<int>(Rejection::wrong_image) + 1;
 const char* name_of(Rejection rejection) noexcept;
 
-/// The header of an envelope (CKE2), which is an object as stored in a remote store or a bundle:
+/// The header of an envelope (CKE6), which is an object as stored in a remote store or a bundle:
 /// compressed and signed. The signature covers the whole header, the object's name included, so
 /// that a valid object cannot be served under another name. See cache/FORMAT.md, "Envelope".
 struct EnvelopeHead {

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
+#include <iterator>
 #include <memory>
 #include <utility>
 
@@ -14,6 +15,7 @@
 #include "remote/oci_blob.hpp"
 #include "remote/oci_layout.hpp"
 #include "remote/tar.hpp"
+#include "store/store_directory.hpp"
 #include "store/system_store.hpp"
 
 namespace cukiln {
@@ -270,9 +272,11 @@ Result<void> LayoutReader::unpack(const Image& image, const std::string& archive
     }
     const auto member = parse_tar_header(header);
     // A store has these folders and files; nothing else is written anywhere.
-    const bool expected =
-        member && (member->name == "v2/" || member->name == "v2/gen-0001/" ||
-                   member->name == "v2/CURRENT" || member->name == "v2/gen-0001/store.db");
+    constexpr std::string_view kMembers[] = {
+        CUKILN_STORE_FOLDER "/", CUKILN_STORE_FOLDER "/CURRENT", CUKILN_STORE_FOLDER "/gen-0001/",
+        CUKILN_STORE_FOLDER "/gen-0001/store.db"};
+    const bool expected = member && std::find(std::begin(kMembers), std::end(kMembers),
+                                              member->name) != std::end(kMembers);
     if (!expected) {
       return damaged(why_, "the layer of {} is not a system store", layout_);
     }

@@ -178,7 +178,7 @@ class RedisConnection {
 };
 
 struct RedisAddress {
-  std::string host, port = "6379", user, password, prefix = "cukiln2";
+  std::string host, port = "6379", user, password, prefix = "cukiln" CUKILN_CACHE_FORMAT;
   bool tls = false;
 };
 

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "base/cache_format.hpp"
 #include "base/file_lock.hpp"
 #include "base/fork_gate.hpp"
 #include "base/mutex.hpp"
@@ -21,8 +22,8 @@ namespace cukiln {
 /// The version of the tables. A store records which version wrote it, and the oldest versions that
 /// may still read and write it, which an addition does not change.
 struct StoreSchema {
-  /// `CKL2`. Format 1 had another one, so that its tables are never taken for these.
-  static constexpr std::int64_t kApplicationId = 0x434B4C32;
+  /// `CKL6`: tables of another format are never taken for these.
+  static constexpr std::int64_t kApplicationId = 0x434B4C30 + kCacheFormat;
 
   int version = 1;
   int min_reader = 1;

@@ -20,7 +20,6 @@ namespace cukiln {
 
 namespace {
 
-constexpr const char* kVersionFolder = "v2";
 constexpr std::string_view kGenerationPrefix = "gen-";
 constexpr const char* kCurrent = "CURRENT";
 constexpr time_t kLockFileRetentionS = 60;  // a file that was just created is not locked yet
@@ -134,7 +133,7 @@ Result<StoreDirectory> StoreDirectory::prepare(const std::string& directory, con
     return std::move(parent).error();
   }
   const std::string& top = *parent;
-  StoreDirectory self(join_path(top, kVersionFolder), rules, facts);
+  StoreDirectory self(join_path(top, CUKILN_STORE_FOLDER), rules, facts);
 
   int failed = facts.status(top, &status);
   if (failed == ENOENT && !rules.system) {

@@ -5,11 +5,15 @@
 #include <string>
 #include <vector>
 
+#include "base/cache_format.hpp"
 #include "store/host_facts.hpp"
 
 #include <cukiln/result.hpp>
 
 namespace cukiln {
+
+/// The folder of a store of this format in its directory, beside those of others.
+#define CUKILN_STORE_FOLDER "v" CUKILN_CACHE_FORMAT
 
 /// The folder of a store (cache/FORMAT.md, "Layout"): its paths, the checks of owners and modes,
 /// and the name of the current generation. Opens no database. Threads: immutable.

@@ -24,8 +24,8 @@ namespace {
 
 constexpr mode_t kFolderMode = 0755;
 constexpr mode_t kFileMode = 0644;
-constexpr const char* kStore = "v2";
-constexpr const char* kPart = "v2/part";  // not a name of a generation: readers ignore it
+constexpr const char* kStore = CUKILN_STORE_FOLDER;
+constexpr const char* kPart = CUKILN_STORE_FOLDER "/part";  // no generation: readers ignore it
 constexpr std::uint64_t kNoLimit = 1ull << 50;
 
 /// Times differ between two builds of one store, so it has none.
@@ -292,7 +292,8 @@ Result<SystemStoreWriter::Summary> SystemStoreWriter::finish() {
   const std::string generation = join_path(part, "generation");
   const std::string database = join_path(generation, "store.db");
   CUKILN_CHECK(make_folders(generation));
-  CUKILN_CHECK(write_sealed(join_path(sorted, "v2/gen-0001/store.db"), database, keys));
+  CUKILN_CHECK(
+      write_sealed(join_path(sorted, CUKILN_STORE_FOLDER "/gen-0001/store.db"), database, keys));
   CUKILN_CHECK(set_mode_and_flush(database, kFileMode));
 
   CUKILN_TRY(const StoreDirectory store,

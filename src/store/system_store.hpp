@@ -47,7 +47,7 @@ class SystemStoreWriter {
 
   struct Summary {
     std::string directory;      ///< as resolved
-    std::string database;       ///< `v2/gen-0001/store.db`, below it
+    std::string database;       ///< `v6/gen-0001/store.db`, below it
     std::uint64_t entries = 0;  ///< with those that were there before
     std::uint64_t bytes = 0;
   };

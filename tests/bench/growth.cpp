@@ -36,7 +36,7 @@ namespace {
 constexpr std::size_t kImageBytes = 6 << 10;
 constexpr std::size_t kBatches = 31;
 constexpr std::size_t kBatch = 16;
-constexpr const char* kFile = "/v2/gen-0001/store.db";
+constexpr const char* kFile = "/v6/gen-0001/store.db";
 
 double resident_mb() {
   long pages = 0;

@@ -460,7 +460,7 @@ extern "C" __global__ void k(float* p) { *p = __half2float(__float2half(1.0f)); 
     def test_headers_of_the_nvrtc_are_installed_once(self):
         done = self.run_alone(
             f"{CUKILN} doctor; {CUKILN} compile halves.cu && "
-            f"{CUKILN} compile halves.cu && ls {self.folder}/disk/store/v2/headers"
+            f"{CUKILN} compile halves.cu && ls {self.folder}/disk/store/v6/headers"
         )
         self.assertEqual(done.returncode, DONE, done.stdout + done.stderr)
         self.assertRegex(done.stdout, r"headers +ok +those that NVRTC 13\.5\.\d+ carries")

@@ -54,7 +54,7 @@ class Daemon(CliTest):
 
         started = self.run_json("daemon", "start")
         self.assertTrue(started["running"])
-        self.assertEqual(started["store"], str(self.store / "v2"))
+        self.assertEqual(started["store"], str(self.store / "v6"))
         again = self.run_cli("daemon", "start")
         self.assertIn(f"Already running: process {started['process']}", again.out)
         self.assertEqual(self.doctor_line()["status"], "ok")

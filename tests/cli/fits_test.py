@@ -173,7 +173,7 @@ class Images(Filled):
         listed = subprocess.run(["tar", "-tvf", "-", "--numeric-owner", "--full-time", "--utc"], input=archive,
                                 stdout=subprocess.PIPE, check=True, text=False).stdout.decode().splitlines()  # fmt: skip
         self.assertEqual([line.split()[-1] for line in listed],
-                         ["v2/", "v2/CURRENT", "v2/gen-0001/", "v2/gen-0001/store.db"])  # fmt: skip
+                         ["v6/", "v6/CURRENT", "v6/gen-0001/", "v6/gen-0001/store.db"])  # fmt: skip
         for line in listed:
             self.assertRegex(line, r"^(drwxr-xr-x|-rw-r--r--) 0/0 +\d+ 1970-01-01 00:00:00 ")
         mounted = self.folder / "mounted"

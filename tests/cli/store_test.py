@@ -365,10 +365,10 @@ class UnusableStore(CliTest):
     def test_a_read_only_store_is_reported_with_what_to_do(self):
         self.one_key()
         compile = ("compile", "add.cu", "-DADDEND=1", "--arch", "sm_90a")
-        (self.store / "v2").chmod(0o500)
-        self.assertIn(f"chmod 700 {self.store}/v2\n", self.run_cli(*compile).err)  # a hit
+        (self.store / "v6").chmod(0o500)
+        self.assertIn(f"chmod 700 {self.store}/v6\n", self.run_cli(*compile).err)  # a hit
         self.assertIn("is read-only", self.run_cli("gc", expect=STORE).err)
-        (self.store / "v2").chmod(0o700)
+        (self.store / "v6").chmod(0o700)
         (database,) = self.store.rglob("store.db")
         with sqlite3.connect(database) as db:
             db.execute("PRAGMA user_version=99")

@@ -37,7 +37,7 @@ class SystemStores(CliTest):
     def test_a_preload_writes_what_every_user_reads(self):
         written = self.preload("one", "system")
         self.assertRegex(written.out, r"(?m)^System store .*/system: 3 entries, [\d.]+ KiB$")
-        self.assertEqual(sorted(self.files(self.system)), ["v2/CURRENT", "v2/gen-0001/store.db"])
+        self.assertEqual(sorted(self.files(self.system)), ["v6/CURRENT", "v6/gen-0001/store.db"])
         for path in [self.system, *self.system.rglob("*")]:
             self.assertEqual(path.stat().st_mode & 0o777, 0o755 if path.is_dir() else 0o644, path)
         env = {"CUKILN_STORE": str(self.folder / "empty"), "CUKILN_NVRTC_LIBRARY": "/nowhere"}
@@ -54,8 +54,8 @@ class SystemStores(CliTest):
         self.write("m2.json", json.dumps(MANIFEST | {"modules": MANIFEST["modules"][1:]}))
         self.run_cli("preload", "m2.json", "--system-store", "third")
         self.run_cli("preload", "m.json", "--system-store", "third")  # added to
-        self.assertEqual(self.files(self.folder / "first")["v2/gen-0001/store.db"],
-                         self.files(self.folder / "third")["v2/gen-0002/store.db"])  # fmt: skip
+        self.assertEqual(self.files(self.folder / "first")["v6/gen-0001/store.db"],
+                         self.files(self.folder / "third")["v6/gen-0002/store.db"])  # fmt: skip
 
     @unittest.skipUnless(os.geteuid() == 0, "runs a command as another user")
     def test_another_user_without_any_writable_folder_hits(self):
@@ -72,7 +72,7 @@ class SystemStores(CliTest):
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertEqual(json.loads(done.stdout)["hits"], 3)
         # fault 180
-        (self.system / "v2").chmod(0o700)
+        (self.system / "v6").chmod(0o700)
         self.assertNotEqual(run().returncode, 0)
         doctor = subprocess.run([*command[:6], "--json", "doctor"], cwd=self.folder, env=env, capture_output=True, text=True)
         (check,) = [c for c in json.loads(doctor.stdout)["checks"] if c["name"] == "system store"]

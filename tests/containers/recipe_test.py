@@ -184,7 +184,7 @@ class Recipe(unittest.TestCase):
 
     def test_the_build_needs_no_root(self):
         self.run_build(f"{BUILDER}:{BUILDER}")
-        self.assertEqual((self.build / "var/cache/cukiln/v2").stat().st_uid, BUILDER)
+        self.assertEqual((self.build / "var/cache/cukiln/v6").stat().st_uid, BUILDER)
         self.copy_from_build()
         self.check_image()
 
@@ -308,7 +308,7 @@ class Recipe(unittest.TestCase):
     def test_a_store_that_the_user_cannot_read_is_named(self):
         self.run_build()
         self.copy_from_build()
-        (self.image / "var/cache/cukiln/v2").chmod(0o700)
+        (self.image / "var/cache/cukiln/v6").chmod(0o700)
         self.assertEqual(self.offline().returncode, 1)
         doctor = json.loads(self.in_image("--json", "doctor").stdout)
         (check,) = [c for c in doctor["checks"] if c["name"] == "system store"]

@@ -306,7 +306,7 @@ TEST_CASE_FIXTURE(
     Fixture,
     "while a daemon runs it alone evicts and merges the write-ahead log; after that the "
     "processes do") {
-  const std::string log = scratch / "store/v2/gen-0001/store.db-wal";
+  const std::string log = scratch / "store/v6/gen-0001/store.db-wal";
   const auto write_much = [&](int from) {
     for (int i = from; i < from + 3; ++i) {  // each source text is a MiB, and does not compress
       std::string text = "// " + std::to_string(i) + "\n";

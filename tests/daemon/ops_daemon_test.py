@@ -54,7 +54,7 @@ class OpsDaemonTest(DaemonCase):
             client.communicate(timeout=20)
             self.assertEqual(client.returncode, 0)
         servers = self.status()["remotes"]["servers"]
-        self.assertEqual(servers, [{"where": "redis://127.0.0.1:1/cukiln2", "circuit_open": True}])
+        self.assertEqual(servers, [{"where": "redis://127.0.0.1:1/cukiln6", "circuit_open": True}])
         metrics = self.get("/metrics")[1]
         self.assertIn('\ncukiln_remote_breaker_open{backend="redis"} 1\n', metrics)
         asked = r'\{backend="redis",op="get"'

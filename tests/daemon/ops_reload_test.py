@@ -104,7 +104,7 @@ class ReloadTest(unittest.TestCase):
         self.assertEqual((self.cap(), self.servers()), (64 << 20, []))
         trust = f'remote_trust = "{self.public_key()}"\n'
         self.reload('max_size = "32MiB"\nlog = "info"\nremote = "redis://:secret@127.0.0.1:1"\n' + trust)
-        self.assertEqual((self.cap(), self.servers()), (32 << 20, ["redis://127.0.0.1:1/cukiln2"]))
+        self.assertEqual((self.cap(), self.servers()), (32 << 20, ["redis://127.0.0.1:1/cukiln6"]))
         self.wait_for_log("reload: done")  # at level info
         self.reload('log = "info"\n')
         self.assertEqual((self.cap(), self.servers()), (2 << 30, []))

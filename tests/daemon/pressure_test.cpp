@@ -453,7 +453,7 @@ TEST_CASE_FIXTURE(
     "a client whose request waits for a disk or a writer delays no other client, and gets its "
     "reply in the end") {
   const auto daemon = start();
-  auto writer = FileLock::acquire(scratch / "store/v2/writer.lock", FileLock::Mode::exclusive,
+  auto writer = FileLock::acquire(scratch / "store/v6/writer.lock", FileLock::Mode::exclusive,
                                   milliseconds(10'000));
   REQUIRE(writer);
   const auto blob = wire::BlobBody::seal("triton", "key", "bytes");

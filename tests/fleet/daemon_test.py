@@ -49,7 +49,7 @@ class Daemons(DaemonFleetTest):
         foreign = self.write("foreign/cuda_fp16.h", "struct __half {};\n").parent
         for folder, mark in ({}, "own-toolkit"), ({"CUKILN_INCLUDE_PATH": str(foreign)}, ""):
             self.assertEqual(self.outcome(client | folder, "half.cu", "--arch", "sm_90a"), "compiled")
-            with sqlite3.connect(Path(client["CUKILN_STORE"]) / "v2/gen-0001/store.db") as store:
+            with sqlite3.connect(Path(client["CUKILN_STORE"]) / "v6/gen-0001/store.db") as store:
                 rows = store.execute("SELECT signer FROM entry ORDER BY id DESC LIMIT 1").fetchall()
             self.assertEqual(rows, [(mark,)])
         entries = self.run_json("ls", env=client)["entries"]

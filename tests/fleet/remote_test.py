@@ -144,7 +144,7 @@ class Http(FleetTest):
 class InRedis(FleetTest):
     def test_a_machine_that_never_compiled_hits_what_another_one_put(self):
         redis = self.started(Redis())
-        for remote, prefix in ((redis.url, "cukiln2:"), (redis.url + "/cukiln-team", "cukiln-team:")):
+        for remote, prefix in ((redis.url, "cukiln6:"), (redis.url + "/cukiln-team", "cukiln-team:")):
             name = prefix.rstrip(":")
             self.assertEqual(self.outcome(self.host("a" + name, remote)), "compiled")
             self.assertEqual(self.outcome(self.host("b" + name, remote, writer=False)), "hit")
@@ -257,7 +257,7 @@ class Blobs(FleetTest):
             (good[:60] + bytes([good[60] ^ 1]) + good[61:], "bad_signature"),
             (good[:-1], "malformed"),
             (b"", "malformed"),
-            (b"CKE1" + good[4:], "version"),
+            (b"CKE5" + good[4:], "version"),
         ):
             path.write_bytes(bad)
             printed, data, warned = self.ask("get", remote, "key", writer=False)

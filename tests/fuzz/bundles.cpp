@@ -138,12 +138,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     ++count;
   }
   SerialWriter bundle;  // as BundleWriter does, which waits for a disk
-  if (blobs) {
-    bundle.raw("CKB3").u32(0).u32(count);
-  } else {
-    bundle.raw(builders.magic).u32(count);
-  }
-  bundle.raw(envelopes.view());
+  bundle.raw(builders.magic).u32(blobs ? 0 : count).u32(blobs ? count : 0).raw(envelopes.view());
   try_both(bundle.view(), builders);
   return 0;
 }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Stores that released versions wrote still open, and hold what was put into them.
+// A store that an earlier build of this format wrote opens, and holds what was put into it; one of
+// another format is ignored.
 #include <doctest/doctest.h>
 
 #include <cstdlib>
@@ -14,20 +15,20 @@
 namespace cukiln::testing {
 namespace {
 
-std::string copy_of(const ScratchFolder& folder, const char* version) {
-  const std::string copy = folder / "s";
+std::string copy_of_golden(const ScratchFolder& folder) {
+  std::string copy = folder / "s";
   // Git keeps no modes: a checkout under the usual umask is open to others.
   const std::string command = "mkdir '" + copy + "' && cp -r '" + testing::sources() +
-                              "/cache/golden/" + version + "' '" + copy +
-                              "' && chmod -R u+rwX,go= '" + copy + "'";
+                              "/cache/golden/v6' '" + copy + "' && chmod -R u+rwX,go= '" + copy +
+                              "'";
   REQUIRE(std::system(command.c_str()) == 0);
   return copy;
 }
 
-TEST_CASE("the golden store v2 holds its entries byte for byte") {
+TEST_CASE("the golden store holds its entries byte for byte") {
   const ScratchFolder folder;
   SqliteStoreOptions options;
-  options.directory = copy_of(folder, "v2");
+  options.directory = copy_of_golden(folder);
   LogSink no_warning = [](LogLevel, std::string_view message) { FAIL_CHECK(std::string(message)); };
   options.log = Logger(no_warning);
   auto store = SqliteStore::open(options);
@@ -53,6 +54,10 @@ TEST_CASE("the golden store v2 holds its entries byte for byte") {
   REQUIRE(sets->size() == 2);
   CHECK(sets->front().key == twice.key);
 
+  const StoreBlob blob = golden_blob();
+  CHECK((**(*store)->blobs().get(*BlobName::make(blob.kind, blob.key))).bytes == blob.bytes);
+  CHECK((*store)->peak_bytes(entries[2].request) == entries[2].peak_bytes);
+
   const StatRecord record = golden_stat_record();
   const auto remembered = (*store)->find_stat_record(record.path);
   REQUIRE(remembered);
@@ -63,63 +68,74 @@ TEST_CASE("the golden store v2 holds its entries byte for byte") {
   CHECK((*store)->session().rebuilds() == 0);
 }
 
-TEST_CASE("the golden store v2 can be written by this version") {
+TEST_CASE("the golden store can be written by this version") {
   const ScratchFolder folder;
   SqliteStoreOptions options;
-  options.directory = copy_of(folder, "v2");
+  options.directory = copy_of_golden(folder);
   const auto store = *SqliteStore::open(options);
   CHECK(*store->put(make_entry(77)) == PutOutcome::stored);
   CHECK(*store->put(golden_entries()[0]) == PutOutcome::already_there);
 }
 
 // fault 124
-TEST_CASE("a store of format 1 is ignored: not read, not written, not removed") {
-  const ScratchFolder folder;
-  SqliteStoreOptions options;
-  options.directory = copy_of(folder, "v1");
-  const auto listing = [&] {
-    std::string all;
-    for (const auto& item :
-         std::filesystem::recursive_directory_iterator(options.directory + "/v1")) {
-      all += item.path().string() + "\n";
-      if (item.is_regular_file()) {
-        std::ifstream file(item.path(), std::ios::binary);
-        all += std::string(std::istreambuf_iterator<char>(file), {}) + "\n";
+TEST_CASE("a store of another format is ignored: not read, not written, not removed") {
+  for (const char* other : {"/v2", "/v5", "/v7", "/v66"}) {
+    CAPTURE(other);
+    const ScratchFolder folder;
+    SqliteStoreOptions options;
+    options.directory = copy_of_golden(folder);
+    const std::string there = options.directory + other;
+    std::filesystem::rename(options.directory + "/v6", there);
+    const auto listing = [&] {
+      std::string all;
+      for (const auto& item : std::filesystem::recursive_directory_iterator(there)) {
+        all += item.path().string() + "\n";
+        if (item.is_regular_file()) {
+          std::ifstream file(item.path(), std::ios::binary);
+          all += std::string(std::istreambuf_iterator<char>(file), {}) + "\n";
+        }
       }
+      return all;
+    };
+    const std::string before = listing();
+    {
+      const auto store = *SqliteStore::open(options);
+      CHECK(store->list()->empty());
+      for (const StoreEntry& entry : golden_entries()) {
+        CHECK_FALSE(store->get(entry.key)->has_value());
+      }
+      CHECK(*store->put(make_entry(77)) == PutOutcome::stored);
+      CHECK(store->verify(true)->checked == 1);
+      CHECK(store->collect({})->entries == 0);
     }
-    return all;
-  };
-  const std::string before = listing();
-  {
-    const auto store = *SqliteStore::open(options);
-    CHECK(store->list()->empty());
-    for (const StoreEntry& entry : golden_entries()) {
-      CHECK_FALSE(store->get(entry.key)->has_value());
-    }
-    CHECK(*store->put(make_entry(77)) == PutOutcome::stored);
-    CHECK(store->verify(true)->checked == 1);
+    CHECK(listing() == before);
   }
-  CHECK(listing() == before);
 }
 
 // fault 124
-TEST_CASE("tables of format 1 in the place of format 2 are no store") {
-  const ScratchFolder folder;
-  SqliteStoreOptions options;
-  options.directory = copy_of(folder, "v1");
-  std::filesystem::rename(options.directory + "/v1", options.directory + "/v2");
-  const auto store = *SqliteStore::open(options);
-  CHECK(store->list()->empty());
-  CHECK(store->session().rebuilds() == 1);
-  CHECK(*store->put(make_entry(77)) == PutOutcome::stored);
-}
-
-TEST_CASE("keys of format 2 never change") {
-  const std::vector<StoreEntry> entries = golden_entries();
-  CHECK(entries[0].request.hex() ==
-        "760a76cd641db60bec778899a4b66de700a5560f84094627b3b2f9c6fb662528");
-  CHECK(entries[0].key.hex() == "7eea073173dc1fdeaeb6dd2fc394701f37179053d2df08fa3d4e220a8013930d");
-  CHECK(entries[1].key.hex() == "e031e96007881703572c0c29932b9786e8b56995b09af8564f8404a2e9f4c7f9");
+TEST_CASE("tables of another format in the place of these are no store") {
+  for (const char other : {'2', '5', '7'}) {
+    CAPTURE(other);
+    const ScratchFolder folder;
+    SqliteStoreOptions options;
+    options.directory = copy_of_golden(folder);
+    std::filesystem::remove(options.directory + "/v6/gen-0001/store.db-wal");
+    {
+      // SQLite's header has the application id at 68, in big-endian order: the last byte differs.
+      std::fstream file(options.directory + "/v6/gen-0001/store.db",
+                        std::ios::in | std::ios::out | std::ios::binary);
+      file.seekg(68);
+      char id[4] = {};
+      file.read(id, sizeof id);
+      REQUIRE(std::string(id, sizeof id) == "CKL6");
+      file.seekp(71);
+      file.put(other);
+    }
+    const auto store = *SqliteStore::open(options);
+    CHECK(store->list()->empty());
+    CHECK(store->session().rebuilds() == 1);
+    CHECK(*store->put(make_entry(77)) == PutOutcome::stored);
+  }
 }
 
 }  // namespace

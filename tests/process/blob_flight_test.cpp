@@ -20,7 +20,7 @@ std::string first_word(Child& child) {
 
 std::size_t lock_files(const ScratchFolder& folder) {
   std::size_t count = 0;
-  for (const auto& file : std::filesystem::directory_iterator(folder / "s/v2/flights")) {
+  for (const auto& file : std::filesystem::directory_iterator(folder / "s/v6/flights")) {
     count += file.path().filename() == "toolchain.lock" ? 0 : 1;
   }
   return count;

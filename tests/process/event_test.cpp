@@ -175,7 +175,7 @@ TEST_CASE_FIXTURE(Fixture, "events: what the store evicts, and damage that it fi
     key = testing::only(opened->compile(damaged)).key;
   }
   {
-    auto db = SqliteHandle::open(scratch / "store/v2/gen-0001/store.db", {});
+    auto db = SqliteHandle::open(scratch / "store/v6/gen-0001/store.db", {});
     REQUIRE(db);
     REQUIRE(db->execute("UPDATE cubin SET data=zeroblob(length(data))"));
   }

@@ -55,7 +55,7 @@ TEST_CASE_FIXTURE(Fixture,
   LoaderOptions options = loader_options();
   options.log = sink;
   const auto opened = open(store, options);
-  const auto stuck = FileLock::acquire(scratch / "store/v2/writer.lock", FileLock::Mode::exclusive,
+  const auto stuck = FileLock::acquire(scratch / "store/v6/writer.lock", FileLock::Mode::exclusive,
                                        std::chrono::milliseconds(1000));
   REQUIRE(stuck);
   std::vector<ModuleSpec> modules;

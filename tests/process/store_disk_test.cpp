@@ -278,7 +278,7 @@ TEST_CASE("reads that fail behind the first page of the database give up no gene
     CHECK(count_lines(lines, "starts a new, empty generation") == 0);
     CHECK(count_lines(lines, "hit") + count_lines(lines, "wrong") == 0);
   }
-  CHECK(read_all(folder / "s/v2/CURRENT") == "gen-0001\n");
+  CHECK(read_all(folder / "s/v6/CURRENT") == "gen-0001\n");
   CHECK(count_intact(folder / "s", {0, 4, 9}, 20'000) == 3);
 }
 
@@ -300,7 +300,7 @@ TEST_CASE("reads that fail within a put leave the entry whole or absent, and the
       CHECK(count_lines(lines, "damaged") == 0);
     }
   }
-  CHECK(read_all(folder / "s/v2/CURRENT") == "gen-0001\n");
+  CHECK(read_all(folder / "s/v6/CURRENT") == "gen-0001\n");
 }
 
 TEST_CASE("fault 9: a failed fsync loses nothing that the WAL holds") {
@@ -375,7 +375,7 @@ TEST_CASE("fault 10: a sealed directory is read; without its -wal and -shm it is
   lines = run_worker(directory, "put", as_ordinary_user(folder, {"first=10", "count=2"}));
   CHECK(count_lines(lines, "not_stored") == 2);
 
-  const std::string generation = directory + "/v2/gen-0001";
+  const std::string generation = directory + "/v6/gen-0001";
   shell("cd '" + generation + "' && chmod u+w . && rm store.db-wal store.db-shm && chmod u-w .");
   lines = run_worker(directory, "get", as_ordinary_user(folder, {"count=3", "log"}));
   CHECK(count_lines(lines, "bypass") == 1);

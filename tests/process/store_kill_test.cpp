@@ -104,7 +104,7 @@ TEST_CASE("fault 24: 64 processes that start cold put every entry once, without 
   CHECK(there == 64 * 3 - 3);
   CHECK(errors == 0);
   CHECK(count_intact(folder / "s", {0, 1, 2}, 20'000) == 3);
-  CHECK_FALSE(exists(folder / "s/v2/gen-0002"));
+  CHECK_FALSE(exists(folder / "s/v6/gen-0002"));
 }
 
 TEST_CASE("fault 25: 64 concurrent writers never see a busy database") {

@@ -3,8 +3,7 @@
 //
 //   make_golden_bundle FILE
 //
-// Run it once for each version of the format, when the format changes. No test runs it. The secret
-// key is not kept.
+// Run it when the number of the format is raised. No test runs it. The secret key is not kept.
 #include <cstdio>
 
 #include "base/file.hpp"
@@ -30,6 +29,7 @@ Result<void> make(const std::string& path) {
   }
   CUKILN_CHECK(
       bundle.add(seal_sets(entries[0].request_canonical, sets, &key, FakeClock().now_s())));
+  CUKILN_CHECK(bundle.add_blob(seal_blob(golden_blob(), &key)));
   CUKILN_CHECK(bundle.finish());
   return write_file_atomically(path + ".pub", key.public_key().text() + "\n");
 }

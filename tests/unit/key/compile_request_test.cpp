@@ -142,7 +142,6 @@ TEST_CASE("the canonical request of a link can be decoded, and a damaged one is 
   const std::string canonical = request.canonical();
   const auto fields = RequestFields::parse(canonical);
   REQUIRE(fields);
-  CHECK(fields->key_format == kLinkKeyFormat);
   CHECK_FALSE(fields->program);
   REQUIRE(fields->link);
   CHECK(fields->link->options == std::vector<std::string>{"-lto"});
@@ -171,11 +170,33 @@ TEST_CASE("a part of a link with LTO is LTO-IR, and only an argument says so") {
   CHECK(output_of_request(named.canonical()) == OutputKind::cubin);
 }
 
-TEST_CASE("a module's request is encoded as by versions without programs") {
-  // The key of 0.2.0.
+TEST_CASE("the keys of this format do not change") {
+  CompileRequest program = example();
+  program.program = NvrtcProgram{OutputKind::ptx, "/work"};
+  CompileRequest linked = example();
+  linked.headers = {{"a.h", SharedBytes("int a;")}};
+  linked.link = LinkStep{
+      {"-lto"}, {{"/cukiln/obj/0/x.o", SharedBytes("image")}}, {"13.0", hash_of("nvjitlink")}};
   CHECK(digest(example()).hex() ==
-        "d86be8975daa68eaadf919180c644d49063be11c0e625a701cdef28d057bb332");
-  CHECK(RequestFields::parse(example().canonical())->key_format == 2);
+        "2892b35e361650c7b775cca2f43e3a55305c451b6e45e0c438fb02a7c057b137");
+  CHECK(digest(program).hex() ==
+        "11c1d124c653377510746c7558c356f94d46f0c7efd6748b5e70710ddf20faa7");
+  CHECK(digest(linked).hex() == "4c0c2c43b68167e3c594cfaae498cbfe99b2079ede1ec033f91213f3250ac5f6");
+}
+
+// fault 124
+TEST_CASE("a request of another format, or of no kind that there is, is not decoded") {
+  const std::string canonical = example().canonical();
+  const std::size_t format = sizeof(std::uint32_t) + std::string("cukiln request").size();
+  REQUIRE(canonical[format] == 6);
+  for (const char other : {2, 3, 4, 5, 7}) {
+    std::string changed = canonical;
+    changed[format] = other;
+    CHECK_FALSE(RequestFields::parse(changed));
+  }
+  std::string changed = canonical;
+  changed[format + sizeof(std::uint32_t)] = 3;
+  CHECK_FALSE(RequestFields::parse(changed));
 }
 
 TEST_CASE("the canonical request of a program can be decoded, and a damaged one is refused") {
@@ -185,7 +206,6 @@ TEST_CASE("the canonical request of a program can be decoded, and a damaged one 
   const std::string canonical = request.canonical();
   const auto fields = RequestFields::parse(canonical);
   REQUIRE(fields);
-  CHECK(fields->key_format == kProgramKeyFormat);
   REQUIRE(fields->program);
   CHECK(fields->output() == OutputKind::ptx);
   CHECK(fields->program->working_folder == "/work");
@@ -197,7 +217,7 @@ TEST_CASE("the canonical request of a program can be decoded, and a damaged one 
   }
   CHECK_FALSE(RequestFields::parse(canonical + "x"));
   std::string unknown_kind = canonical;
-  unknown_kind[example().canonical().size()] = 4;
+  unknown_kind[canonical.size() - std::string("/work").size() - 5] = 4;
   CHECK_FALSE(RequestFields::parse(unknown_kind));
 }
 
@@ -207,7 +227,6 @@ TEST_CASE("the canonical request of a module with headers as texts can be decode
   const std::string canonical = request.canonical();
   const auto fields = RequestFields::parse(canonical);
   REQUIRE(fields);
-  CHECK(fields->key_format == kHeadersKeyFormat);
   CHECK_FALSE(fields->program);
   REQUIRE(fields->headers.size() == 2);
   CHECK(fields->headers[0].path == "a.h");
@@ -223,7 +242,6 @@ TEST_CASE("a canonical request can be decoded, and a damaged one is refused") {
   const std::string canonical = example().canonical();
   const auto fields = RequestFields::parse(canonical);
   REQUIRE(fields);
-  CHECK(fields->key_format == kKeyFormat);
   CHECK(fields->sources.at(0).path == "/cukiln/src/a.cu");
   CHECK(fields->sources.at(0).digest == hash_of("__global__ void k() {}"));
   CHECK(fields->options.arguments == example().options.arguments);

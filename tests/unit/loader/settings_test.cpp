@@ -150,7 +150,7 @@ TEST_CASE("Store::open without a directory opens the one that the settings name"
   before != nullptr ? ::setenv("XDG_CACHE_HOME", kept.c_str(), 1) : ::unsetenv("XDG_CACHE_HOME");
   REQUIRE(store);
   CHECK(store->bypass_reason() == "");
-  CHECK(StoreAdmin(*store).facts().directory == scratch / "cukiln/v2");
+  CHECK(StoreAdmin(*store).facts().directory == scratch / "cukiln/v6");
   CHECK(settings->store.directory == scratch / "cukiln");
 }
 

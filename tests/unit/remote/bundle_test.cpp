@@ -82,23 +82,22 @@ TEST_CASE("a bundle round-trips, and its file appears when it is complete") {
   CHECK(std::distance(std::filesystem::directory_iterator(folder.path()), {}) == 1);
 }
 
-TEST_CASE(
-    "fault 285: a bundle with blobs has format 3, and one without them the format that 0.2 reads") {
+TEST_CASE("a bundle has entries, blobs, both or none") {
   const ScratchFolder folder;
   for (const std::vector<std::string>& entries :
        {std::vector<std::string>(), std::vector<std::string>{"one", "two"}}) {
     std::vector<std::string> all = entries;
-    CHECK(bundle_of(entries, {}).substr(0, 4) == "CKB2");
+    CHECK(*read_bundle(folder.write("a.ckb", bundle_of(entries, {}))) == entries);
     const std::string bytes = bundle_of(entries, {"first", "", std::string(2 << 20, 'b')});
-    CHECK(bytes.substr(0, 4) == "CKB3");
+    CHECK(bytes.substr(0, 4) == "CKB6");
     all.insert(all.end(), {"first", "", std::string(2 << 20, 'b')});
     CHECK(*read_bundle(folder.write("b.ckb", bytes)) == all);
     auto bundle = *BundleReader::open(folder / "b.ckb");
     CHECK(bundle.count() == entries.size());
+    CHECK(bundle.blobs() == 3);
     while (*bundle.next()) {
     }
     CHECK_FALSE(*bundle.next());
-    CHECK(bundle.blobs() == 3);
   }
 }
 
@@ -115,14 +114,6 @@ TEST_CASE("fault 280: a bundle with blobs that is cut or has bytes left over is 
             .error()
             .message()
             .find("after its 1 entries and 2 blobs") != std::string::npos);
-  // The other format's magic: the blobs are bytes after the entries, or are not there.
-  CHECK(read_bundle(folder.write("two", "CKB2" + good.substr(4))).error().code() ==
-        ErrorCode::corrupt);
-  CHECK(read_bundle(folder.write("three", "CKB3" + bundle_of({"one"}, {}).substr(4)))
-            .error()
-            .code() == ErrorCode::corrupt);
-  const std::string none = folder.write("none", SerialWriter().raw("CKB3").u32(0).u32(0).take());
-  CHECK(read_bundle(none)->empty());
 }
 
 TEST_CASE("a bundle that is truncated, has bytes left over or is another file is corrupt") {
@@ -141,8 +132,6 @@ TEST_CASE("a bundle that is truncated, has bytes left over or is another file is
     CHECK(cut.error().code() == ErrorCode::corrupt);
   }
   CHECK(read_bundle(folder.write("long", good + "x")).error().code() == ErrorCode::corrupt);
-  CHECK(read_bundle(folder.write("other", "CKB3" + good.substr(4))).error().code() ==
-        ErrorCode::corrupt);
   CHECK(read_bundle(folder / "none").error().code() == ErrorCode::not_found);
 }
 
@@ -155,14 +144,15 @@ TEST_CASE("a bundle of another format is refused with its format and advice") {
     CHECK(writer.finish().has_value());
   }
   const std::string good = read_all(folder / "b.ckb");
-  for (const char format : {'0', '1', '4', '\x1b'}) {
+  for (const char format : {'0', '2', '3', '5', '7', '\x1b'}) {
     std::string other = good;
     other[3] = format;
     const auto refused = read_bundle(folder.write("other", other));
     REQUIRE_FALSE(refused);
     CHECK(refused.error().code() == ErrorCode::corrupt);
-    CHECK(refused.error().message().find("is a bundle of format") != std::string::npos);
-    CHECK(refused.error().message().find("export it again") != std::string::npos);
+    CHECK(refused.error().message() ==
+          folder / "other" + " is a bundle of format " + format +
+              ", this cukiln reads format 6: export it again with a cukiln of this version");
   }
 }
 
@@ -170,7 +160,7 @@ TEST_CASE("fault 64: a length beyond the bundle's end is not allocated") {
   const ScratchFolder folder;
   for (const std::uint64_t claim : {kMaxEnvelopeBytes, kMaxEnvelopeBytes + 1, ~std::uint64_t{0}}) {
     const std::string path =
-        folder.write("claim", SerialWriter().raw("CKB2").u32(1).u64(claim).raw("x").take());
+        folder.write("claim", SerialWriter().raw("CKB6").u32(1).u32(0).u64(claim).raw("x").take());
     struct rusage before {};
     ::getrusage(RUSAGE_SELF, &before);
     CHECK(read_bundle(path).error().code() == ErrorCode::corrupt);
@@ -180,7 +170,7 @@ TEST_CASE("fault 64: a length beyond the bundle's end is not allocated") {
   }
   for (const std::uint64_t claim : {kMaxSealedBlobBytes, kMaxSealedBlobBytes + 1}) {
     const std::string path =
-        folder.write("claim", SerialWriter().raw("CKB3").u32(0).u32(1).u64(claim).raw("x").take());
+        folder.write("claim", SerialWriter().raw("CKB6").u32(0).u32(1).u64(claim).raw("x").take());
     const auto refused = read_bundle(path);
     CHECK(refused.error().code() == ErrorCode::corrupt);
     CHECK((refused.error().message().find("blob 1 of the bundle") != std::string::npos) ==
@@ -188,13 +178,13 @@ TEST_CASE("fault 64: a length beyond the bundle's end is not allocated") {
   }
 }
 
-TEST_CASE("the golden bundle of version 2 holds its entries byte for byte") {
-  const std::string golden = testing::sources() + "/cache/golden/bundle-2.ckb";
+TEST_CASE("the golden bundle holds its entries byte for byte") {
+  const std::string golden = testing::sources() + "/cache/golden/bundle-6.ckb";
   const TrustedKeys keys = *TrustedKeys::parse(golden + ".pub");
   const auto envelopes = read_bundle(golden);
   REQUIRE(envelopes);
   std::vector<StoreEntry> entries = golden_entries();
-  REQUIRE(envelopes->size() == entries.size() + 1);
+  REQUIRE(envelopes->size() == entries.size() + 2);
   for (std::size_t i = 0; i < entries.size(); ++i) {
     Rejection why = Rejection::none;
     const auto opened = open_entry((*envelopes)[i], {&keys, nullptr}, why);
@@ -204,38 +194,17 @@ TEST_CASE("the golden bundle of version 2 holds its entries byte for byte") {
     entries[i].signer = opened->signer;
     CHECK(same_content(*opened, entries[i]));
   }
-  // The last is the list of sets of the first two.
+  // Behind them are the list of sets of the first two, and a blob.
   Rejection why = Rejection::none;
-  const auto sets = open_sets(envelopes->back(), entries[0].request_canonical, &keys, why);
+  const auto sets =
+      open_sets((*envelopes)[entries.size()], entries[0].request_canonical, &keys, why);
   REQUIRE(sets);
   REQUIRE(sets->recent.size() == 2);
   CHECK(sets->recent.front().key == entries[1].key);
   CHECK(sets->recent.back().dependencies == entries[0].dependencies);
   CHECK(sets->tree.size() == 2);
-}
-
-// fault 124
-TEST_CASE("the golden bundle of format 1 is refused, and never misread") {
-  const std::string golden = testing::sources() + "/cache/golden/bundle-1.ckb";
-  const auto bundle = BundleReader::open(golden);
-  REQUIRE_FALSE(bundle);
-  CHECK(bundle.error().code() == ErrorCode::corrupt);
-  CHECK(bundle.error().message() ==
-        golden +
-            " is a bundle of format 1, this cukiln reads formats 2 and 3: export it again with a "
-            "cukiln of this version");
-  // Nor is one of its objects, signed by a key that is trusted: as it would lie in a remote store.
-  const TrustedKeys keys = *TrustedKeys::parse(golden + ".pub");
-  const std::string bytes = read_all(golden);
-  SerialReader in(ByteView(bytes).substr(8));
-  for (int objects = 0; in.remaining() != 0; ++objects) {
-    CAPTURE(objects);
-    const ByteView object = in.raw(static_cast<std::size_t>(in.u64()));
-    REQUIRE(in.ok());
-    for (const TrustedKeys* trusted : {&keys, static_cast<const TrustedKeys*>(nullptr)}) {
-      Rejection why = Rejection::none;
-      CHECK_FALSE(open_entry(object, {trusted, nullptr}, why));
-      CHECK(why == Rejection::version);
-    }
-  }
+  const auto blob = open_blob(envelopes->back(), {&keys, nullptr}, why);
+  REQUIRE(blob);
+  CHECK(blob->key == golden_blob().key);
+  CHECK(blob->bytes == golden_blob().bytes);
 }

@@ -40,7 +40,7 @@ Rejection rejection_of(ByteView bytes, const StoreEntry& wanted, const TrustedKe
 
 /// Header and payload of one's own choice, as a signer could make them.
 struct Forged {
-  std::string magic = "CKE2";
+  std::string magic = "CKE6";
   std::uint8_t codec = 0;
   std::string payload = "payload";
   std::uint64_t stored_bytes = payload.size();
@@ -281,18 +281,18 @@ TEST_CASE("fault 72: an unknown signer, an absent and a bad signature are reject
         Rejection::unknown_signer);
 }
 
-TEST_CASE("fault 72: an old envelope version is rejected, and so is anything else") {
+TEST_CASE("fault 72, fault 124: an envelope of another format is rejected, and so is other data") {
   const TrustedKeys keys = trusting(fleet());
   const StoreEntry entry = make_entry(1);
   Forged forged;
   forged.name = name_of_entry(entry);
-  for (const char* const magic : {"CKE0", "CKE1", "CKE3"}) {
+  for (const char* const magic : {"CKE0", "CKE2", "CKE5", "CKE7"}) {
     forged.magic = magic;
     CHECK(rejection_of(forged.bytes(fleet()), entry, keys) == Rejection::version);
   }
   CHECK(rejection_of("<html>captive portal</html>", entry, keys) == Rejection::malformed);
   CHECK(rejection_of("", entry, keys) == Rejection::malformed);
-  forged.magic = "CKE2";
+  forged.magic = "CKE6";
   forged.codec = 9;
   CHECK(rejection_of(forged.bytes(fleet()), entry, keys) == Rejection::malformed);
 }

@@ -274,7 +274,7 @@ TEST_CASE(
   for (const std::string& answer :
        {ok_with(""), ok_with("<html><body>Sign in to the hotel's network</body></html>"),
         ok_with("\x1f\x8b\x08\x00 packed", "Content-Encoding: gzip\r\n"),
-        ok_with("CKE2") + "and more than was said"}) {
+        ok_with("CKE6") + "and more than was said"}) {
     const ScriptedServer server([&](const ScriptedPeer& peer) {
       peer.read_until("\r\n\r\n");
       peer.send(answer);
@@ -424,5 +424,5 @@ TEST_CASE("malformed addresses are refused with the expected form") {
         "rediss://h:6379/p");
   CHECK((*make_remote_endpoint("s3+https://key:secret@h/b/p?region=r"))->where() ==
         "s3+https://h/b/p");
-  CHECK((*make_remote_endpoint("redis://[::1]:7"))->where() == "redis://::1:7/cukiln2");
+  CHECK((*make_remote_endpoint("redis://[::1]:7"))->where() == "redis://::1:7/cukiln6");
 }

@@ -118,9 +118,9 @@ TEST_CASE_FIXTURE(Fixture, "a signed layer with any other file than a store's is
   trusted.add(key.public_key());
   const std::string plain = store(1);
   SUBCASE("beside the store") { folder.write("store/x", "1"); }
-  SUBCASE("in the store") { folder.write("store/v2/writer.lock", ""); }
-  SUBCASE("no store") { std::filesystem::remove_all(plain + "/v2"); }
-  SUBCASE("no database") { std::filesystem::remove_all(plain + "/v2/gen-0001"); }
+  SUBCASE("in the store") { folder.write("store/v6/writer.lock", ""); }
+  SUBCASE("no store") { std::filesystem::remove_all(plain + "/v6"); }
+  SUBCASE("no database") { std::filesystem::remove_all(plain + "/v6/gen-0001"); }
   write_layout(plain);
   Rejection why = Rejection::none;
   const auto entries = read(why);
@@ -130,14 +130,14 @@ TEST_CASE_FIXTURE(Fixture, "a signed layer with any other file than a store's is
 }
 
 TEST_CASE("a tar header is accepted if it is exactly the one of its name and size") {
-  const TarMember member{"v2/gen-0001/store.db", 123'456};
+  const TarMember member{"v6/gen-0001/store.db", 123'456};
   const std::string header = tar_header(member);
   REQUIRE(header.size() == kTarBlock);
   const auto again = parse_tar_header(header);
   REQUIRE(again);
   CHECK(again->name == member.name);
   CHECK(again->bytes == member.bytes);
-  CHECK(parse_tar_header(tar_header({"v2/", 0}))->is_folder());
+  CHECK(parse_tar_header(tar_header({"v6/", 0}))->is_folder());
   for (std::size_t at = 0; at < header.size(); ++at) {
     std::string other = header;
     other[at] = static_cast<char>(other[at] ^ 1);

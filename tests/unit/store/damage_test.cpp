@@ -536,10 +536,10 @@ TEST_CASE("a collection removes an old generation that no process has open") {
   make_checkpointed_store(folder / "s", 3);
   overwrite(database_in(folder / "s"), 0, "garbage");
   const auto store = open_store_at(folder / "s");
-  CHECK(exists(folder / "s/v2/gen-0001"));
+  CHECK(exists(folder / "s/v6/gen-0001"));
   REQUIRE(store->collect({}));
-  CHECK_FALSE(exists(folder / "s/v2/gen-0001"));
-  CHECK(exists(folder / "s/v2/gen-0002"));
+  CHECK_FALSE(exists(folder / "s/v6/gen-0001"));
+  CHECK(exists(folder / "s/v6/gen-0002"));
 }
 
 // fault 343
@@ -552,9 +552,9 @@ TEST_CASE("damage starts at most one new generation a minute") {
   const auto refused = SqliteStore::open(options_at(folder / "s"));
   REQUIRE_FALSE(refused);
   CHECK(refused.error().code() == ErrorCode::io);
-  CHECK(read_all(folder / "s/v2/CURRENT") == "gen-0002\n");
+  CHECK(read_all(folder / "s/v6/CURRENT") == "gen-0002\n");
   std::filesystem::last_write_time(
-      folder / "s/v2/CURRENT",
+      folder / "s/v6/CURRENT",
       std::filesystem::file_time_type::clock::now() - std::chrono::seconds(61));
   const auto store = open_store_at(folder / "s");
   CHECK(*store->session().generation_name() == "gen-0003");
@@ -565,7 +565,7 @@ TEST_CASE("a CURRENT that names no generation starts a new one") {
   make_checkpointed_store(folder / "s", 3);
   for (const char* text : {"", "gen-0009\n", "../../etc\n", "nonsense"}) {
     CAPTURE(text);
-    write_all(folder / "s/v2/CURRENT", text);
+    write_all(folder / "s/v6/CURRENT", text);
     const auto store = open_store_at(folder / "s");
     put_numbers(*store, 50, 1);
     REQUIRE(store->remove(make_entry(50).key));

@@ -66,7 +66,7 @@ inline std::unique_ptr<SqliteStore> open_store_at(const std::string& directory) 
 }
 
 inline std::string database_in(const std::string& directory, const char* generation = "gen-0001") {
-  return directory + "/v2/" + generation + "/store.db";
+  return directory + "/v6/" + generation + "/store.db";
 }
 
 inline void put_numbers(SqliteStore& store, std::uint64_t first, std::uint64_t count,

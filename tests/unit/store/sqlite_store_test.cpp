@@ -79,7 +79,7 @@ TEST_CASE("the maintenance owner evicts to a cap that was lowered while the stor
   CHECK(store->stats().evicted == 0);
   store->set_max_bytes(1 << 20);
   {
-    const auto other = FileLock::acquire(folder / "s/v2/gc.lock", FileLock::Mode::exclusive,
+    const auto other = FileLock::acquire(folder / "s/v6/gc.lock", FileLock::Mode::exclusive,
                                          std::chrono::milliseconds(0));
     REQUIRE(other);
     REQUIRE(store->maintain());  // another process collects
@@ -213,7 +213,7 @@ TEST_CASE("fault 77: a concurrent second collection does nothing") {
   const ScratchFolder folder;
   const auto store = open_store_at(folder / "s");
   put_numbers(*store, 0, 5);
-  const auto first = FileLock::acquire(folder / "s/v2/gc.lock", FileLock::Mode::exclusive,
+  const auto first = FileLock::acquire(folder / "s/v6/gc.lock", FileLock::Mode::exclusive,
                                        std::chrono::milliseconds(0));
   REQUIRE(first);
   GcOptions everything;
@@ -369,7 +369,7 @@ TEST_CASE("the reserve is at most an eighth of the cap") {
   options.reserve_bytes = 8 << 20;
   options.max_bytes = 16 << 20;
   open_store_at(options);
-  CHECK(std::filesystem::file_size(folder / "s/v2/reserve.bin") == (2 << 20));
+  CHECK(std::filesystem::file_size(folder / "s/v6/reserve.bin") == (2 << 20));
 }
 
 TEST_CASE("fault 12, fault 27: nothing opens a store immutable, and no transaction is deferred") {

@@ -70,15 +70,15 @@ TEST_CASE("a system store is two files that all users may read, whatever the uma
   const auto written = write_store(folder / "a/b", {1, 2, 3});
   ::umask(before);
   CHECK(files_below(folder / "a/b") ==
-        std::vector<std::string>{"v2", "v2/CURRENT", "v2/gen-0001", "v2/gen-0001/store.db"});
-  for (const char* name : {"a", "a/b", "a/b/v2", "a/b/v2/gen-0001"}) {
+        std::vector<std::string>{"v6", "v6/CURRENT", "v6/gen-0001", "v6/gen-0001/store.db"});
+  for (const char* name : {"a", "a/b", "a/b/v6", "a/b/v6/gen-0001"}) {
     CAPTURE(name);
     CHECK(mode_of(folder / name) == 0755);
   }
-  CHECK(mode_of(folder / "a/b/v2/CURRENT") == 0644);
+  CHECK(mode_of(folder / "a/b/v6/CURRENT") == 0644);
   CHECK(mode_of(folder / "a/b" + "/" + written.database) == 0644);
   CHECK(written.entries == 3);
-  CHECK(written.bytes == std::filesystem::file_size(folder / "a/b/v2/gen-0001/store.db"));
+  CHECK(written.bytes == std::filesystem::file_size(folder / "a/b/v6/gen-0001/store.db"));
   const auto store = open_system(folder / "a/b");
   CHECK(store->read_only());
   CHECK(count_hits(*store, 1, 3) == 3);
@@ -113,9 +113,9 @@ TEST_CASE("a system store keeps blobs, and the same ones give the same bytes") {
     CHECK(*writer.add(StoreBlob{"triton", "two", "other", {}, 0}) == PutOutcome::already_there);
     REQUIRE(writer.finish());
   }
-  const std::string bytes = bytes_of(folder / "first/v2/gen-0001/store.db");
-  CHECK(bytes == bytes_of(folder / "second/v2/gen-0001/store.db"));
-  CHECK(bytes == bytes_of(folder / "third/v2/gen-0002/store.db"));
+  const std::string bytes = bytes_of(folder / "first/v6/gen-0001/store.db");
+  CHECK(bytes == bytes_of(folder / "second/v6/gen-0001/store.db"));
+  CHECK(bytes == bytes_of(folder / "third/v6/gen-0002/store.db"));
   const auto store = open_system(folder / "first");
   CHECK(store->verify(false)->damaged == 0);
   for (const StoreBlob& blob : blobs) {
@@ -133,7 +133,7 @@ TEST_CASE("a system store keeps blobs, and the same ones give the same bytes") {
       }));
   CHECK(keys.size() == 3);
   write("other", {1});
-  CHECK(bytes_of(folder / "other/v2/gen-0001/store.db") != bytes);
+  CHECK(bytes_of(folder / "other/v6/gen-0001/store.db") != bytes);
 }
 
 TEST_CASE("the same entries give the same bytes, in any order and by any number of writers") {
@@ -143,18 +143,18 @@ TEST_CASE("the same entries give the same bytes, in any order and by any number 
   const auto first = write_store(folder / "first", numbers);
   std::shuffle(numbers.begin(), numbers.end(), std::mt19937(7));
   const auto second = write_store(folder / "second", numbers);
-  const std::string bytes = bytes_of(folder / "first/v2/gen-0001/store.db");
+  const std::string bytes = bytes_of(folder / "first/v6/gen-0001/store.db");
   CHECK(bytes.size() > 40 * 20'000);
-  CHECK(bytes == bytes_of(folder / "second/v2/gen-0001/store.db"));
+  CHECK(bytes == bytes_of(folder / "second/v6/gen-0001/store.db"));
   const std::size_t half = numbers.size() / 2;
   write_store(folder / "third", {numbers.begin(), numbers.begin() + half});
   const auto both = write_store(folder / "third", {numbers.begin() + half, numbers.end()});
   CHECK(both.entries == 40);
-  CHECK(both.database == "v2/gen-0002/store.db");
-  CHECK(bytes == bytes_of(folder / "third/v2/gen-0002/store.db"));
+  CHECK(both.database == "v6/gen-0002/store.db");
+  CHECK(bytes == bytes_of(folder / "third/v6/gen-0002/store.db"));
   CHECK(files_below(folder / "third").size() == 4);  // the generation before is gone
   write_store(folder / "other", {1});
-  CHECK(bytes_of(folder / "other/v2/gen-0001/store.db") != bytes);
+  CHECK(bytes_of(folder / "other/v6/gen-0001/store.db") != bytes);
 }
 
 TEST_CASE("fault 181: a writer that ends early leaves the store as it was, and blocks no other") {
@@ -169,14 +169,14 @@ TEST_CASE("fault 181: a writer that ends early leaves the store as it was, and b
   }
   CHECK(files_below(directory).size() == 4);
   // What a killed process leaves: its files, and no lock.
-  std::filesystem::create_directories(directory + "/v2/part/added/v2/gen-0001");
-  std::filesystem::create_directories(directory + "/v2/gen-0002");
-  write_all(directory + "/v2/part/CURRENT", "gen-0009\n");
+  std::filesystem::create_directories(directory + "/v6/part/added/v6/gen-0001");
+  std::filesystem::create_directories(directory + "/v6/gen-0002");
+  write_all(directory + "/v6/part/CURRENT", "gen-0009\n");
   CHECK(count_hits(*open_system(directory), 1, 2) == 1);
   write_store(directory, {2});
   CHECK(count_hits(*open_system(directory), 1, 2) == 2);
-  CHECK_FALSE(exists(directory + "/v2/part"));
-  CHECK_FALSE(exists(directory + "/v2/gen-0002"));
+  CHECK_FALSE(exists(directory + "/v6/part"));
+  CHECK_FALSE(exists(directory + "/v6/gen-0002"));
 }
 
 TEST_CASE("fault 181: a process that has the store open while it is replaced finds both") {
@@ -221,7 +221,7 @@ TEST_CASE("folders that are not a system store's are refused, and stay as they a
 TEST_CASE("a damaged system store is not extended") {
   const ScratchFolder folder;
   write_store(folder / "s", {1, 2});
-  const std::string database = folder / "s/v2/gen-0001/store.db";
+  const std::string database = folder / "s/v6/gen-0001/store.db";
   const StoreEntry entry = make_entry(2);
   const std::string bytes = bytes_of(database);
   const ByteView part = entry.cubin.image.view().substr(100, 50);

@@ -297,7 +297,7 @@ TEST_CASE("a stuck writer is waited for once, then the circuit breaker is open")
   options.disk.write_wait = std::chrono::milliseconds(3000);
   const auto store = open_tiers(options);
   CHECK(store->put(make_entry(0)).has_value());
-  const auto stuck = FileLock::acquire(folder / "s/v2/writer.lock", FileLock::Mode::exclusive,
+  const auto stuck = FileLock::acquire(folder / "s/v6/writer.lock", FileLock::Mode::exclusive,
                                        std::chrono::milliseconds(100));
   REQUIRE(stuck);
   CHECK(store->put(make_entry(1)).error().code() == ErrorCode::timeout);
@@ -315,7 +315,7 @@ TEST_CASE("entries that cannot be stored give one warning, and one reason") {
   options.disk.write_wait = std::chrono::milliseconds(20);
   options.store.log = log.sink();
   const auto store = open_tiers(options);
-  const auto stuck = FileLock::acquire(folder / "s/v2/writer.lock", FileLock::Mode::exclusive,
+  const auto stuck = FileLock::acquire(folder / "s/v6/writer.lock", FileLock::Mode::exclusive,
                                        std::chrono::milliseconds(100));
   REQUIRE(stuck);
   const std::string reason = store->put(make_entry(0)).error().message();
@@ -400,8 +400,8 @@ TEST_CASE("the same directory twice is one tier") {
 TEST_CASE("the lock folder is in the user's store") {
   const ScratchFolder folder;
   const auto store = open_tiers(tiers_at(folder / "s"));
-  CHECK(store->lock_folder() == folder / "s/v2/flights");
-  CHECK(mode_of(folder / "s/v2/flights") == 0700);
+  CHECK(store->lock_folder() == folder / "s/v6/flights");
+  CHECK(mode_of(folder / "s/v6/flights") == 0700);
 }
 
 TEST_CASE("facts have the values that doctor shows") {
@@ -409,7 +409,7 @@ TEST_CASE("facts have the values that doctor shows") {
   const auto store = open_tiers(tiers_at(folder / "s"));
   CHECK(store->put(make_entry(1)).has_value());
   const StoreFacts facts = StoreAdmin(*store).facts();
-  CHECK(facts.directory == folder / "s/v2");
+  CHECK(facts.directory == folder / "s/v6");
   CHECK(facts.generation == "gen-0001");
   CHECK(facts.schema == 1);
   CHECK(facts.entries == 1);

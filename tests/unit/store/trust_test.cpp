@@ -43,7 +43,7 @@ TEST_CASE("directories are 0700 and files 0600, whatever the umask") {
   }
   ::umask(before);
   const std::string root = folder / "a/b/s";
-  for (const char* name : {"", "/v2", "/v2/gen-0001", "/v2/flights"}) {
+  for (const char* name : {"", "/v6", "/v6/gen-0001", "/v6/flights"}) {
     CAPTURE(name);
     CHECK(mode_of(root + name) == 0700);
   }
@@ -51,7 +51,7 @@ TEST_CASE("directories are 0700 and files 0600, whatever the umask") {
        {"CURRENT", "writer.lock", "reserve.bin", "gen-0001/store.db", "gen-0001/store.db-wal",
         "gen-0001/store.db-shm", "gen-0001/inuse.lock"}) {
     CAPTURE(name);
-    CHECK(mode_of(root + "/v2/" + name) == 0600);
+    CHECK(mode_of(root + "/v6/" + name) == 0600);
   }
 }
 
@@ -75,10 +75,10 @@ TEST_CASE("fault 35: a store that was opened to others afterwards is refused") {
     mode_t mode;
     const char* advice;
   };
-  for (const Widened& one : {Widened{"s", 0755, "chmod 700"}, Widened{"s/v2", 0755, "chmod 700"},
-                             Widened{"s/v2/gen-0001", 0777, "chmod 700"},
-                             Widened{"s/v2/gen-0001/store.db", 0644, "chmod 600"},
-                             Widened{"s/v2/gen-0001/store.db-wal", 0666, "chmod 600"}}) {
+  for (const Widened& one : {Widened{"s", 0755, "chmod 700"}, Widened{"s/v6", 0755, "chmod 700"},
+                             Widened{"s/v6/gen-0001", 0777, "chmod 700"},
+                             Widened{"s/v6/gen-0001/store.db", 0644, "chmod 600"},
+                             Widened{"s/v6/gen-0001/store.db-wal", 0666, "chmod 600"}}) {
     CAPTURE(one.name);
     const std::string path = folder / one.name;
     const mode_t before = mode_of(path);
@@ -137,7 +137,7 @@ TEST_CASE("fault 35: what belongs to another user is refused") {
   FakeFacts facts;
   SqliteStoreOptions options = options_at(folder / "s");
   options.facts = &facts;
-  for (const char* name : {"s", "s/v2", "s/v2/gen-0001", "s/v2/gen-0001/store.db"}) {
+  for (const char* name : {"s", "s/v6", "s/v6/gen-0001", "s/v6/gen-0001/store.db"}) {
     CAPTURE(name);
     facts.foreign = folder / name;
     CHECK(contains(refusal(options), "belongs to user 12345"));
@@ -147,7 +147,7 @@ TEST_CASE("fault 35: what belongs to another user is refused") {
 TEST_CASE("fault 34: a symbolic link in place of anything of ours is refused") {
   const ScratchFolder folder;
   make_checkpointed_store(folder / "s", 1);
-  for (const char* name : {"s", "s/v2", "s/v2/gen-0001", "s/v2/gen-0001/store.db"}) {
+  for (const char* name : {"s", "s/v6", "s/v6/gen-0001", "s/v6/gen-0001/store.db"}) {
     CAPTURE(name);
     const std::string path = folder / name;
     const std::string moved = folder / "moved";
@@ -191,12 +191,12 @@ TEST_CASE("fault 79: foreign files are ignored and never deleted") {
   const ScratchFolder folder;
   make_checkpointed_store(folder / "s", 3);
   const std::vector<std::string> foreign = {"s/lost+found",
-                                            "s/v2/.nfs0001",
-                                            "s/v2/CURRENT.swp",
-                                            "s/v2/gen-x",
-                                            "s/v2/gen-0001/notes.txt",
-                                            "s/v2/gen-0001/proc-notes",
-                                            "s/v2/gen-99999999999999"};
+                                            "s/v6/.nfs0001",
+                                            "s/v6/CURRENT.swp",
+                                            "s/v6/gen-x",
+                                            "s/v6/gen-0001/notes.txt",
+                                            "s/v6/gen-0001/proc-notes",
+                                            "s/v6/gen-99999999999999"};
   for (const std::string& name : foreign) {
     write_all(folder / name, "mine");
   }

@@ -59,7 +59,7 @@ TEST_CASE("fault 20: a newer store that this version may not read is refused and
   REQUIRE_FALSE(refused);
   CHECK(refused.error().code() == ErrorCode::incompatible);
   CHECK(refused.error().message().find("newer cukiln") != std::string::npos);
-  CHECK_FALSE(exists(folder / "s/v2/gen-0002"));
+  CHECK_FALSE(exists(folder / "s/v6/gen-0002"));
   CHECK(count_hits(*open_store_at(with_schema(folder / "s", next)), 0, 3) == 3);
 }
 
@@ -151,7 +151,7 @@ TEST_CASE(
   const auto random = static_cast<std::int64_t>(hash64({drawn, 16}) & 0xfffff);
   const std::int64_t process = (random << 22 | ::getpid()) << 20;
   const std::int64_t copies = 1 << 20;
-  const std::string path = folder / "s/v2/gen-0001/inuse.lock";
+  const std::string path = folder / "s/v6/gen-0001/inuse.lock";
   const UniqueFd other(::open(path.c_str(), O_RDWR | O_CLOEXEC));
   const auto lock = [&](short type, std::int64_t from, std::int64_t count) {
     struct flock range {};
@@ -197,13 +197,13 @@ TEST_CASE("a collection removes the leftovers of killed processes") {
                           .c_str()) == 0);
   const UniqueFd holder(::open(held_flight.c_str(), O_RDWR | O_CLOEXEC));
   REQUIRE(::flock(holder.get(), LOCK_EX | LOCK_NB) == 0);
-  write_all(folder / "s/v2/CURRENT.a1B2c3", "gen-00");
+  write_all(folder / "s/v6/CURRENT.a1B2c3", "gen-00");
   REQUIRE(store->collect({}));
   CHECK_FALSE(exists(old_flight));
   CHECK(exists(new_flight));
   CHECK(exists(held_flight));
   CHECK(exists(foreign));
-  CHECK_FALSE(exists(folder / "s/v2/CURRENT.a1B2c3"));
+  CHECK_FALSE(exists(folder / "s/v6/CURRENT.a1B2c3"));
 }
 
 }  // namespace
