@@ -76,7 +76,7 @@ typedef enum cukiln_log_level {
 /// call. It must not call back into cukiln. If it throws (C++), the message is lost.
 typedef void (*cukiln_log_function)(void* user, cukiln_log_level level, const char* message);
 
-/// cukiln::EventKind: what happened to a module, or to an entry of the store. Since 0.3.
+/// cukiln::EventKind: what happened to a module, or to an entry of the store.
 typedef enum cukiln_event_kind {
   CUKILN_EVENT_HIT = 0,      ///< a cubin was found; `reason` says where
   CUKILN_EVENT_MISS = 1,     ///< no tier had it; `reason` says why
@@ -87,7 +87,7 @@ typedef enum cukiln_event_kind {
   CUKILN_EVENT_SEALED = 6    ///< a compile or a load was needed after cukiln_loader_seal
 } cukiln_event_kind;
 
-/// cukiln::Event. Created by the library and may grow: do not use its sizeof. Since 0.3.
+/// cukiln::Event. Created by the library and may grow: do not use its sizeof.
 typedef struct cukiln_event {
   cukiln_event_kind kind;
   const char* module;   ///< its name; empty for CORRUPT
@@ -102,7 +102,7 @@ typedef struct cukiln_event {
 /// the call that caused it returns, and concurrently if several threads have events. The library
 /// holds no lock meanwhile, and the function may call the loader. `event` and what it points to are
 /// valid during the call. If it throws (C++), the event is lost. cukiln_loader_find and
-/// cukiln_loader_at have no events. Since 0.3.
+/// cukiln_loader_at have no events.
 typedef void (*cukiln_event_function)(void* user, const cukiln_event* event);
 
 /// Whether cukilnd, the host's compile daemon, is asked before this process compiles.
@@ -148,11 +148,10 @@ typedef struct cukiln_options {
   const char* const* revoked_keys;  ///< public keys, `name:base64`: entries that they signed are
                                     ///< misses
   size_t revoked_key_count;
-  const char* record;  ///< an existing file to which requests are appended, for `cukiln record`
-  uint64_t
-      memory_bytes;  ///< of all workers together: a compile that would exceed it waits. 0: what
-                     ///< this machine and its cgroups have; UINT64_MAX: no limit. Since 0.2
-  cukiln_event_function events;  ///< NULL: no events, which cost nothing then. Since 0.3
+  const char* record;     ///< an existing file to which requests are appended, for `cukiln record`
+  uint64_t memory_bytes;  ///< of all workers together: a compile that would exceed it waits. 0:
+                          ///< what this machine and its cgroups have; UINT64_MAX: no limit
+  cukiln_event_function events;  ///< NULL: no events, which cost nothing then
   void* events_user;
 } cukiln_options;
 
@@ -182,8 +181,7 @@ typedef struct cukiln_kernel_info {  // never grows: it is used in arrays
   uint32_t spill_bytes;              ///< spill stores and loads per thread
 } cukiln_kernel_info;
 
-/// cukiln::VariableInfo: a `__device__` or `__constant__` variable among a module's names. Since
-/// 0.3.
+/// cukiln::VariableInfo: a `__device__` or `__constant__` variable among a module's names.
 typedef struct cukiln_variable_info {  // never grows: it is used in arrays
   const char* name;                    ///< a name expression without `&`
   const char* lowered;                 ///< the symbol in the cubin
@@ -207,16 +205,14 @@ typedef struct cukiln_module_report {
   const char* log;    ///< the compiler's log: of the error, else its warnings
   const cukiln_kernel_info* kernels;
   size_t kernel_count;
-  size_t index;       ///< in the manifest's order, targets in order within a module
-  int store_refused;  ///< 1: the store should have kept the result and could not. Since 0.2, as
-                      ///< below
+  size_t index;                      ///< in the manifest's order, targets in order within a module
+  int store_refused;                 ///< 1: the store should have kept the result and could not
   double load_milliseconds;          ///< part of `milliseconds` that was spent in the driver
   const char* const* dropped_flags;  ///< nvcc flags for host code, which had no effect
   size_t dropped_flag_count;
   uint64_t peak_bytes;  ///< the most memory that its compile used; 0: this process has not compiled
                         ///< it, or could not measure it
-  const cukiln_variable_info*
-      variables;  ///< those among the names; no part of `kernels`. Since 0.3
+  const cukiln_variable_info* variables;  ///< those among the names; no part of `kernels`
   size_t variable_count;
 } cukiln_module_report;
 
@@ -246,8 +242,7 @@ typedef struct cukiln_preload_options {
   void* progress_user;
   const char* const* modules;  ///< names of the manifest's modules; none: all of them
   size_t module_count;
-  const cukiln_cancel_token* cancel;  ///< cancels this call with CUKILN_TIMEOUT; NULL: none. Since
-                                      ///< 0.2
+  const cukiln_cancel_token* cancel;  ///< cancels this call with CUKILN_TIMEOUT; NULL: none
 } cukiln_preload_options;
 
 typedef struct cukiln_preload_report {
@@ -256,7 +251,7 @@ typedef struct cukiln_preload_report {
   size_t compiled;
   size_t failed;  ///< failed or missing
   double milliseconds;
-  double find_milliseconds;  ///< cukiln::PreloadPhases, as below: wall times. Since 0.2
+  double find_milliseconds;  ///< cukiln::PreloadPhases, as below: wall times
   double hash_milliseconds;
   double look_up_milliseconds;
   double fetch_milliseconds;
@@ -281,7 +276,7 @@ typedef struct cukiln_source {  // never grows: it is used in arrays
   size_t text_bytes;
 } cukiln_source;
 
-/// cukiln::LinkMode: whether the sources of a module are linked. Since 0.3.
+/// cukiln::LinkMode: whether the sources of a module are linked.
 typedef enum cukiln_link_mode {
   CUKILN_LINK_NONE = 0,  ///< one translation unit, unless the flags have -rdc=true, -dc or -dlto
   CUKILN_LINK_RDC = 1,   ///< relocatable machine code of each source
@@ -306,16 +301,16 @@ typedef struct cukiln_module {
   const char* const* targets;  ///< `sm_100a`; none: from the flags, else the devices', else sm_100a
   size_t target_count;
   const char* working_folder;  ///< the folder to which paths in `flags` (`-include`, `-I`) are
-                               ///< relative; NULL: the process's folder at the call. Since 0.2
+                               ///< relative; NULL: the process's folder at the call
   int no_std_shims;  ///< not 0: do not serve `<cstdint>`, `<type_traits>`, … in versions
-                     ///< for device code. Since 0.2
+                     ///< for device code
   const cukiln_source* named_headers;  ///< in memory, under the name by which they are included:
                                        ///< `#include <name>`, `#include "name"` and `-include name`
-                                       ///< find them before any folder. Since 0.3
+                                       ///< find them before any folder
   size_t named_header_count;
-  int link;                    ///< a cukiln_link_mode. Since 0.3
+  int link;                    ///< a cukiln_link_mode
   const char* const* objects;  ///< files to link with the sources: cubins, fatbins, host objects
-                               ///< and libraries with device code, PTX; with LTO, LTO-IR. Since 0.3
+                               ///< and libraries with device code, PTX; with LTO, LTO-IR
   size_t object_count;
 } cukiln_module;
 
@@ -331,7 +326,7 @@ CUKILN_API cukiln_code cukiln_loader_preload_modules(cukiln_loader* loader,
 CUKILN_API cukiln_code cukiln_loader_get(cukiln_loader* loader, const cukiln_module* module,
                                          const char* kernel, cukiln_kernel* out);
 
-/// As cukiln_loader_get, but `cancel` cancels this call with CUKILN_TIMEOUT; NULL: none. Since 0.2.
+/// As cukiln_loader_get, but `cancel` cancels this call with CUKILN_TIMEOUT; NULL: none.
 CUKILN_API cukiln_code cukiln_loader_get_cancellable(cukiln_loader* loader,
                                                      const cukiln_module* module,
                                                      const char* kernel,
@@ -342,7 +337,7 @@ CUKILN_API cukiln_code cukiln_loader_get_cancellable(cukiln_loader* loader,
 /// `__constant__` variable on a device. The module is compiled and loaded if it is not yet. `name`
 /// is a name expression in any spelling among the module's names, or the symbol of a variable that
 /// a kernel uses. `bytes` may be NULL. Errors: as cukiln_loader_get; not_found (no such variable),
-/// invalid_argument (not loaded on that device). Since 0.3.
+/// invalid_argument (not loaded on that device).
 CUKILN_API cukiln_code cukiln_loader_get_global(cukiln_loader* loader, const cukiln_module* module,
                                                 const char* name, int device, uint64_t* address,
                                                 size_t* bytes);
@@ -383,7 +378,7 @@ CUKILN_API size_t cukiln_loader_kernel_count(const cukiln_loader* loader);
 /// cukiln::canonical_name: the spelling of a name expression that lists have, `ns::k<float, 4>` for
 /// `&ns::k<float,4>`. Lookups take every spelling, and find this one fastest. Writes it with a NUL
 /// to `out`, truncated to `out_bytes`, and returns its length without the NUL; 0 if there is no
-/// memory. Since 0.3.
+/// memory.
 CUKILN_API size_t cukiln_canonical_name(const char* name, char* out, size_t out_bytes);
 
 /// cukiln::DeviceInfo: a device that is visible to this process (`CUDA_VISIBLE_DEVICES`). The
@@ -398,12 +393,11 @@ typedef struct cukiln_device_info {
 } cukiln_device_info;
 
 /// Counts the visible devices; their ordinals are 0 to `*count` - 1. The first call opens the
-/// driver and fixes the list. `*count` is 0 after an error. Errors: driver, incompatible. Since
-/// 0.2.
+/// driver and fixes the list. `*count` is 0 after an error. Errors: driver, incompatible.
 CUKILN_API cukiln_code cukiln_loader_device_count(cukiln_loader* loader, size_t* count);
 
 /// Describes device `ordinal`. Errors: as cukiln_loader_device_count; invalid_argument (no such
-/// device). `*device` is unchanged after an error. Since 0.2.
+/// device). `*device` is unchanged after an error.
 CUKILN_API cukiln_code cukiln_loader_device(cukiln_loader* loader, int ordinal,
                                             cukiln_device_info* device);
 
@@ -447,15 +441,14 @@ typedef struct cukiln_kernel_attributes {
 } cukiln_kernel_attributes;
 
 /// Fills in the resources that the kernel uses on device `ordinal`. Not for the hot path. Errors:
-/// invalid_argument (not loaded on that device), driver; `*attributes` is then unchanged. Since
-/// 0.2.
+/// invalid_argument (not loaded on that device), driver; `*attributes` is then unchanged.
 CUKILN_API cukiln_code cukiln_kernel_get_attributes(cukiln_kernel kernel, int ordinal,
                                                     cukiln_kernel_attributes* attributes);
 
 /// Computes how many blocks of `block_threads` threads with `shared_bytes` of dynamic shared memory
 /// fit on one SM of device `ordinal` together; 0: not even one. `*blocks` is 0 after an error. Not
 /// for the hot path. Errors: invalid_argument (not loaded there; a number of threads that no block
-/// has), driver. Since 0.2.
+/// has), driver.
 CUKILN_API cukiln_code cukiln_kernel_max_blocks_per_sm(cukiln_kernel kernel, int ordinal,
                                                        uint32_t block_threads,
                                                        uint32_t shared_bytes, uint32_t* blocks);
@@ -503,7 +496,7 @@ CUKILN_API void cukiln_free(void* memory);
 /// loader's store under a kind (1 to 64 letters, digits, dots, underscores or hyphens) and a key of
 /// 1 to 4096 bytes; free them with cukiln_free. `*data` is NULL if there is no such blob, or no
 /// store on disk can be read; that is no error. Errors: invalid_argument (kind, key), as of all
-/// functions for blobs. Since 0.3, like these.
+/// functions for blobs.
 CUKILN_API cukiln_code cukiln_blob_get(cukiln_loader* loader, const char* kind, const void* key,
                                        size_t key_bytes, void** data, size_t* data_bytes);
 /// Sets `*there` to 1 or 0. Does not count as a use.
@@ -523,7 +516,7 @@ typedef struct cukiln_blob_lease cukiln_blob_lease;
 /// As cukiln_blob_get, but if there is no such blob, `*lease` is the caller's lease to produce it,
 /// else NULL; free it with cukiln_blob_lease_destroy. Waits at most `wait_ms` while another caller
 /// has a lease, counted from the beginning of that. `cancel` ends the wait with CUKILN_TIMEOUT;
-/// NULL: none. Since 0.3, like the functions below.
+/// NULL: none.
 CUKILN_API cukiln_code cukiln_blob_get_or_lease(cukiln_loader* loader, const char* kind,
                                                 const void* key, size_t key_bytes, uint64_t wait_ms,
                                                 const cukiln_cancel_token* cancel, void** data,
