@@ -47,6 +47,11 @@ Session::Session(std::uint64_t number, UniqueFd socket, const wire::Peer& peer, 
       }) {}
 
 Result<void> Session::begin(const std::string& greeting) {
+  // Else the kernel closes what comes out of band, in this thread, when the next byte is read.
+  constexpr int kOn = 1;
+  if (::setsockopt(socket_.get(), SOL_SOCKET, SO_OOBINLINE, &kOn, sizeof kOn) != 0) {
+    return make_error(ErrorCode::io, "SO_OOBINLINE failed on a socket: {}", errno_text(errno));
+  }
   CUKILN_TRY(watch_, shared_.loop.watch(socket_.get(), kReading, [this](std::uint32_t events) {
     guard([&]() -> Result<void> {
       on_events(events);

@@ -63,7 +63,7 @@ UniqueFd sealed_hole(std::size_t bytes) {
 }
 
 /// Sends a byte with so many copies of a descriptor.
-void send_copies(const RawClient& client, int descriptor, std::size_t copies) {
+void send_copies(const RawClient& client, int descriptor, std::size_t copies, int flags = 0) {
   std::vector<int> descriptors(copies, descriptor);
   std::string control(CMSG_SPACE(copies * sizeof(int)), '\0');
   char byte = 'x';
@@ -78,7 +78,7 @@ void send_copies(const RawClient& client, int descriptor, std::size_t copies) {
   header->cmsg_type = SCM_RIGHTS;
   header->cmsg_len = CMSG_LEN(copies * sizeof(int));
   std::memcpy(CMSG_DATA(header), descriptors.data(), copies * sizeof(int));
-  REQUIRE(::sendmsg(client.descriptor(), &message, MSG_NOSIGNAL) == 1);
+  REQUIRE(::sendmsg(client.descriptor(), &message, MSG_NOSIGNAL | flags) == 1);
 }
 
 /// Sockets whose close blocks until the test ends it.
@@ -209,6 +209,22 @@ TEST_CASE_FIXTURE(Attack,
   REQUIRE(becomes_true([&] { return descriptors_of(process) <= descriptors + 1; }, seconds(30)));
   CHECK(RawClient(socket, false).greeting());
   CHECK(counter("rejected_limit") > before);
+}
+
+// fault 350
+TEST_CASE_FIXTURE(Attack, "a descriptor that comes out of band is closed as others are") {
+  const auto daemon = start();
+  LingeringSocket slow(seconds(600));
+  const RawClient client(socket, false);
+  REQUIRE(client.greeting());
+  daemon->signal(SIGSTOP);  // so that the message has the last descriptor
+  send_copies(client, slow.socket.get(), 1, MSG_OOB);
+  client.send("junk");  // or the byte would wait for the next
+  slow.socket.reset();
+  daemon->signal(SIGCONT);
+  CHECK(client.hung_up(seconds(20)));
+  slow.other.reset();  // ends the close
+  CHECK(counter("protocol_errors") == 1);
 }
 
 // fault 351
