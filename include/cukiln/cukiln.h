@@ -136,7 +136,6 @@ typedef struct cukiln_options {
   const char* virtual_env;        ///< a Python environment that may hold them
   const char* conda_prefix;       ///< a conda environment that may hold a toolkit
   const char* cuda_home;          ///< a CUDA toolkit
-  int in_process_compile;         ///< 1: start no process; results stay in memory
   int offline;                    ///< 1: never compile; a miss is CUKILN_NOT_FOUND
   uint32_t jobs;                  ///< concurrent compiles; 0: what cores and memory allow
   uint32_t compile_timeout_ms;    ///< wall-clock limit of one compile; 0: 300,000

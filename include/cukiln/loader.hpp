@@ -56,8 +56,6 @@ struct LoaderOptions {
   std::string worker;         ///< path of the compile worker; empty: beside the library, libexec
   std::vector<std::string> include_path;  ///< folders with CUDA's headers, tried before the search
   CudaPlaces cuda_places;                 ///< where to search, besides the system's own folders
-  bool in_process_compile = false;        ///< start no process. What NVRTC reads is not observed
-                                          ///< then, so results are not stored
   bool offline = false;                   ///< never compile: a miss is an error, not_found
   unsigned jobs = 0;  ///< concurrent compiles; 0: what affinity, cgroups and memory allow
   std::chrono::milliseconds compile_timeout{300'000};  ///< wall-clock limit of one compile

@@ -57,8 +57,8 @@ class Compiler {
   virtual Result<Toolchain> toolchain() = 0;
 
   /// Returns nvJitLink's version and the digest of its library. Errors: not_found, with every
-  /// folder searched; incompatible (this compiler cannot link).
-  virtual Result<Toolchain> linker();
+  /// folder searched.
+  virtual Result<Toolchain> linker() = 0;
 
   /// Returns all targets that NVRTC knows, as cheaply as `toolchain`; none if it cannot list them.
   /// Errors: as toolchain.

@@ -190,6 +190,15 @@ Error system_error(const char* what) {
                     errno_text(errno));
 }
 
+/// For a process that a seccomp filter, a limit or a file system keeps from starting others.
+Error refused(const std::string& what, int error) {
+  return make_error(ErrorCode::io,
+                    "cannot start a compile worker: {}: {}; expected a process that may start "
+                    "others. For one that may not, start cukilnd (cukiln daemon start), which "
+                    "compiles for it but links nothing",
+                    what, errno_text(error));
+}
+
 #ifdef P_PIDFD
 constexpr idtype_t kPidfd = P_PIDFD;
 #else
@@ -280,10 +289,15 @@ Result<SpawnedProcess> spawn_detached(const std::string& path,
   ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
 
   if (intermediate < 0) {
-    errno = static_cast<int>(-intermediate);
-    return system_error("clone");
+    return refused("clone", static_cast<int>(-intermediate));
   }
   if (const int error = outcome.get()->error; error != 0) {
+    if (outcome.get()->program < 0) {
+      return refused("clone", error);
+    }
+    if (error == EPERM || error == EACCES) {
+      return refused("execve of " + path, error);
+    }
     const bool absent = error == ENOENT || error == ENOTDIR;
     return make_error(absent ? ErrorCode::not_found : ErrorCode::io,
                       "cannot start the compile worker {}: {}", path, errno_text(error));

@@ -73,16 +73,6 @@ void FileServer::add_memory_file(std::string virtual_path, SharedBytes text,
                                  MemoryFile{std::move(text), digest, inode});
 }
 
-std::vector<std::string> FileServer::memory_paths() const {
-  std::vector<std::string> paths;
-  paths.reserve(memory_files_.size());
-  for (const auto& [path, file] : memory_files_) {
-    paths.push_back(path);
-  }
-  std::sort(paths.begin(), paths.end());
-  return paths;
-}
-
 std::vector<std::string> FileServer::candidates(const std::string& virtual_path) const {
   for (const VirtualRoot& root : roots_) {
     if (const auto rest = relative_to(virtual_path, root.prefix)) {

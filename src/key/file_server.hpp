@@ -107,8 +107,6 @@ class FileServer {
   void clear_labels() noexcept { labels_.clear(); }
 
   const std::vector<VirtualRoot>& roots() const noexcept { return roots_; }
-  /// The virtual paths of the files added by `add_memory_file`, sorted.
-  std::vector<std::string> memory_paths() const;
   /// The real paths that a virtual path may stand for, in search order.
   std::vector<std::string> candidates(const std::string& virtual_path) const;
 

@@ -5,7 +5,6 @@
 
 #include "compile/compiler_by_target.hpp"
 #include "compile/daemon_compiler.hpp"
-#include "compile/in_process_compiler.hpp"
 #include "compile/nvrtc_compiler.hpp"
 #include "store/tiered_store.hpp"
 
@@ -52,15 +51,8 @@ std::unique_ptr<Compiler> make_compiler(const LoaderOptions& options, TieredStor
     return tiers.is_store_of(greeting);
   };
   daemon.log = workers.log;
-  const auto make = [workers, daemon, in_process = options.in_process_compile](
-                        std::optional<NvrtcInstall> install) -> std::unique_ptr<Compiler> {
-    if (in_process) {
-      NvrtcSearch search = workers.search;
-      if (install) {
-        search.nvrtc_library = install->library;
-      }
-      return std::make_unique<InProcessCompiler>(std::move(search));
-    }
+  const auto make = [workers,
+                     daemon](std::optional<NvrtcInstall> install) -> std::unique_ptr<Compiler> {
     NvrtcCompilerOptions found = workers;
     found.install = std::move(install);
     auto here = std::make_unique<NvrtcCompiler>(std::move(found));

@@ -22,8 +22,8 @@ NvrtcSearch nvrtc_search(const LoaderOptions& options);
 NvrtcCompilerOptions nvrtc_options(const LoaderOptions& options, TieredStore& tiers,
                                    StatCache& stats);
 
-/// Creates the compiler of a loader: in cukilnd if there is one, in workers with the options
-/// `workers`, or in this process if it may not start others. `tiers` must outlive it.
+/// Creates the compiler of a loader: in cukilnd if there is one, else in workers with the options
+/// `workers`. `tiers` must outlive it.
 std::unique_ptr<Compiler> make_compiler(const LoaderOptions& options, TieredStore& tiers,
                                         const NvrtcCompilerOptions& workers);
 

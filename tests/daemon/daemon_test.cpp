@@ -46,6 +46,32 @@ TEST_CASE_FIXTURE(Fixture,
   CHECK(compiles() == 1);
 }
 
+TEST_CASE_FIXTURE(
+    Fixture,
+    "fault 353: a process that may start no other compiles in the daemon, and without "
+    "one the error says so") {
+  const std::string path = source("");
+  auto alone = client(path, {"no-processes"});
+  CHECK(alone->wait() != 0);
+  CHECK(
+      alone->output().find("clone: Operation not permitted (1); expected a process that may start "
+                           "others. For one that may not, start cukilnd") != std::string::npos);
+  const auto daemon = start();
+  std::string output;
+  CHECK(becomes_true([&] {  // once the daemon has probed NVRTC, which the new store does not know
+    auto host = client(path, {"no-processes"});
+    host->wait();
+    output = host->output();
+    return first_word(output) == "compiled";
+  }));
+  CAPTURE(output);
+  CHECK(compiles() == 1);
+  CHECK(counter("compiles_ok") == 1);
+  auto later = client(path, {"no-processes"});
+  later->wait();
+  CHECK(first_word(later->output()) == "hit");
+}
+
 TEST_CASE_FIXTURE(Fixture, "a client of another store hits the daemon's entry") {
   const auto daemon = start();
   const std::string path = source("");

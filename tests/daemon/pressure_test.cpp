@@ -409,6 +409,8 @@ TEST_CASE_FIXTURE(
     Fixture,
     "fault 66: without memory the daemon closes the connection of a large request, declines "
     "what it cannot start, and serves again afterwards") {
+  // The store then knows NVRTC: the daemon starts no thread to probe it, whose stack would stay.
+  CHECK(client_alone(source(""), "store")->wait() == 0);
   const auto daemon = start();
   const auto now = state();
   REQUIRE(now);

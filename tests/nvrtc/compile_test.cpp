@@ -244,9 +244,6 @@ TEST_CASE_FIXTURE(RealNvrtc, "several sources are one translation unit, and no d
   CHECK(result.cubin.kernels.size() == 1);
   CHECK(own(result.dependencies.paths(Observation::Kind::file)).empty());
   CHECK(result.dependencies.paths(Observation::Kind::folder).empty());
-
-  InProcessCompiler in_process(options().search);
-  CHECK(must(module.run(in_process)).cubin.kernels.size() == 1);
 }
 
 TEST_CASE_FIXTURE(RealNvrtc, "name expressions give lowered names with their resources") {
@@ -347,23 +344,4 @@ TEST_CASE_FIXTURE(RealNvrtc, "warnings are in the log of a success, with virtual
   CHECK(contains(result.cubin.log, "/cukiln/inc/0/w.h(1)"));
   CHECK_FALSE(contains(result.cubin.log, include.path()));
   CHECK_FALSE(contains(result.cubin.log, "ptxas info"));
-}
-
-TEST_CASE_FIXTURE(RealNvrtc, "the same kernel compiled in this process gives the same code") {
-  const ScratchFolder include;
-  include.write("x.h", "#define X 3\n");
-  TestModule module("#include \"x.h\"\nextern \"C\" __global__ void k(int* p) { *p = X; }\n",
-                    {include.path()});
-  InProcessCompiler in_process(options().search);
-  const auto outcome = module.run(in_process);
-  REQUIRE_MESSAGE(outcome, outcome.error().message());
-  CHECK_FALSE(outcome->result.observed);
-  const CompileResult observed = must(module.run(compiler()));
-  CHECK(outcome->result.cubin.image.size() == observed.cubin.image.size());
-  CHECK(outcome->result.cubin.kernels[0].registers == observed.cubin.kernels[0].registers);
-
-  TestModule broken("int oops = ;\n");
-  const auto failed = broken.run(in_process);
-  REQUIRE_FALSE(failed);
-  CHECK(contains(failed.error().log(), "error"));
 }

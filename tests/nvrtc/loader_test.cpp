@@ -267,46 +267,6 @@ TEST_CASE_FIXTURE(LoaderFixture,
   CHECK(only(open(offline)->compile(spec(source))).outcome == Outcome::hit);
 }
 
-TEST_CASE_FIXTURE(LoaderFixture, "in-process compiles are kept in memory only") {
-  const std::string source = scratch.write("k.cu", kKernel);
-  scratch.write("tile.cuh", "#define TILE 3");
-  LoaderOptions in_process = loader_options();
-  in_process.in_process_compile = true;
-  const auto opened = open(in_process);
-  const auto report = only(opened->compile(spec(source)));
-  CHECK(report.outcome == Outcome::compiled);
-  CHECK(report.not_stored.find("unobserved") != std::string::npos);
-  CHECK(report.cubin_bytes > 1000);
-  CHECK(opened->stats().entries == 0);
-}
-
-TEST_CASE_FIXTURE(
-    LoaderFixture,
-    "in-process compiles find the standard headers that no folder of the search has") {
-  LoaderOptions in_process = loader_options();
-  in_process.in_process_compile = true;
-  const auto opened = open(in_process);
-  ModuleSpec module = spec(scratch.write("k.cu", R"(#include <cstdint>
-#include <type_traits>
-#ifdef OWN
-extern "C" __global__ void own() {}
-#else
-static_assert(std::is_same<std::int32_t, int>::value, "");
-extern "C" __global__ void standard() {}
-#endif
-)"));
-  CHECK(only(opened->compile(module)).kernels.at(0).name == "standard");
-  module.std_shims = false;
-  const auto failed = opened->compile(module);
-  REQUIRE(failed);
-  REQUIRE_FALSE(failed->front().status);
-  CHECK(failed->front().status.error().message().find("std_shims is off") != std::string::npos);
-  module.std_shims = true;
-  scratch.write("inc/cstdint", "#define OWN\n");
-  module.include = {scratch / "inc"};
-  CHECK(only(opened->compile(module)).kernels.at(0).name == "own");
-}
-
 TEST_CASE_FIXTURE(LoaderFixture,
                   "sealed: a compile is an error, or a counted warning; a hit stays a hit") {
   const std::string source = scratch.write("k.cu", "extern \"C\" __global__ void k() {}");

@@ -126,14 +126,6 @@ TEST_CASE_FIXTURE(LoaderFixture, "named headers are found as by NVRTC's own inte
     const ModuleReport& report = reports->front();
     CHECK((report.status ? report.kernels.at(0).lowered : "none") == expected);
     found += expected == "_Z1qILi7EEvv" ? 1 : 0;
-    // in this process, too
-    LoaderOptions options = loader_options();
-    options.in_process_compile = true;
-    StoreOptions in_memory = store_options();
-    in_memory.memory_only = true;
-    const auto own = open(in_memory, options)->compile(spec_of(one, source, include));
-    REQUIRE(own);
-    CHECK((own->front().status ? own->front().kernels.at(0).lowered : "none") == expected);
   }
   CHECK(found == 13);
 }
@@ -165,11 +157,6 @@ TEST_CASE_FIXTURE(LoaderFixture, "a named header comes before one beside the sou
   spec.sources = {Source::memory("k.cu", text)};
   spec.headers = {Source::memory("m.h", "#define H 3\n")};
   CHECK(only(open()->compile(spec)).kernels.at(0).lowered == "_Z1qILi7EEvv");
-  LoaderOptions options = loader_options();
-  options.in_process_compile = true;
-  StoreOptions in_memory = store_options();
-  in_memory.memory_only = true;
-  CHECK(only(open(in_memory, options)->compile(spec)).kernels.at(0).lowered == "_Z1qILi7EEvv");
   spec.named_headers.clear();
   CHECK(only(open()->compile(spec)).kernels.at(0).lowered == "_Z1qILi3EEvv");
 }

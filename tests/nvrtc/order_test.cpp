@@ -222,42 +222,23 @@ TEST_CASE_FIXTURE(LoaderFixture,
   CHECK(opened->cubin(one.key)->find(scratch.path()) == std::string::npos);
 }
 
-TEST_CASE_FIXTURE(LoaderFixture, "an in-process compile finds a relative -include, too") {
-  const std::string source = scratch.write("k.cu", kKernelOfX);
-  scratch.write("work/x.h", "#define X 11\n");
-  scratch.write("inc/only.h", "#undef X\n#define X 12\n");
-  LoaderOptions options = loader_options();
-  options.in_process_compile = true;
-  ModuleSpec module = spec(source);
-  module.working_folder = scratch / "work";
-  module.flags = {"-include", "x.h", "-I", scratch / "inc"};
-  const auto opened = open(options);
-  CHECK(x_of(only(opened->compile(module))) == 11);
-  module.flags.insert(module.flags.end(), {"-include", "only.h"});
-  CHECK(x_of(only(opened->compile(module))) == 12);
-}
-
-TEST_CASE_FIXTURE(LoaderFixture, "an in-process compile sees the headers in memory, too") {
-  LoaderOptions options = loader_options();
-  options.in_process_compile = true;
-  const auto in_process = open(options);
-  const auto observed = open();
+TEST_CASE_FIXTURE(LoaderFixture,
+                  "headers in memory come before those on disk, for each of several sources") {
+  const auto opened = open();
   const std::string source =
       scratch.write("k.cu", std::string("#include \"sub/x.h\"\n#include \"y.h\"\n") + kKernelOfX);
   scratch.write("sub/x.h", "#define X 11\n");  // memory takes precedence over it
   ModuleSpec module = spec(source);
   module.headers = {Source::memory("sub/x.h", "#define X Y\n"),
                     Source::literal("y.h", "#define Y 12\n")};
-  CHECK(x_of(only(observed->compile(module))) == 12);
-  CHECK(x_of(only(in_process->compile(module))) == 12);
+  CHECK(x_of(only(opened->compile(module))) == 12);
 
   module.sources = {Source::file(scratch.write("first.cu", "#include \"sub/x.h\"\n")),
                     Source::file(source)};
-  CHECK(x_of(only(observed->compile(module))) == 12);
-  CHECK(x_of(only(in_process->compile(module))) == 12);
+  CHECK(x_of(only(opened->compile(module))) == 12);
 
   module.headers.pop_back();
-  const auto failed = in_process->compile(module);
+  const auto failed = opened->compile(module);
   REQUIRE(failed);
   CHECK(failed->front().status.error().log().find("y.h") != std::string::npos);
 }

@@ -63,11 +63,6 @@ TEST_CASE_FIXTURE(LoaderFixture, "variables are listed as such, compiled and fro
   const ModuleReport hit = only(open()->compile(with_variables(kNames)));
   CHECK(hit.outcome == Outcome::hit);
   check_listed(hit);
-  LoaderOptions options = loader_options();
-  options.in_process_compile = true;
-  StoreOptions in_memory = store_options();
-  in_memory.memory_only = true;
-  check_listed(only(open(in_memory, options)->compile(with_variables(kNames))));
   // a module of variables only is not one without kernels
   const ModuleReport variables = only(open()->compile(with_variables({"&ns::table"})));
   CHECK(variables.kernels.empty());

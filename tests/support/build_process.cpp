@@ -11,6 +11,7 @@
 //   require-daemon   fails without a daemon
 //   interrupted      gets a signal every half a millisecond
 //   impatient        limits the compile to two seconds
+//   no-processes     may start no process: a seccomp filter refuses it (EPERM)
 //   counts           prints a second line: requests to a daemon that were declined and that failed
 
 #include <sys/stat.h>
@@ -25,6 +26,8 @@
 #include <cstring>
 #include <string>
 #include <thread>
+
+#include "support/refuse_processes.hpp"
 
 #include <cukiln/cukiln.hpp>
 
@@ -57,7 +60,7 @@ int main(int argc, char** argv) {
     return 2;
   }
   bool with_log = false, requires_daemon = false;
-  bool interrupted = false, impatient = false, counts = false;
+  bool interrupted = false, impatient = false, counts = false, no_processes = false;
   const char* fork_after = nullptr;
   const char* exit_after = nullptr;
   for (int i = 5; i < argc; ++i) {
@@ -68,6 +71,14 @@ int main(int argc, char** argv) {
     interrupted |= std::strcmp(argv[i], "interrupted") == 0;
     impatient |= std::strcmp(argv[i], "impatient") == 0;
     counts |= std::strcmp(argv[i], "counts") == 0;
+    no_processes |= std::strcmp(argv[i], "no-processes") == 0;
+  }
+  if (no_processes) {
+    // LeakSanitizer needs a process at the end, and without one drops what is buffered.
+    std::setvbuf(stdout, nullptr, _IOLBF, BUFSIZ);
+    if (!cukiln::testing::refuse_processes()) {
+      return 2;
+    }
   }
   if (interrupted) {
     be_interrupted();

@@ -9,7 +9,6 @@
 #include <string>
 #include <vector>
 
-#include "compile/in_process_compiler.hpp"
 #include "support/compile_fixture.hpp"
 #include "support/paths.hpp"
 

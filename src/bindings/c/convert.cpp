@@ -206,7 +206,6 @@ Result<void> apply_options(const cukiln_options& options, Settings& base) {
   set(loader.cuda_places.virtual_env, options.virtual_env);
   set(loader.cuda_places.conda_prefix, options.conda_prefix);
   set(loader.cuda_places.cuda_home, options.cuda_home);
-  if (options.in_process_compile != 0) loader.in_process_compile = true;
   if (options.offline != 0) loader.offline = true;
   if (options.jobs != 0) loader.jobs = options.jobs;
   if (options.compile_timeout_ms != 0) {

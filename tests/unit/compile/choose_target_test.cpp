@@ -15,6 +15,7 @@ class OneNvrtc final : public Compiler {
   OneNvrtc(std::string version, std::vector<std::uint32_t> capabilities)
       : version_(std::move(version)), capabilities_(std::move(capabilities)) {}
   Result<Toolchain> toolchain() override { return Toolchain{version_, {}}; }
+  Result<Toolchain> linker() override { return toolchain(); }
   Result<std::vector<Target>> targets() override {
     return targets_of_nvrtc(capabilities_, version_);
   }
@@ -33,6 +34,7 @@ class TwoNvrtcs final : public Compiler {
     return target.capability == 107 ? static_cast<Compiler&>(fresh) : old;
   }
   Result<Toolchain> toolchain() override { return old.toolchain(); }
+  Result<Toolchain> linker() override { return old.linker(); }
   Result<std::vector<Target>> targets() override { return old.targets(); }
   std::vector<std::string> toolkit_folders() override { return {}; }
   Result<CompileOutcome> compile(const CompileJob&) override { return CompileOutcome(); }

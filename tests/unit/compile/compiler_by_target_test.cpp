@@ -15,6 +15,7 @@ class NamedCompiler final : public Compiler {
  public:
   explicit NamedCompiler(std::string library) : library_(std::move(library)) {}
   Result<Toolchain> toolchain() override { return Toolchain{library_, {}}; }
+  Result<Toolchain> linker() override { return toolchain(); }
   std::vector<std::string> toolkit_folders() override { return {library_}; }
   void hint_upcoming(std::size_t compiles) override { expected = compiles; }
   Result<CompileOutcome> compile(const CompileJob&) override {

@@ -22,6 +22,7 @@
 #include <thread>
 
 #include "support/compile_fixture.hpp"
+#include "support/refuse_processes.hpp"
 
 using namespace cukiln;
 using namespace cukiln::testing;
@@ -131,6 +132,24 @@ TEST_CASE("fault 189: a worker starts where no child can be made without an exit
   CHECK(WEXITSTATUS(status) == 0);
 }
 
+TEST_CASE("fault 353: where no process may be started, the error names the call that was refused") {
+  const pid_t child = ::fork();
+  if (child == 0) {
+    if (!refuse_processes()) {
+      ::_exit(2);
+    }
+    const auto spawned = spawn_detached("/bin/true", {});
+    const bool names_it = !spawned && spawned.error().code() == ErrorCode::io &&
+                          spawned.error().message().find(
+                              "clone: Operation not permitted (1); expected a process that "
+                              "may start others") != std::string::npos;
+    ::_exit(names_it ? 0 : 1);
+  }
+  int status = 0;
+  REQUIRE(::waitpid(child, &status, 0) == child);
+  CHECK(WEXITSTATUS(status) == 0);
+}
+
 // fault 372
 TEST_CASE("a spawned program has descriptors 0 to 4 and no other") {
   const UniqueFd leak(::open("/dev/null", O_RDONLY));  // without O_CLOEXEC
@@ -177,6 +196,8 @@ TEST_CASE("a program that cannot be executed is an error, and no child is left")
   const auto spawned = spawn_detached("/etc/passwd", {});
   REQUIRE_FALSE(spawned);
   CHECK(spawned.error().code() == ErrorCode::io);
+  CHECK(spawned.error().message().find("execve of /etc/passwd: Permission denied (13)") !=
+        std::string::npos);
   CHECK(::waitpid(-1, nullptr, WNOHANG | __WALL) == -1);
 }
 

@@ -59,6 +59,7 @@ class FakeRemote final : public RemoteTier {
 class ScriptedCompiler final : public Compiler {
  public:
   Result<Toolchain> toolchain() override { return Toolchain{"13.0.88", {}}; }
+  Result<Toolchain> linker() override { return toolchain(); }
   std::vector<std::string> toolkit_folders() override { return {}; }
   Result<CompileOutcome> compile(const CompileJob& job) override {
     ++calls;

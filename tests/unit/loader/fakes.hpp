@@ -90,6 +90,7 @@ class TextCompiler final : public Compiler {
     if (!is_installed) return Error(ErrorCode::not_found, "NVRTC was not found");
     return Toolchain{"13.0.88", {}};
   }
+  Result<Toolchain> linker() override { return toolchain(); }
   std::vector<std::string> toolkit_folders() override { return {}; }
   Result<CompileOutcome> compile(const CompileJob& job) override {
     ++calls;

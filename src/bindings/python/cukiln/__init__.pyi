@@ -291,7 +291,6 @@ class Loader:
         max_bytes: int = 0,
         memory_only: bool = False,
         offline: bool = False,
-        in_process_compile: bool = False,
         include_path: Iterable[_Path] = (),
         nvrtc_library: _Path | None = None,
         cuda_library: _Path | None = None,

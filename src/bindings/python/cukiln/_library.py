@@ -96,7 +96,6 @@ class Options(Sized):
         ("virtual_env", c_char_p),
         ("conda_prefix", c_char_p),
         ("cuda_home", c_char_p),
-        ("in_process_compile", c_int),
         ("offline", c_int),
         ("jobs", c_uint32),
         ("compile_timeout_ms", c_uint32),
