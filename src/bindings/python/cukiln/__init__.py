@@ -6,6 +6,8 @@ Forks: a child process makes a loader of its own; kernels that were loaded befor
 parent's, because a CUDA context does not survive one.
 """
 
+from typing import TYPE_CHECKING
+
 from . import _library
 from ._blobs import BlobLease, BlobStore, BlobSummary
 from ._errors import (
@@ -81,7 +83,11 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> str:
-    if name == "__version__":  # the library's, which is opened at its first use
-        return _library.text(_library.library().cukiln_version())
-    raise AttributeError(f"module 'cukiln' has no attribute {name!r}")
+if TYPE_CHECKING:  # which would take every name for one of __getattr__
+    __version__: str
+else:
+
+    def __getattr__(name: str) -> str:
+        if name == "__version__":  # the library's, which is opened at its first use
+            return _library.text(_library.library().cukiln_version())
+        raise AttributeError(f"module 'cukiln' has no attribute {name!r}")

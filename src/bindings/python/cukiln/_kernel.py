@@ -18,6 +18,11 @@ from ._spec import KernelAttributes
 if TYPE_CHECKING:
     from ._loader import Loader
 
+_Size = int | Sequence[int]  # up to three
+_Config = (
+    tuple[_Size, _Size] | tuple[_Size, _Size, object] | tuple[_Size, _Size, object, int]
+)  # grid, block, stream, shared_bytes
+
 _POINTER_BYTES = 8
 _SHARED_WITHOUT_ASKING = 48 << 10
 
@@ -109,7 +114,7 @@ class Kernel:
             f"{self.name} is launched with a grid and a block: {self.name}[grid, block](…)"
         )
 
-    def __getitem__(self, config: tuple[Any, ...]) -> Launch:
+    def __getitem__(self, config: _Config) -> Launch:
         """`kernel[grid, block]`, `kernel[grid, block, stream, shared_bytes]`."""
         if not isinstance(config, tuple) or not 2 <= len(config) <= 4:
             raise _errors.InvalidArgumentError(
@@ -118,14 +123,50 @@ class Kernel:
             )
         return Launch(self, *config)
 
-    def launch(self, *arguments: object, grid: object, block: object, **config: Any) -> None:
-        """The same in words; `config` as for `configure`."""
-        Launch(self, grid, block, **config)(*arguments)
+    def launch(
+        self,
+        *arguments: object,
+        grid: _Size,
+        block: _Size,
+        stream: object = None,
+        shared_bytes: int = 0,
+        cluster: _Size | None = None,
+        programmatic_launch: bool = False,
+        cooperative: bool = False,
+    ) -> None:
+        """The same in words."""
+        self.configure(
+            grid,
+            block,
+            stream=stream,
+            shared_bytes=shared_bytes,
+            cluster=cluster,
+            programmatic_launch=programmatic_launch,
+            cooperative=cooperative,
+        )(*arguments)
 
-    def configure(self, grid: object, block: object, **config: Any) -> Launch:
-        """A launch configuration to keep: `stream`, `shared_bytes`, `cluster`,
-        `programmatic_launch`, `cooperative`."""
-        return Launch(self, grid, block, **config)
+    def configure(
+        self,
+        grid: _Size,
+        block: _Size,
+        *,
+        stream: object = None,
+        shared_bytes: int = 0,
+        cluster: _Size | None = None,
+        programmatic_launch: bool = False,
+        cooperative: bool = False,
+    ) -> Launch:
+        """A launch configuration to keep."""
+        return Launch(
+            self,
+            grid,
+            block,
+            stream,
+            shared_bytes,
+            cluster=cluster,
+            programmatic_launch=programmatic_launch,
+            cooperative=cooperative,
+        )
 
 
 class Launch:
@@ -140,12 +181,12 @@ class Launch:
     def __init__(
         self,
         kernel: Kernel,
-        grid: object,
-        block: object,
+        grid: _Size,
+        block: _Size,
         stream: object = None,
         shared_bytes: int = 0,
         *,
-        cluster: object = None,
+        cluster: _Size | None = None,
         programmatic_launch: bool = False,
         cooperative: bool = False,
     ) -> None:

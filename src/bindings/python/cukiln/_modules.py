@@ -8,14 +8,14 @@ import importlib
 import operator
 import os
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from ctypes import byref, c_size_t, string_at
 from pathlib import Path
 from typing import Any
 
 from . import _errors, _library
 from ._kernel import Kernel
-from ._loader import Loader, default_loader
+from ._loader import CancelToken, Loader, default_loader
 from ._spec import ModuleReport, ModuleSpec, PreloadReport, path_of, several
 
 
@@ -316,6 +316,26 @@ def get_cuda_module(
     return known.module
 
 
-def preload_all(*, loader: Loader | None = None, **options: Any) -> PreloadReport:
-    """Makes every kernel that comes with cukiln ready; `options` as for Loader.preload."""
-    return (loader if loader is not None else default_loader()).preload(**options)
+def preload_all(
+    *,
+    loader: Loader | None = None,
+    modules: Iterable[str] = (),
+    targets: Iterable[str] = (),
+    devices: Iterable[int] = (),
+    load: bool = True,
+    keep_going: bool = False,
+    capture_guard: object = None,
+    progress: Callable[[int, int, ModuleReport], object] | None = None,
+    cancel: CancelToken | None = None,
+) -> PreloadReport:
+    """Makes every kernel that comes with cukiln ready, as Loader.preload does."""
+    return (loader if loader is not None else default_loader()).preload(
+        modules=modules,
+        targets=targets,
+        devices=devices,
+        load=load,
+        keep_going=keep_going,
+        capture_guard=capture_guard,
+        progress=progress,
+        cancel=cancel,
+    )
