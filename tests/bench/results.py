@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The file that keeps one run: tests/gpu/results/README.md describes it, and this writes, reads and checks it."""
+"""The file that keeps one run: tests/gpu/results/README.md describes it, and this writes and reads it."""
 
 from __future__ import annotations
 
@@ -12,22 +12,8 @@ import subprocess
 from pathlib import Path
 
 FORMAT = 1
-MAX_BYTES = 96 * 1024
 REPOSITORY = Path(__file__).resolve().parents[2]
 COMMIT_FILE = "COMMIT"  # beside carried programs: where they run there may be no git
-
-REQUIRED = {"format": int, "kind": str, "device": dict, "date": str, "commit": str, "command": str, "system": str}
-OPTIONAL = {"software": dict, "limits": dict, "note": str}
-OF_KIND = {
-    "times": {"results": list},
-    "tests": {"passed": int, "failed": int, "skipped": int, "programs": dict, "not_passed": list},
-}
-ROW = {"what": str, "unit": str, "value": (int, float)}
-ROW_OPTIONAL = {"case": str, "min": (int, float), "max": (int, float), "rounds": int, "baseline": dict,
-                "ratio": (int, float), "limit": (int, float), "bytes": (int, float),
-                "operations": (int, float), "note": str}  # fmt: skip
-BASELINE = {"name": str, "value": (int, float)}
-BASELINE_OPTIONAL = {"min": (int, float), "max": (int, float)}
 
 
 def rounded(value: float) -> float | int:
@@ -150,31 +136,3 @@ def test_results(rows: list[dict]) -> dict:
         "programs": programs,
         "not_passed": [{name: test[name] for name in kept if name in test} for test in rows if test["outcome"] != "passed"],
     }
-
-
-def wrong_fields(where: str, given: dict, required: dict, optional: dict) -> list[str]:
-    wrong = [f"{where} has no '{name}'" for name in required if name not in given]
-    known = required | optional
-    for name, value in given.items():
-        if name not in known:
-            wrong.append(f"{where} has '{name}'; expected {', '.join(known)}")
-        elif not isinstance(value, known[name]) or isinstance(value, bool):
-            wrong.append(f"{where}: '{name}' is {value!r}")
-    return wrong
-
-
-def problems(run: dict) -> list[str]:
-    """What is wrong with a run's fields; none if it is as README.md says."""
-    kind = OF_KIND.get(run.get("kind", ""))
-    if kind is None or run.get("format") != FORMAT:
-        return [f"format {run.get('format')!r} and kind {run.get('kind')!r}; expected {FORMAT} and {' or '.join(OF_KIND)}"]
-    wrong = wrong_fields("the run", run, REQUIRED | kind, OPTIONAL)
-    if not re.fullmatch(r"[0-9a-f]{40}", str(run.get("commit"))):
-        wrong.append(f"commit {run.get('commit')!r}; expected 40 hexadecimal digits: the tree had no changes")
-    if not re.fullmatch(r"\d{4}-\d\d-\d\d", str(run.get("date"))):
-        wrong.append(f"date {run.get('date')!r}; expected YYYY-MM-DD")
-    for number, one in enumerate(run.get("results", [])):
-        wrong += wrong_fields(f"result {number}", one, ROW, ROW_OPTIONAL)
-        if "baseline" in one:
-            wrong += wrong_fields(f"the baseline of result {number}", one["baseline"], BASELINE, BASELINE_OPTIONAL)
-    return wrong
