@@ -44,7 +44,6 @@ std::size_t common_observations(const DependencySet& a, const DependencySet& b) 
 // follow each other: their sets differ in what labels do not show, and a walk visits all of them.
 //
 // All sets below a branch are equal before its position, and those below one child there too.
-// Trees of versions before 0.3 can break that: they compared labels only.
 struct SetTree::Node {
   // Leaf node: one set. More if they differ from the first observation on.
   std::vector<Leaf> leaves;
@@ -236,13 +235,8 @@ class SetTree::Insertion {
  public:
   Insertion(std::unique_ptr<Node> root, const Load& load) : root_(std::move(root)), load_(load) {}
 
-  /// Inserts a set, and again those that are not where a walk finds them.
   std::unique_ptr<Node> run(const Leaf& leaf, const DependencySet& set) {
-    place(leaf, set);
-    // Each at most once: a set whose observations cannot be ordered would be moved forever.
-    for (std::size_t i = 0; i < misplaced_.size(); ++i) {
-      const auto [other, observations] = misplaced_[i];
-      place(other, observations);
+    while (!try_place(leaf, set)) {
     }
     return std::move(root_);
   }
@@ -250,12 +244,7 @@ class SetTree::Insertion {
  private:
   using Path = std::vector<Node*>;  // from the root to a leaf node
 
-  void place(const Leaf& leaf, const DependencySet& set) {
-    while (!try_place(leaf, set)) {
-    }
-  }
-
-  /// False if the tree was changed so that the walk has to begin again.
+  /// False if a set that cannot be read was removed: the walk has to begin again.
   bool try_place(const Leaf& leaf, const DependencySet& set) {
     if (root_ == nullptr) {
       root_ = Node::leaf_node(leaf);
@@ -268,20 +257,13 @@ class SetTree::Insertion {
     std::vector<Leaf>& leaves = nodes->back()->leaves;
     const auto known = std::find_if(leaves.begin(), leaves.end(),
                                     [&](const Leaf& one) { return one.key == leaf.key; });
-    if (known != leaves.end() && is_in_place(set, *nodes)) {
+    if (known != leaves.end()) {
       known->hint = leaf.hint;
       std::rotate(leaves.begin(), known, known + 1);
       return true;
     }
-    if (remove_if_there(leaf.key)) {
-      return false;
-    }
-    if (leaves.size() > 1 && take_out(Leaf(leaves.back()))) {
-      return false;
-    }
-    const Leaf first = leaves.front();
-    const auto other = load(first);
-    if (!other || (!is_in_place(*other, *nodes) && take_out(first))) {
+    const auto other = load(leaves.front());
+    if (!other) {
       return false;
     }
     split(leaf, set, *other, *nodes);
@@ -349,28 +331,6 @@ class SetTree::Insertion {
     node->add_child(cukiln::label_of(ours), Node::leaf_node(leaf));
   }
 
-  /// Whether a walk finds the set at the end of this way: at each branch it has the path.
-  static bool is_in_place(const DependencySet& set, const Path& nodes) {
-    return std::all_of(nodes.begin(), nodes.end(), [&](const Node* node) {
-      return node->is_leaf() || (node->position < set.observations.size() &&
-                                 set.observations[node->position].path == node->path);
-    });
-  }
-
-  /// Takes a set out, to be placed again. False if that was done before.
-  bool take_out(const Leaf& leaf) {
-    const bool is_known = std::any_of(misplaced_.begin(), misplaced_.end(),
-                                      [&](const auto& one) { return one.first.key == leaf.key; });
-    if (is_known) {
-      return false;
-    }
-    if (auto set = load(leaf)) {
-      misplaced_.emplace_back(leaf, *std::move(set));
-      remove(leaf.key);
-    }
-    return true;
-  }
-
   /// Reads a set; removes it from the tree if it cannot be read.
   std::optional<DependencySet> load(const Leaf& leaf) {
     const Leaf copy = leaf;  // removing it frees its node
@@ -381,22 +341,10 @@ class SetTree::Insertion {
     return set;
   }
 
-  bool remove_if_there(const CacheKey& key) {
-    std::vector<Leaf> all;
-    root_->collect(all);
-    const bool is_there =
-        std::any_of(all.begin(), all.end(), [&](const Leaf& one) { return one.key == key; });
-    if (is_there) {
-      remove(key);
-    }
-    return is_there;
-  }
-
   void remove(const CacheKey& key) { root_ = root_->remove(key) ? std::move(root_) : nullptr; }
 
   std::unique_ptr<Node> root_;
   const Load& load_;
-  std::vector<std::pair<Leaf, DependencySet>> misplaced_;
 };
 
 void SetTree::insert(const Leaf& leaf, const DependencySet& set, const Load& load) {

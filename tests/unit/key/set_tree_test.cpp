@@ -10,7 +10,6 @@
 #include <string>
 
 #include "base/hasher.hpp"
-#include "base/serial.hpp"
 #include "support/linked_projects.hpp"
 
 using namespace cukiln;
@@ -218,48 +217,6 @@ TEST_CASE("every set of random projects with links is found, in whatever order t
     }
     CHECK(recorded.tree.empty());
   }
-}
-
-// fault 342
-TEST_CASE("a set that a tree of an older version has at a place where no walk finds it is moved") {
-  // As 0.2 had them: a leaf of two sets that differ in what is one file, and a branch behind that.
-  DependencySet copies;
-  copies.add_file("/a.h", hash_of("x"));
-  copies.add_file("/b.h", hash_of("x"));
-  copies.add_file("/c.h", hash_of("1"));
-  DependencySet changed = copies;
-  changed.observations[2].hash = hash_of("2");
-  DependencySet links;
-  links.add_file("/a.h", hash_of("x"));
-  links.add_file("/b.h", hash_of("x"), 0);
-  Recorded recorded;
-  std::string leaves[2];
-  for (const auto& [set, leaf] : {std::pair(&copies, 0), {&links, 0}, {&changed, 1}}) {
-    const CacheKey key = cache_key_of("request", set->canonical());
-    recorded.sets.emplace(key, *set);
-    leaves[leaf] += std::string(view_of(key)) + std::string(8, '\0');
-  }
-  const auto leaf_node = [&](int leaf, std::uint32_t count) {
-    return std::string(SerialWriter().u8(0).u32(count).raw(leaves[leaf]).view());
-  };
-  const auto label = [](const char* text) {
-    const auto bytes = SetTree::label_of(Observation::Kind::file, hash_of(text));
-    return std::string(bytes.begin(), bytes.end());
-  };
-  SerialWriter branch;
-  branch.u8(1).u32(2).bytes("/c.h").u32(2);
-  branch.raw(label("1")).bytes(leaf_node(0, 2)).raw(label("2")).bytes(leaf_node(1, 1));
-  const auto old = SetTree::parse(branch.view());
-  REQUIRE(old);
-  recorded.tree = *old;
-  Project project;
-  project.files = {{"/a.h", "x"}, {"/b.h", "x"}, {"/c.h", "3"}};
-  CHECK(recorded.find(project).empty());
-  const CacheKey key = recorded.add(links);
-  const auto found = recorded.find(project);
-  REQUIRE(found.size() == 1);
-  CHECK(found.front().key == key);
-  CHECK(recorded.tree.size() == 3);
 }
 
 TEST_CASE("sets that are removed or can no longer be read leave the tree") {
