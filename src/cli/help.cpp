@@ -34,26 +34,38 @@ std::string paragraph(const Terminal& terminal, std::string_view text) {
 
 std::string options_of(const CLI::App& app, const Terminal& terminal) {
   std::string out;
-  for (const CLI::Option* option : app.get_options()) {
-    if (!option->get_positional()) {
-      out += entry(terminal, spelling_of(*option), option->get_description());
-    }
+  for (const CLI::Option* option : listed_options(app)) {
+    out += entry(terminal, spelling_of(*option), option->get_description());
   }
   return out;
 }
 
 }  // namespace
 
-std::string spelling_of(const CLI::Option& option) {
-  std::string text;
+std::vector<const CLI::Option*> listed_options(const CLI::App& app) {
+  return app.get_options([](const CLI::Option* option) {
+    return !option->get_positional() && !option->get_group().empty();
+  });
+}
+
+std::vector<std::string> names_of(const CLI::Option& option) {
+  std::vector<std::string> names;
   for (const std::string& name : option.get_snames()) {
-    text += (text.empty() ? "-" : ", -") + name;
+    names.push_back("-" + name);
   }
   for (const std::string& name : option.get_lnames()) {
-    text += (text.empty() ? "--" : ", --") + name;
+    names.push_back("--" + name);
   }
-  const std::string value = option.get_type_size() == 0 ? "" : option.get_type_name();
-  return value.empty() ? text : text + " " + value;
+  return names;
+}
+
+std::string value_of(const CLI::Option& option) {
+  return option.get_type_size() == 0 ? "" : option.get_type_name();
+}
+
+std::string spelling_of(const CLI::Option& option) {
+  const std::string value = value_of(option);
+  return fmt::format("{}{}{}", fmt::join(names_of(option), ", "), value.empty() ? "" : " ", value);
 }
 
 std::string general_help(const CLI::App& app, const Commands& commands, const Terminal& terminal) {

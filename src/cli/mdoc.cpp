@@ -3,6 +3,7 @@
 
 #include "base/file.hpp"
 #include "base/result.hpp"
+#include "cli/help.hpp"
 
 #include <cukiln/version.hpp>
 
@@ -54,18 +55,12 @@ std::string sentences(std::string_view text) {
 
 std::string option_list(const CLI::App& app) {
   std::string out;
-  for (const CLI::Option* option : app.get_options()) {
-    if (option->get_positional()) {
-      continue;
-    }
+  for (const CLI::Option* option : listed_options(app)) {
     std::string line;
-    for (const std::string& name : option->get_snames()) {
-      line += (line.empty() ? ".It Fl " : " , Fl ") + escaped(name);
+    for (const std::string& name : names_of(*option)) {  // `.Fl` adds a dash
+      line += (line.empty() ? ".It Fl " : " , Fl ") + escaped(name.substr(1));
     }
-    for (const std::string& name : option->get_lnames()) {
-      line += (line.empty() ? ".It Fl " : " , Fl ") + escaped("-" + name);
-    }
-    const std::string value = option->get_type_size() == 0 ? "" : option->get_type_name();
+    const std::string value = value_of(*option);
     out += line + (value.empty() ? "" : " Ar " + argument(value)) + "\n" +
            sentences(option->get_description());
   }

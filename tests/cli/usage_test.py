@@ -228,7 +228,7 @@ class Completion(CliTest):
         done = subprocess.run(["bash", "-c", asked], cwd=self.folder, env=self.environment,
                               capture_output=True, text=True, check=True)  # fmt: skip
         self.assertEqual(done.stderr, "")
-        return set(done.stdout.split())
+        return set(done.stdout.split("\n")) - {""}
 
     def test_bash_completes(self):
         self.assertEqual(self.complete("cukiln", "pre"), {"preload"})
@@ -242,11 +242,27 @@ class Completion(CliTest):
     def test_bash_completes_the_words_that_a_command_takes(self):
         self.assertEqual(self.complete("cukiln", "daemon", "st"), {"start", "stop", "status"})
         self.assertEqual(self.complete("cukiln", "completion", "z"), {"zsh"})
+        self.assertEqual(self.complete("cukiln", "help", "pre"), {"preload"})
+
+    def test_bash_completes_files(self):
+        self.write("two words.cu", "")
+        self.assertEqual(self.complete("cukiln", "compile", "two"), {"two words.cu"})
+        self.assertEqual(self.complete("cukiln", "compile", "add.cu", "-o", "two"), {"two words.cu"})
+        self.assertEqual(self.complete("cukiln", "--store", "two"), {"two words.cu"})
+        self.assertEqual(self.complete("cukiln", "gc", "two"), set())
 
     def test_bash_completes_keys_and_names_of_the_store(self):
         key = self.one_key()
         self.assertEqual(self.complete("cukiln", "show", key[:3]), {key})
-        self.assertEqual(self.complete("cukiln", "show", "ad"), {"add"} | ({key} if key.startswith("ad") else set()))
+        self.assertEqual(self.complete("cukiln", "show", "add"), {"add"} | ({key} if key.startswith("add") else set()))
+        self.assertEqual(self.complete("cukiln", "explain", "add"), {"add", "add.cu"} | ({key} if key.startswith("add") else set()))
+
+    def test_words_of_the_store_are_keys_and_names_that_no_shell_splits(self):
+        self.write("two words.cu", 'extern "C" __global__ void two(int* x) {}\n')
+        keys = {self.one_key(), self.one_key("two words.cu", "--arch", "sm_90a")}
+        self.assertEqual(set(self.run_cli("completion", "--words").out.split("\n")), keys | {"add", ""})
+        self.assertEqual(set(self.run_json("completion", "--words")["words"]), keys | {"add"})
+        self.assertNotIn("--words", self.run_cli("help", "completion").out)
 
 
 class Output(CliTest):
