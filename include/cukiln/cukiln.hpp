@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// Includes all of libcukiln. Most hosts start at `loader.hpp`. The kernels that come with cukiln
-/// are in another library: `nvfp4.hpp`, `nvfp4_moe.hpp`, `sampling.hpp`.
+/// Includes all of libcukiln but `instantiate.hpp`, templates that few hosts need. Most hosts start
+/// at `loader.hpp`. The kernels that come with cukiln are in another library: `nvfp4.hpp`,
+/// `nvfp4_moe.hpp`, `sampling.hpp`.
 
 #include <cukiln/blob_store.hpp>
 #include <cukiln/cancel_token.hpp>
 #include <cukiln/device.hpp>
 #include <cukiln/digest.hpp>
 #include <cukiln/explain.hpp>
-#include <cukiln/instantiate.hpp>
 #include <cukiln/kernel.hpp>
 #include <cukiln/kernel_info.hpp>
 #include <cukiln/kernel_table.hpp>
