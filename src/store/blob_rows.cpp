@@ -4,7 +4,7 @@
 #include <algorithm>
 
 #include "base/result.hpp"
-#include "store/stored_row.hpp"
+#include "store/entry_rows.hpp"
 
 namespace cukiln {
 

@@ -8,6 +8,24 @@
 
 namespace cukiln {
 
+Checksum checksum_of(const CacheKey& key, const RequestDigest& request, const EntryParts& parts,
+                     std::int64_t compile_us, std::int64_t created_s,
+                     std::int64_t dependency_count) noexcept {
+  const auto& [canonical, dependencies, image, kernels, log, name, source, target, flags, compiler,
+               signer, origin] =
+      parts;  // the canonical request has a row and a checksum of its own
+  Checksummer sum;
+  sum.add(view_of(key)).add(view_of(request));
+  for (const ByteView part :
+       {dependencies, image, kernels, log, name, source, target, flags, compiler, signer}) {
+    sum.add_sized(part);
+  }
+  for (const std::int64_t number : {origin, compile_us, created_s, dependency_count}) {
+    sum.add_number(static_cast<std::uint64_t>(number));
+  }
+  return sum.finish();
+}
+
 Result<StoreEntry> check_row(const StoredRow& row, const RequestDigest& request, ByteView canonical,
                              OutputKind output, SharedBytes image) {
   const auto key = digest_from<CacheKey>(row.key);

@@ -7,7 +7,6 @@
 #include "store/entry_rows.hpp"
 #include "store/peak_rows.hpp"
 #include "store/set_records.hpp"
-#include "store/stored_row.hpp"
 
 namespace cukiln {
 

@@ -13,7 +13,6 @@
 #include "store/blob_rows.hpp"
 #include "store/entry_rows.hpp"
 #include "store/set_records.hpp"
-#include "store/stored_row.hpp"
 
 namespace cukiln {
 

@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "key/set_tree.hpp"
+#include "store/entry_rows.hpp"
 #include "store/sqlite_handle.hpp"
-#include "store/stored_row.hpp"
 
 #include <cukiln/digest.hpp>
 #include <cukiln/result.hpp>
@@ -20,6 +20,10 @@ namespace cukiln {
 /// The columns of a RequestRow, of a table `request` named r.
 #define CUKILN_REQUEST_COLUMNS "r.only_entry, r.check128, r.canonical, r.tree"
 inline constexpr int kRequestColumns = 4;
+
+/// Returns `request.check128`, over the other columns of `request`.
+Checksum checksum_of(const RequestDigest& digest, std::int64_t only_entry, ByteView canonical,
+                     ByteView tree) noexcept;
 
 /// A row of `request` as it was read, not checked.
 struct RequestRow {

@@ -5,9 +5,9 @@
 
 #include "base/result.hpp"
 #include "store/entry_codec.hpp"
+#include "store/entry_rows.hpp"
 #include "store/file_bytes.hpp"
 #include "store/peak_rows.hpp"
-#include "store/stored_row.hpp"
 
 namespace cukiln {
 

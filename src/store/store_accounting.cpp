@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "base/result.hpp"
-#include "store/stored_row.hpp"
+#include "store/entry_rows.hpp"
 
 namespace cukiln {
 
