@@ -114,8 +114,9 @@ constexpr CounterRow kStoreCounters[] = {
     {"blobs_evicted", "store_evicted_blobs_total", "", "Evicted blobs."},
     {"blob_bytes_evicted", "store_evicted_blob_bytes_total", "", "Bytes of evicted blobs."},
     {"corrupt_entry", "store_corrupt_entries_total", R"(kind="entry")",
-     "Damaged entries that were removed: the row or its dependency set was damaged at a lookup, or "
-     "verify found it."},
+     "Damaged entries, requests (set) and blobs that were removed at a lookup, and damaged rows "
+     "that "
+     "verify found."},
     {"corrupt_set", "store_corrupt_entries_total", R"(kind="set")", ""},
     {"corrupt_verify", "store_corrupt_entries_total", R"(kind="verify")", ""},
     {"corrupt_blob", "store_corrupt_entries_total", R"(kind="blob")", ""},
