@@ -23,7 +23,7 @@
 #include "emulator/kernels.hpp"
 #include "emulator/moe_device.hpp"
 #include "kernels/nvfp4/moe_grouped.hpp"
-#include "kernels/nvfp4/sm100_plan.hpp"
+#include "kernels/nvfp4/sm100_select.hpp"
 #include "kernels_src/nvfp4/moe_grouped_signatures.cuh"
 #include "kernels_src/nvfp4/moe_signatures.cuh"
 #include "kernels_src/nvfp4/quantize_signatures.cuh"
@@ -232,7 +232,7 @@ struct Steps {
                     const QuantizedMatrix& b, const VectorView& row_experts,
                     const GroupedGemmOptions& options) const {
     const Sm100Kernel& chosen =
-        select_sm100_grouped(a.rows, output.columns, a.columns, b.rows / output.columns, kNumSms);
+        select_sm100_grouped({a.rows, output.columns, a.columns, kNumSms, b.rows / output.columns});
     const Sm100Plan plan = plan_sm100(chosen, a, b, output.data, output.columns, kNumSms);
     const TensorMap maps[] = {emulator::encode(plan.rows), emulator::encode(plan.columns),
                               emulator::encode(plan.row_scales),

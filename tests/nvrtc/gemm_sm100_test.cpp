@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <array>
-#include <cmath>
 #include <cstddef>
 #include <cstring>
 #include <string>
@@ -8,6 +7,7 @@
 
 #include "driver/cuda_types.hpp"
 #include "kernels/nvfp4/sm100_plan.hpp"
+#include "kernels/nvfp4/sm100_select.hpp"
 #include "nvrtc/launch_fixture.hpp"
 
 using namespace cukiln;
@@ -17,8 +17,10 @@ namespace {
 
 constexpr std::int64_t kB200 = 148;  // SMs, as the fake driver reports
 
-std::string chosen(std::int64_t m, std::int64_t n, std::int64_t k, std::int64_t num_sms = kB200) {
-  return nvfp4::kSm100Kernels[nvfp4::select_sm100(m, n, k, num_sms).tile].name;
+/// Kernel and splits.
+std::string chosen(std::int64_t m, std::int64_t n, std::int64_t k) {
+  const nvfp4::GemmTactic tactic = nvfp4::select_sm100({m, n, k, kB200});
+  return std::string(nvfp4::kSm100Kernels[tactic.tile].name) + "/" + std::to_string(tactic.splits);
 }
 
 // The arguments of a launch, as the kernel declares them; the maps are the fake driver's.
@@ -67,31 +69,54 @@ struct Sm100Fixture : GemmFixture {
 
 }  // namespace
 
-TEST_CASE("a GEMM uses the tactic that the model expects to be fastest") {
-  CHECK(chosen(1, 7168, 7168) == "nvfp4_gemm_swapped_16");
-  CHECK(chosen(17, 8192, 8192) == "nvfp4_gemm_swapped_32");
-  CHECK(chosen(8, 28672, 4096) == "nvfp4_gemm_128x256");  // one wave, though most rows are empty
-  CHECK(chosen(256, 7168, 7168) == "nvfp4_gemm_256x128_x2");
-  CHECK(chosen(256, 7168, 256) == "nvfp4_gemm_swapped_64");    // the epilogue is short
-  CHECK(chosen(1024, 9216, 7168) == "nvfp4_gemm_256x192_x4");  // three waves of clusters: all full
-  CHECK(chosen(4096, 7168, 7168) == "nvfp4_gemm_256x256_x4");  // seven, likewise
+TEST_CASE("a GEMM uses the tactic that costs the least") {
+  CHECK(chosen(1, 7168, 7168) == "nvfp4_gemm_swapped_16/2");
+  CHECK(chosen(17, 8192, 8192) == "nvfp4_gemm_swapped_32/2");
+  CHECK(chosen(16, 576, 7168) == "nvfp4_gemm_swapped_64_half/8");
+  CHECK(chosen(16, 2112, 7168) == "nvfp4_gemm_swapped_16/6");
+  CHECK(chosen(16, 576, 1024) == "nvfp4_gemm_swapped_16/1");  // four stages: sums take longer
+  CHECK(chosen(64, 4096, 7168) == "nvfp4_gemm_swapped_64/4");
+  CHECK(chosen(64, 18432, 7168) == "nvfp4_gemm_swapped_64/1");  // 144 tiles: one wave
+  CHECK(chosen(8, 28672, 4096) == "nvfp4_gemm_128x256/1");      // likewise, most rows are empty
+  CHECK(chosen(256, 7168, 256) == "nvfp4_gemm_swapped_64/1");   // one stage: D takes the time
+  CHECK(chosen(256, 7168, 7168) == "nvfp4_gemm_256x128_x2/1");  // 56 pairs, one wave
+  CHECK(chosen(2048, 2112, 7168) == "nvfp4_gemm_256x256/1");    // 72 of 74 pairs
+  CHECK(chosen(1024, 9216, 7168) ==
+        "nvfp4_gemm_256x192_x4/1");  // three waves of clusters: all full
+  CHECK(chosen(4096, 7168, 7168) == "nvfp4_gemm_256x256_x4/1");  // seven, likewise
+  // Each of these has another tactic if a constant of the cost is 0.
+  CHECK(chosen(8, 576, 7168) == "nvfp4_gemm_swapped_64_half/8");
+  CHECK(chosen(192, 4096, 7168) == "nvfp4_gemm_swapped_256/4");
+  CHECK(chosen(512, 2112, 7168) == "nvfp4_gemm_swapped_128/2");
+  CHECK(chosen(512, 7168, 7168) == "nvfp4_gemm_256x256_x4/1");
+  CHECK(chosen(4096, 576, 7168) == "nvfp4_gemm_256x192_x4/1");
 }
 
-TEST_CASE("no other tactic takes less time by the model, on both machines together") {
+TEST_CASE("a grouped GEMM takes wide tiles where narrow ones need more waves or bytes") {
+  const auto columns = [](std::int64_t m, std::int64_t n, std::int64_t k, std::int64_t experts) {
+    return nvfp4::select_sm100_grouped({m, n, k, kB200, experts}).columns;
+  };
+  CHECK(columns(1024, 384, 7168, 8) == 128);   // 24 tiles: one wave of either
+  CHECK(columns(1024, 4096, 7168, 8) == 256);  // 256 narrow tiles are two waves
+  CHECK(columns(18944, 7168, 96, 32) == 128);  // one stage: D takes the time
+  CHECK(columns(18944, 7168, 7168, 32) == 256);
+  // Memory sets the pace of both where each 128 rows have their own weights, and D is stored later.
+  CHECK(columns(4096, 4096, 2048, 5) == 256);
+  CHECK(columns(4096, 4096, 2048, 32) == 128);
+}
+
+TEST_CASE("no tactic costs less than the selected one") {
   for (const std::int64_t m : {1, 16, 64, 65, 300, 4096, 100000}) {
-    for (const std::int64_t k : {32, 512, 7168}) {
-      const nvfp4::Sm100Shape shape{m, 7168, k, kB200};
-      const nvfp4::GemmTactic best = nvfp4::fastest_sm100(0, nvfp4::kSm100PlainCount, shape);
-      REQUIRE(nvfp4::applies(best, shape));
-      const auto product = [&](const nvfp4::GemmTactic& tactic) {
-        const nvfp4::Sm100TileModel& model = nvfp4::kSm100Models[tactic.tile];
-        return nvfp4::sm100_us(model, tactic.splits, shape, nvfp4::kSm100AsPublished) *
-               nvfp4::sm100_us(model, tactic.splits, shape, nvfp4::kSm100AsH100);
-      };
-      for (std::uint32_t tile = 0; tile < nvfp4::kSm100PlainCount; ++tile) {
-        for (const std::uint32_t splits : nvfp4::kSm100Splits) {
-          if (nvfp4::applies({tile, splits}, shape)) {
-            CHECK(product(best) <= product({tile, splits}));
+    for (const std::int64_t n : {128, 2112, 7168}) {
+      for (const std::int64_t k : {32, 512, 7168}) {
+        const nvfp4::Sm100Shape shape{m, n, k, kB200};
+        const nvfp4::GemmTactic best = nvfp4::select_sm100(shape);
+        REQUIRE(nvfp4::applies(best, shape));
+        for (std::uint32_t tile = 0; tile < nvfp4::kSm100PlainCount; ++tile) {
+          for (const std::uint32_t splits : nvfp4::kSm100Splits) {
+            if (nvfp4::applies({tile, splits}, shape)) {
+              CHECK(nvfp4::sm100_cost(best, shape) <= nvfp4::sm100_cost({tile, splits}, shape));
+            }
           }
         }
       }
@@ -99,89 +124,73 @@ TEST_CASE("no other tactic takes less time by the model, on both machines togeth
   }
 }
 
-TEST_CASE("a tile in halves does not wait for shared columns, and is read sooner at the end") {
-  constexpr nvfp4::Sm100Shape kFourTiles{4096, 4096, 7168, kB200};
-  const nvfp4::Sm100Machine& machine = nvfp4::kSm100AsPublished;
-  std::size_t count = 0;
-  for (const nvfp4::Sm100TileModel& model : nvfp4::kSm100Models) {
-    if (model.together == 0) {
-      continue;
-    }
-    ++count;
-    nvfp4::Sm100TileModel whole = model;
-    whole.together = 0;
-    const double hidden = nvfp4::sm100_clocks(whole, 1, kFourTiles, machine) -
-                          nvfp4::sm100_clocks(model, 1, kFourTiles, machine);
-    // Between four tiles, and half of the last four stages' MMAs, of 512 clocks each.
-    const double waits = 3 * (machine.mma_latency + machine.wake + machine.read);
-    CHECK(std::abs(hidden - (waits + 4 * 256)) < 1);
-    // Where loads take longer than MMAs, they set the pace, and half of one stage is hidden.
-    nvfp4::Sm100Machine slow = machine;
-    slow.ingress /= 2;
-    CHECK(std::abs(nvfp4::sm100_clocks(whole, 1, kFourTiles, slow) -
-                   nvfp4::sm100_clocks(model, 1, kFourTiles, slow) - 256) < 1);
+TEST_CASE("a tile beyond a full wave costs a wave, and one within it next to nothing") {
+  for (std::uint32_t tile = 0; tile < nvfp4::kSm100PlainCount; ++tile) {
+    const nvfp4::Sm100Kernel& kernel = nvfp4::kSm100Kernels[tile];
+    CAPTURE(kernel.name);
+    const std::int64_t in_wave = nvfp4::wave_clusters(kernel, 1, kB200);
+    const auto cost = [&](std::int64_t clusters) {
+      const std::int64_t rows = kernel.rows * kernel.ctas * kernel.columns_shared;
+      const std::int64_t columns = kernel.columns * kernel.rows_shared;
+      const nvfp4::Sm100Shape shape =
+          kernel.swapped ? nvfp4::Sm100Shape{columns, clusters * rows, 7168, kB200}
+                         : nvfp4::Sm100Shape{rows, clusters * columns, 7168, kB200};
+      REQUIRE(nvfp4::cluster_count(kernel, shape.m, shape.n) == clusters);
+      return nvfp4::sm100_cost({tile, 1}, shape);
+    };
+    const double wave = cost(in_wave);
+    CHECK(cost(in_wave + 1) > 1.5 * wave);
+    CHECK(cost(2 * in_wave) < 1.1 * cost(in_wave + 1));
+    CHECK(cost(in_wave - 1) <= wave);
+    CHECK(cost(in_wave - 1) > 0.9 * wave);
+    CHECK(cost(3 * in_wave) - cost(2 * in_wave) ==
+          doctest::Approx(cost(2 * in_wave) - wave).epsilon(0.01));
   }
-  CHECK(count == 1);
 }
 
-TEST_CASE("the model of a tile follows from how it is launched") {
+TEST_CASE("more of K never costs less, and a tile of more than A's rows never costs less") {
+  for (const std::int64_t m : {1, 16, 100, 1000}) {
+    for (std::uint32_t tile = 0; tile < nvfp4::kSm100PlainCount; ++tile) {
+      CAPTURE(nvfp4::kSm100Kernels[tile].name);
+      double before = 0;
+      for (const std::int64_t k : {256, 512, 4096, 16384}) {
+        const double cost = nvfp4::sm100_cost({tile, 1}, {m, 4096, k, kB200});
+        CHECK(cost > before);
+        before = cost;
+      }
+    }
+  }
+  std::uint32_t narrow = 0;
+  while (std::string(nvfp4::kSm100Kernels[narrow].name) != "nvfp4_gemm_swapped_16") {
+    ++narrow;
+  }
+  for (const std::uint32_t splits : {1u, 2u}) {
+    for (std::uint32_t wide = narrow + 1; nvfp4::kSm100Kernels[wide].rows == 128; ++wide) {
+      CHECK(nvfp4::sm100_cost({narrow, splits}, {16, 4096, 7168, kB200}) <
+            nvfp4::sm100_cost({wide, splits}, {16, 4096, 7168, kB200}));
+    }
+  }
+}
+
+TEST_CASE("a cluster of several CTAs runs where a GPC has room for it") {
   nvfp4::Sm100Kernel kernel{"no module", "of no module", 64, 1, true, 218112};
-  nvfp4::Sm100TileModel model = nvfp4::model_of(kernel);
-  CHECK(model.stages == 7);
-  CHECK(model.scale_bytes == 4096);
-  CHECK_FALSE(model.overlap);
-  const nvfp4::Sm100Shape shape{16, 2112, 7168, kB200};
-  const auto us = [&](std::int64_t splits) {
-    return nvfp4::sm100_us(model, splits, shape, nvfp4::kSm100AsH100);
-  };
-  CHECK(nvfp4::wave_clusters(model, 1, kB200) == 148);
-  CHECK(nvfp4::wave_clusters(model, 2, kB200) == 72);
-  CHECK(nvfp4::wave_clusters(model, 8, kB200) == 16);  // two in each of eight GPCs
-  // Half of the rows: less to load for each of twice as many CTAs, and more stages.
+  CHECK(nvfp4::wave_clusters(kernel, 1, kB200) == 148);
+  CHECK(nvfp4::wave_clusters(kernel, 2, kB200) == 72);
+  CHECK(nvfp4::wave_clusters(kernel, 8, kB200) == 16);  // two in each of eight GPCs
+  CHECK(nvfp4::wave_clusters(kernel, 8, 8) == 1);       // at least one
   kernel.rows = 64;
-  CHECK(nvfp4::model_of(kernel).rows == 64);
-  CHECK(nvfp4::model_of(kernel).stages == 9);
   CHECK(nvfp4::cluster_count(kernel, 16, 2112) == 33);
-  CHECK(nvfp4::sm100_us(nvfp4::model_of(kernel), 1, shape, nvfp4::kSm100AsH100) < us(1));
-  CHECK(us(4) < us(2));
-  CHECK(us(2) < us(1));
-  // Half of a pair's loads of rows are for both of two pairs: an SM asks for less, and gets as
-  // much.
   kernel = {"no module", "of no module", 256, 2, false, 228352};
-  const nvfp4::Sm100Shape large{8192, 8192, 8192, kB200};
-  const double alone = nvfp4::sm100_us(nvfp4::model_of(kernel), 1, large, nvfp4::kSm100AsPublished);
+  CHECK(nvfp4::wave_clusters(kernel, 1, kB200) == 74);  // a pair of SMs is never torn apart
   kernel.rows_shared = 2;
-  model = nvfp4::model_of(kernel);
-  CHECK(model.cluster() == 4);
-  CHECK(nvfp4::wave_clusters(model, 1, kB200) == 32);
-  CHECK(nvfp4::wave_clusters(model, 1, 1) == 1);
-  nvfp4::Sm100Machine slow_l2 = nvfp4::kSm100AsPublished;
-  slow_l2.l2 /= 2;
-  const auto gain = [&](std::uint32_t shared, const nvfp4::Sm100Machine& machine) {
-    kernel.rows_shared = shared;
-    return nvfp4::sm100_us(nvfp4::model_of(kernel), 1, large, machine);
-  };
-  CHECK(gain(1, nvfp4::kSm100AsPublished) == alone);
-  CHECK(gain(2, slow_l2) < gain(1, slow_l2));
-  // Likewise the columns, of two by two tiles.
-  const double side_by_side = gain(2, slow_l2);
+  CHECK(nvfp4::wave_clusters(kernel, 1, kB200) == 32);
+  CHECK(nvfp4::wave_clusters(kernel, 1, 1) == 1);
   kernel.columns_shared = 2;
-  CHECK(nvfp4::model_of(kernel).cluster() == 8);
-  CHECK(nvfp4::wave_clusters(nvfp4::model_of(kernel), 1, kB200) == 16);
+  CHECK(nvfp4::wave_clusters(kernel, 1, kB200) == 16);
   CHECK(nvfp4::cluster_count(kernel, 513, 264) == 2);
-  CHECK(gain(2, slow_l2) < side_by_side);
 }
 
-TEST_CASE("K is split where the CTAs of a cluster take less time than one") {
-  const auto splits = [](std::int64_t m, std::int64_t n, std::int64_t k = 7168) {
-    return nvfp4::select_sm100(m, n, k, kB200).splits;
-  };
-  CHECK(splits(16, 576) == 8);
-  CHECK(splits(16, 2112) == 6);
-  CHECK(splits(64, 18432) == 1);      // 144 tiles
-  CHECK(splits(16, 576, 1024) == 1);  // four stages of K: a reduction takes longer
-  CHECK(splits(8192, 8192) == 1);
-  CHECK(nvfp4::wave_clusters(8, 8) == 0);
+TEST_CASE("K is split where all clusters run in one wave, and each CTA has a stage") {
   std::uint32_t swapped = 0;
   while (!nvfp4::kSm100Kernels[swapped].swapped) {
     ++swapped;

@@ -34,6 +34,7 @@ class Instruction:
     operands: str
     scoreboard: int
     waits: int
+    stall: int  # clocks until the warp's next instruction may begin
     labels: tuple[str, ...]  # that are here
 
 
@@ -57,7 +58,7 @@ def disassemble(cubin):
         elif kernel is not None and (found := INSTRUCTION.match(line)):
             control = int(HIGH_WORD.match(following)[1], 16) >> 41
             kernel.append(Instruction(int(found[1], 16), found[2].strip(), found[3], found[4].strip(),
-                                      control >> 5 & 7, control >> 11 & 63, tuple(labels)))  # fmt: skip
+                                      control >> 5 & 7, control >> 11 & 63, control & 15, tuple(labels)))  # fmt: skip
             labels = []
     return kernels
 

@@ -4,6 +4,7 @@
 
 #include "kernels/nvfp4/gemm_architecture.hpp"
 #include "kernels/nvfp4/sm100_launch.hpp"
+#include "kernels/nvfp4/sm100_select.hpp"
 #include "kernels/nvfp4/sm100_table.hpp"
 
 namespace cukiln::nvfp4::detail {
@@ -45,11 +46,11 @@ GemmTactics all_tactics(std::uint32_t m, std::uint32_t n, std::uint32_t k,
   return found;
 }
 
-/// The tuned kernel, else that of sm100_plan.hpp's model.
+/// The tuned tactic, else that of sm100_select.hpp.
 GemmTactic select_kernel(std::uint32_t m, std::uint32_t n, std::uint32_t k,
                          std::uint32_t num_sms) noexcept {
   const GemmTactic* const tuned = sm100::kTuned.find(m, n, k, num_sms);
-  return tuned != nullptr ? *tuned : select_sm100(m, n, k, num_sms);
+  return tuned != nullptr ? *tuned : select_sm100({m, n, k, num_sms});
 }
 
 Result<void> launch(const Kernel* kernels, std::uint32_t num_sms, const GemmCall& call) noexcept {

@@ -5,6 +5,7 @@
 #include "kernels/device_kernels.hpp"
 #include "kernels/nvfp4/gemm_checks.hpp"
 #include "kernels/nvfp4/sm100_launch.hpp"
+#include "kernels/nvfp4/sm100_select.hpp"
 
 namespace cukiln::nvfp4 {
 namespace {
@@ -84,7 +85,7 @@ Result<void> GroupedGemm::launch(Stream stream, const MutableMatrixView& output,
   CUKILN_CHECK(check_operands(output, a, b, row_experts, options));
   const std::int64_t n = output.columns;
   const Sm100Kernel& chosen =
-      select_sm100_grouped(a.rows, n, a.columns, b.rows / n, device_.num_sms);
+      select_sm100_grouped({a.rows, n, a.columns, device_.num_sms, b.rows / n});
   const Sm100Plan plan = plan_sm100(chosen, a, b, output.data, n, device_.num_sms);
   return detail::launch_sm100<detail::Sm100GroupedGemm>(
       kernels_[&chosen - kSm100Kernels - kSm100Grouped], stream, plan, a.global_scale,

@@ -2,15 +2,12 @@
 #pragma once
 
 #include <algorithm>
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <iterator>
-#include <limits>
 
 #include "kernels/ceil_div.hpp"
 #include "kernels/nvfp4/gemm_table.hpp"
-#include "kernels/nvfp4/sm100_model.hpp"
 
 #include <cukiln/nvfp4.hpp>
 #include <cukiln/tensor_box.hpp>
@@ -59,6 +56,16 @@ inline constexpr std::uint32_t kSm100Splits[] = {1, 2, 3, 4, 6, 8};
 inline constexpr std::size_t kSm100Grouped = 15;  ///< from here on
 inline constexpr std::size_t kSm100PlainCount = kSm100Grouped;
 
+inline constexpr std::int64_t kSm100StageK = 256;  ///< of K, in a stage
+
+/// A GEMM on a device with `num_sms` SMs. `experts`: of a grouped GEMM, whose m is that of all of
+/// them together.
+struct Sm100Shape {
+  std::int64_t m, n, k;
+  std::int64_t num_sms;
+  std::int64_t experts = 1;
+};
+
 /// One launch.
 struct Sm100Plan {
   const Sm100Kernel* kernel;
@@ -77,37 +84,6 @@ constexpr std::int64_t cluster_count(const Sm100Kernel& kernel, std::int64_t m,
                            std::int64_t{kernel.columns} * kernel.rows_shared);
 }
 
-/// A CTA's shared memory holds its stages, and what the epilogue stores: two times 64 columns of
-/// bf16, or once the whole tile if it has no more. facts.cpp of tests/sm100 compares the stages.
-constexpr Sm100TileModel model_of(const Sm100Kernel& kernel) noexcept {
-  const std::uint32_t column_atoms = (kernel.columns + 127) / 128;
-  const std::uint32_t scale_bytes = kSm100AtomBytes * (1 + column_atoms);
-  const std::uint32_t stage_bytes =
-      (kernel.rows + kernel.columns / kernel.ctas) * 128 + scale_bytes;
-  const std::uint32_t store_bytes =
-      kernel.columns > 64 ? 2 * 128 * 64 * 2 : 128 * kernel.columns * 2;
-  // Of 512 columns of tensor memory, scales take 16 for each atom.
-  const bool overlap = 2 * kernel.columns > 512 - 16 * (1 + column_atoms);
-  return {kernel.rows * kernel.ctas,
-          kernel.columns,
-          kernel.ctas,
-          kernel.swapped,
-          kernel.rows_shared,
-          kernel.columns_shared,
-          (kernel.shared_bytes - store_bytes) / stage_bytes,
-          scale_bytes,
-          overlap,
-          kernel.columns_shared > 1 && overlap ? kSm100Together : 0};
-}
-
-inline constexpr auto kSm100Models = [] {
-  std::array<Sm100TileModel, std::size(kSm100Kernels)> all{};
-  for (std::size_t i = 0; i < all.size(); ++i) {
-    all[i] = model_of(kSm100Kernels[i]);
-  }
-  return all;
-}();
-
 static_assert([] {
   for (const Sm100Kernel& kernel : kSm100Kernels) {
     if (kernel.max_splits < 1 || kernel.max_splits > kSm100Splits[std::size(kSm100Splits) - 1]) {
@@ -117,9 +93,17 @@ static_assert([] {
   return true;
 }());
 
-/// How many clusters the device runs at the same time.
-constexpr std::int64_t wave_clusters(const Sm100Kernel& kernel, std::int64_t num_sms) noexcept {
-  return wave_clusters(model_of(kernel), 1, num_sms);
+/// How many clusters the device runs at the same time, at least one, if each splits K among
+/// `splits` times the CTAs of a tile. The CTAs of a cluster share a GPC, and take an SM each. That
+/// a GPC has 18 SMs is assumed; those of a B200 are said to have 18 or 20. A pair of SMs is never
+/// torn apart.
+constexpr std::int64_t wave_clusters(const Sm100Kernel& kernel, std::int64_t splits,
+                                     std::int64_t num_sms) noexcept {
+  constexpr std::int64_t kGpcSms = 18;
+  const std::int64_t ctas = kernel.cluster() * splits;
+  const std::int64_t clusters =
+      ctas == kernel.ctas ? num_sms / ctas : num_sms / kGpcSms * (kGpcSms / ctas);
+  return std::max<std::int64_t>(clusters, 1);
 }
 
 /// Whether a tactic can compute a GEMM. Block scales are loaded by 128 rows: a tile of 64 columns
@@ -133,54 +117,7 @@ constexpr bool applies(const GemmTactic& tactic, const Sm100Shape& shape) noexce
   }
   return splits == 1 ||
          (splits <= kernel.max_splits && splits <= kernels::ceil_div(shape.k, kSm100StageK) &&
-          cluster_count(kernel, shape.m, shape.n) <=
-              wave_clusters(kSm100Models[tile], splits, shape.num_sms));
-}
-
-/// Whether a narrower tile with swapped operands, of as many rows, holds all rows of A: it loads as
-/// much, and its ring has more stages.
-constexpr bool is_too_wide(const Sm100Kernel& kernel, std::int64_t m) noexcept {
-  return kernel.swapped && kernel.rows == 128 && kernel.columns > 16 && m <= kernel.columns / 2;
-}
-
-/// Selects the tactic of the kernels in [first, end) with the least product of its times on both
-/// machines: which of them a device is nearer is not known.
-inline GemmTactic fastest_sm100(std::size_t first, std::size_t end,
-                                const Sm100Shape& shape) noexcept {
-  GemmTactic fastest{static_cast<std::uint32_t>(first), 1};
-  double least = std::numeric_limits<double>::infinity();
-  for (std::size_t tile = first; tile < end; ++tile) {
-    if (is_too_wide(kSm100Kernels[tile], shape.m)) {
-      continue;
-    }
-    for (const std::uint32_t splits : kSm100Splits) {
-      const GemmTactic tactic{static_cast<std::uint32_t>(tile), splits};
-      if (!applies(tactic, shape)) {
-        break;
-      }
-      const double product = sm100_us(kSm100Models[tile], splits, shape, kSm100AsPublished) *
-                             sm100_us(kSm100Models[tile], splits, shape, kSm100AsH100);
-      if (product < least) {
-        least = product;
-        fastest = tactic;
-      }
-    }
-  }
-  return fastest;
-}
-
-/// Selects the tactic of a GEMM that is not grouped.
-inline GemmTactic select_sm100(std::int64_t m, std::int64_t n, std::int64_t k,
-                               std::int64_t num_sms) noexcept {
-  return fastest_sm100(0, kSm100PlainCount, {m, n, k, num_sms});
-}
-
-/// Selects the kernel of a grouped GEMM with `m` rows of A for all experts.
-inline const Sm100Kernel& select_sm100_grouped(std::int64_t m, std::int64_t n, std::int64_t k,
-                                               std::int64_t experts,
-                                               std::int64_t num_sms) noexcept {
-  return kSm100Kernels
-      [fastest_sm100(kSm100Grouped, std::size(kSm100Kernels), {m, n, k, num_sms, experts}).tile];
+          cluster_count(kernel, shape.m, shape.n) <= wave_clusters(kernel, splits, shape.num_sms));
 }
 
 /// `n` is the number of D's columns: B's rows or, of a grouped GEMM, those of one expert.
@@ -215,7 +152,7 @@ inline Sm100Plan plan_sm100(const Sm100Kernel& kernel, const QuantizedMatrix& a,
   const QuantizedMatrix& columns = kernel.swapped ? a : b;
   const std::int64_t clusters = cluster_count(kernel, a.rows, n);
   const std::int64_t persistent_clusters =
-      splits > 1 ? clusters : std::min(clusters, wave_clusters(kernel, num_sms));
+      splits > 1 ? clusters : std::min(clusters, wave_clusters(kernel, 1, num_sms));
   Sm100Plan plan{};
   plan.kernel = &kernel;
   plan.grid = static_cast<std::uint32_t>(persistent_clusters) * kernel.cluster() * splits;

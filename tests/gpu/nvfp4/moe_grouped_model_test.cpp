@@ -18,6 +18,7 @@
 #include "gpu/support/loader.hpp"
 #include "gpu/support/sm100_model.hpp"
 #include "kernels/nvfp4/moe_grouped_launch.hpp"
+#include "kernels/nvfp4/sm100_select.hpp"
 #include "kernels_src/nvfp4/moe_grouped_signatures.cuh"
 
 namespace cukiln::testing {
@@ -74,7 +75,7 @@ struct Fixture : MoeGroupedKernels {
                       const nvfp4::QuantizedMatrix& b, const VectorView& row_experts,
                       const nvfp4::GroupedGemmOptions& options) const noexcept {
       const nvfp4::Sm100Kernel& chosen = nvfp4::select_sm100_grouped(
-          a.rows, output.columns, a.columns, b.rows / output.columns, kNumSms);
+          {a.rows, output.columns, a.columns, kNumSms, b.rows / output.columns});
       const nvfp4::Sm100Plan plan =
           nvfp4::plan_sm100(chosen, a, b, output.data, output.columns, kNumSms);
       return launch_sm100_model(with.gemms[&chosen - nvfp4::kSm100Kernels - nvfp4::kSm100Grouped],
