@@ -229,7 +229,7 @@ class Blobs(FleetTest):
         self.assertEqual(len(nginx.files()), 6)
         self.assertEqual(len(redis.keys()), 6)
         for key in redis.keys():
-            self.assertRegex(key, r"^cukiln(2|-team):[0-9a-f]{64}$")
+            self.assertRegex(key, r"^cukiln(6|-team):[0-9a-f]{64}$")
             self.assertRegex(redis.ask("TTL", key), rb"^:[1-9]\d+\r\n")
 
     def test_a_machine_without_a_key_or_a_right_to_write_puts_nothing(self):
