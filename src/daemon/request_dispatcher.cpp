@@ -49,23 +49,6 @@ void RequestDispatcher::run_in_pool(Session& session, std::function<Result<T>()>
   session.pause();
 }
 
-void RequestDispatcher::with_content(Session& session, DaemonFrame& frame, std::uint64_t max_bytes,
-                                     std::function<void(Session&, Result<SharedBytes>)> then) {
-  if (!frame.attachment) {
-    return then(session, SharedBytes(std::move(frame.body)));
-  }
-  using Content = std::shared_ptr<Result<SharedBytes>>;
-  const auto shared_frame = std::make_shared<DaemonFrame>(std::move(frame));
-  run_in_pool<Content>(
-      session,
-      [shared_frame, max_bytes]() -> Result<Content> {
-        return std::make_shared<Result<SharedBytes>>(read_content(*shared_frame, max_bytes));
-      },
-      [then = std::move(then)](Session& client, const Content& content) {
-        then(client, std::move(*content));
-      });
-}
-
 DaemonOp RequestDispatcher::send_counted(RequestCounters& requests, const RequestHandle& to,
                                          Session& session, Reply reply) {
   const DaemonOp sent =
@@ -308,13 +291,21 @@ void RequestDispatcher::compile(Session& session, DaemonFrame& frame) {
 }
 
 void RequestDispatcher::answer(Session& session, DaemonFrame& frame) {
-  with_content(session, frame, kMaxOrderBytes,
-               [this, from = session.request(frame.id)](Session& client,
-                                                        const Result<SharedBytes>& content) {
-                 if (!content || !parts_.scheduler.answer(from, std::string(content->view()))) {
-                   client.protocol_error("answer");
-                 }
-               });
+  using Content = std::shared_ptr<Result<SharedBytes>>;
+  const auto pass_on = [this, from = session.request(frame.id)](Session& client,
+                                                                const Content& content) {
+    if (!*content || !parts_.scheduler.answer(from, std::string((*content)->view()))) {
+      client.protocol_error("answer");
+    }
+  };
+  const auto shared_frame = std::make_shared<DaemonFrame>(std::move(frame));
+  const auto read = [shared_frame]() -> Result<Content> {
+    return std::make_shared<Result<SharedBytes>>(read_content(*shared_frame, kMaxOrderBytes));
+  };
+  if (!shared_frame->attachment) {  // nothing that blocks
+    return pass_on(session, *read());
+  }
+  run_in_pool<Content>(session, read, pass_on);
 }
 
 void RequestDispatcher::invalidate(Session& session, const DaemonFrame& frame) {

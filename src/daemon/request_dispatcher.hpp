@@ -66,9 +66,6 @@ class RequestDispatcher final : public Session::Handler, public ReplySink {
   template <class T>
   void run_in_pool(Session& session, std::function<Result<T>()> work,
                    std::function<void(Session&, T)> then);
-  /// Calls `then` with the frame's content: immediately, or after the pool has read the attachment.
-  void with_content(Session& session, wire::DaemonFrame& frame, std::uint64_t max_bytes,
-                    std::function<void(Session&, Result<SharedBytes>)> then);
   wire::DaemonOp send_counted(RequestCounters& requests, const RequestHandle& to, Session& session,
                               Reply reply);
 
