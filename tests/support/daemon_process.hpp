@@ -95,6 +95,10 @@ struct DaemonFixture : FlightFixture {
     return std::make_unique<BuildProcess>(scratch, path, clients++, std::vector<std::string>(),
                                           bin() + "/cukiln-compile-worker", std::string(), store);
   }
+  /// Lets the store know NVRTC: a daemon that starts then has no probe to run.
+  void probe_nvrtc() {
+    CHECK(client_alone(scratch.write("probe.cu", "// probe\n"), "store")->wait() == 0);
+  }
   /// One whose compile the daemon has begun. A client that a busy machine's daemon does not greet
   /// in time does without: then another is tried.
   std::unique_ptr<BuildProcess> compiling_client(const std::string& path,
