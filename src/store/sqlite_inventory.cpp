@@ -6,7 +6,6 @@
 #include "base/result.hpp"
 #include "store/entry_codec.hpp"
 #include "store/entry_rows.hpp"
-#include "store/file_bytes.hpp"
 #include "store/peak_rows.hpp"
 
 namespace cukiln {
@@ -60,7 +59,7 @@ StoreStats SqliteInventory::stats() {
   const auto entries =
       session_.read([](SqliteHandle& db) { return db.number("SELECT count(*) FROM entry"); });
   stats.entries = entries ? static_cast<std::uint64_t>(*entries) : 0;
-  stats.bytes = file_bytes(session_);
+  stats.bytes = session_.file_bytes();
   const StoreCounters& counters = accounting_.counters();
   stats.hits = counters[StoreEvent::hit];
   stats.misses = counters[StoreEvent::miss];

@@ -5,7 +5,6 @@
 
 #include "base/file_lock.hpp"
 #include "base/result.hpp"
-#include "store/file_bytes.hpp"
 
 namespace cukiln {
 
@@ -47,7 +46,7 @@ Result<bool> StoreMaintenance::bring_below_cap() {
 
 Result<GcReport> StoreMaintenance::collect(const GcOptions& options) {
   GcReport report;
-  report.bytes_before = report.bytes_after = file_bytes(session_);
+  report.bytes_before = report.bytes_after = session_.file_bytes();
   const std::int64_t since =
       options.max_age_s ? accounting_.now_s() - *options.max_age_s : Eviction::kNever;
   const auto excess = [&](SqliteHandle& db) -> Result<std::uint64_t> {
@@ -110,7 +109,7 @@ Result<GcReport> StoreMaintenance::collect(const GcOptions& options) {
                                     : std::max(rows / 2, Eviction::kBatchRows);
   }
   CUKILN_CHECK(eviction_.shrink_file());
-  report.bytes_after = file_bytes(session_);
+  report.bytes_after = session_.file_bytes();
   return report;
 }
 

@@ -73,6 +73,15 @@ Result<int> StoreSession::schema_version() {
   return generation->version();
 }
 
+std::uint64_t StoreSession::file_bytes() {
+  const auto name = generation_name();
+  if (!name) {
+    return 0;
+  }
+  const std::string database = join_path(directory_.path(*name), "store.db");
+  return size_of(database) + size_of(database + "-wal");
+}
+
 std::uint64_t StoreSession::rebuilds() const noexcept {
   return rebuilds(Rebuild::damaged) + rebuilds(Rebuild::replaced) + rebuilds(Rebuild::repair);
 }

@@ -98,6 +98,8 @@ class StoreSession {
   WriterLock& writer() noexcept { return writer_; }
   Result<std::string> generation_name();
   Result<int> schema_version();
+  /// The size of the current generation on disk: the database and its write-ahead log.
+  std::uint64_t file_bytes();
   std::uint64_t rebuilds(Rebuild why) const noexcept { return current_.rebuilds(why); }
   /// The sum over all reasons.
   std::uint64_t rebuilds() const noexcept;
