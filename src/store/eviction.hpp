@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "store/maintenance_log.hpp"
+#include "store/maintenance.hpp"
 #include "store/store_accounting.hpp"
 #include "store/store_session.hpp"
 

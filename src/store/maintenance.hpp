@@ -7,7 +7,11 @@
 #include <string>
 #include <vector>
 
+#include "base/fork_gate.hpp"
+#include "base/mutex.hpp"
+
 #include <cukiln/digest.hpp>
+#include <cukiln/result.hpp>
 
 namespace cukiln {
 
@@ -54,6 +58,34 @@ struct MaintenanceStats {
   MaintenanceRuns gc_by_timer;  ///< of the maintenance owner, whether or not an entry was evicted
   std::int64_t gc_last_success_s = 0;  ///< since 1970; 0: none yet
   MaintenanceRuns checkpoints;         ///< of the write-ahead log
+};
+
+/// Counts the runs of eviction and collection of this process. Threads: safe.
+class MaintenanceLog {
+ public:
+  using Trigger = MaintenanceRuns MaintenanceStats::*;
+
+  /// Adds a run. `done` is true if it ran, false if another process was in the way, or the error.
+  void add(Trigger trigger, std::chrono::steady_clock::time_point began, const Result<bool>& done,
+           std::int64_t now_s) {
+    const ForkSafeLock lock(mutex_);
+    MaintenanceRuns& runs = stats_.*trigger;
+    ++(!done ? runs.failed : *done ? runs.done : runs.blocked);
+    runs.total_time += std::chrono::steady_clock::now() - began;
+    if (done && *done) {
+      stats_.gc_last_success_s = now_s;
+    }
+  }
+
+  /// The checkpoints are left at zero: WalCheckpoints counts them.
+  MaintenanceStats stats() const {
+    const ForkSafeLock lock(mutex_);
+    return stats_;
+  }
+
+ private:
+  mutable Mutex mutex_;
+  MaintenanceStats stats_ CUKILN_GUARDED_BY(mutex_);
 };
 
 }  // namespace cukiln

@@ -3,7 +3,6 @@
 
 #include "store/eviction.hpp"
 #include "store/maintenance.hpp"
-#include "store/maintenance_log.hpp"
 #include "store/store_accounting.hpp"
 #include "store/store_session.hpp"
 

@@ -16,7 +16,6 @@
 #include "store/entry_writer.hpp"
 #include "store/eviction.hpp"
 #include "store/maintenance.hpp"
-#include "store/maintenance_log.hpp"
 #include "store/sqlite_blobs.hpp"
 #include "store/sqlite_inventory.hpp"
 #include "store/sqlite_lookup.hpp"
