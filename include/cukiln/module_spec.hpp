@@ -64,31 +64,40 @@ enum class LinkMode { none, rdc, lto };
 /// Limits: 64 MiB for each source and header, 256 MiB for each object, 512 MiB for all that is
 /// linked.
 struct ModuleSpec {
-  std::string name;  ///< for logs and lookups; not part of the key
+  // schema: ModuleSpec. Written by src/schema/generate.py
+  /// for logs and lookups; not part of the key
+  std::string name;
   std::vector<Source> sources;
-  std::vector<Source> headers;       ///< in memory, included as if they lay beside the sources;
-                                     ///< `path` is relative to the first source's folder
-  std::vector<std::string> include;  ///< folders, searched in order (`-I`)
-  std::map<std::string, std::string> define;  ///< `-D`, by name; an empty value defines it as 1
-  std::vector<std::string> flags;  ///< NVRTC's, or nvcc's spellings (table: src/cli/README.md)
-  std::vector<std::string>
-      names;  ///< kernels, and variables (`Module::global`): `extern "C"` names or name
-              ///< expressions, in any spelling: ` k<float,4>` and `&k<float, 4>` are one name;
-              ///< empty: every `extern "C"` kernel of the cubin
-  std::vector<Target> targets;  ///< empty: from the flags (`-arch`, `-gencode`), else
-                                ///< the visible devices', else sm_100a
-  std::string working_folder;   ///< the folder to which paths in `flags` (`-include`, `-I`) are
-                                ///< relative; empty: the process's folder at the call. Not part of
-                                ///< the key
-  std::vector<Source> named_headers;  ///< in memory, under the name by which they are included: see
-                                      ///< above. `path` is the name; of each name one
-  bool std_shims = true;  ///< serve `<cstdint>`, `<type_traits>`, … in versions for device
-                          ///< code, where no folder of the search has them
-  LinkMode link = LinkMode::none;    ///< `none`: from the flags (`-rdc=true`, `-dc`, `-dlto`)
-  std::vector<std::string> objects;  ///< files to link with the sources, in order: relocatable
-                                     ///< cubins, fatbins, host objects (`.o`) and libraries (`.a`)
-                                     ///< with device code, PTX; with LTO, LTO-IR too. Their bytes
-                                     ///< are part of the key
+  /// in memory, included as if they lay beside the sources; `path` is relative to the first
+  /// source's folder
+  std::vector<Source> headers;
+  /// folders, searched in order (`-I`)
+  std::vector<std::string> include;
+  /// `-D`, by name; an empty value defines it as 1
+  std::map<std::string, std::string> define;
+  /// NVRTC's, or nvcc's spellings (table: src/cli/README.md)
+  std::vector<std::string> flags;
+  /// kernels, and variables (`Module::global`): `extern "C"` names or name expressions, in any
+  /// spelling: ` k<float,4>` and `&k<float, 4>` are one name; empty: every `extern "C"` kernel of
+  /// the cubin
+  std::vector<std::string> names;
+  /// empty: from the flags (`-arch`, `-gencode`), else the visible devices', else sm_100a
+  std::vector<Target> targets;
+  /// the folder to which paths in `flags` (`-include`, `-I`) are relative; empty: the process's
+  /// folder at the call. Not part of the key
+  std::string working_folder;
+  /// in memory, under the name by which they are included: see above. `path` is the name; of each
+  /// name one
+  std::vector<Source> named_headers;
+  /// serve `<cstdint>`, `<type_traits>`, … in versions for device code, where no folder of the
+  /// search has them
+  bool std_shims = true;
+  /// `none`: from the flags (`-rdc=true`, `-dc`, `-dlto`)
+  LinkMode link = LinkMode::none;
+  /// files to link with the sources, in order: relocatable cubins, fatbins, host objects (`.o`) and
+  /// libraries (`.a`) with device code, PTX; with LTO, LTO-IR too. Their bytes are part of the key
+  std::vector<std::string> objects;
+  // end of schema
 };
 
 }  // namespace v0

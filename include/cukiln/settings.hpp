@@ -29,12 +29,18 @@ struct ConfigFile {
 
 /// The remote stores. The command line and the daemon use them; the library itself does not.
 struct RemoteSettings {
-  std::string stores;  ///< `redis(s)://host:port[/prefix]`, `http(s)://host/path`,
-                       ///< `s3+http(s)://keys@host/bucket`, commas between; empty: none
-  std::string trust;   ///< public keys, `name:base64` or files of them, commas between; the keys
-                       ///< that they revoke or limit to some modules are in StoreOptions too
-  std::string sign;    ///< the file with a secret key: makes this host a writer; empty: a reader
-  std::chrono::milliseconds timeout{200};  ///< of one lookup
+  // schema: RemoteSettings. Written by src/schema/generate.py
+  /// `redis(s)://host:port[/prefix]`, `http(s)://host/path`, `s3+http(s)://keys@host/bucket`,
+  /// commas between; empty: none
+  std::string stores;
+  /// public keys, `name:base64` or files of them, commas between; the keys that they revoke or
+  /// limit to some modules are in StoreOptions too
+  std::string trust;
+  /// the file with a secret key: makes this host a writer; empty: a reader
+  std::string sign;
+  /// of one lookup
+  std::chrono::milliseconds timeout{200};
+  // end of schema
 };
 
 /// The settings of the environment and of the configuration files.
@@ -45,7 +51,9 @@ struct CUKILN_API Settings {
   StoreOptions store;
   LoaderOptions loader;
   RemoteSettings remote;
+  // schema: Settings. Written by src/schema/generate.py
   LogLevel log_level = LogLevel::warn;
+  // end of schema
   std::vector<Setting> all;
   std::vector<ConfigFile> files;      ///< in order of precedence
   std::vector<std::string> warnings;  ///< unknown keys, and refused values with the reason

@@ -28,15 +28,21 @@ enum class DaemonUse {
 /// Where cubins are stored. The defaults equal those of the command line when nothing is
 /// configured.
 struct StoreOptions {
-  std::string directory;  ///< absolute; empty: `$XDG_CACHE_HOME/cukiln`, else `~/.cache/cukiln`
-                          ///< (`Settings::load()` has the configured one)
-  std::string system_directory = "/var/cache/cukiln";  ///< read-only tier below; empty: none
-  std::uint64_t max_bytes = 2ull << 30;  ///< of the user's store; above it the least recently used
-                                         ///< entries are evicted
-  bool memory_only = false;              ///< store nothing on disk
-  bool allow_network_file_system = false;  ///< SQLite's WAL is unsafe there: refused by default
+  // schema: StoreOptions. Written by src/schema/generate.py
+  /// absolute; empty: `$XDG_CACHE_HOME/cukiln`, else `~/.cache/cukiln` (`Settings::load()` has the
+  /// configured one)
+  std::string directory;
+  /// read-only tier below; empty: none
+  std::string system_directory = "/var/cache/cukiln";
+  /// of the user's store; above it the least recently used entries are evicted
+  std::uint64_t max_bytes = 2ull << 30;
+  /// store nothing on disk
+  bool memory_only = false;
+  /// SQLite's WAL is unsafe there: refused by default
+  bool allow_network_file_system = false;
   DaemonUse daemon = DaemonUse::automatic;
-  std::string daemon_socket;  ///< empty: this user's daemon, else the system's
+  /// empty: this user's daemon, else the system's
+  std::string daemon_socket;
   /// Public keys, `name:base64`: an entry that one of them signed is a miss. `Settings::load()` has
   /// those that `remote_trust` revokes.
   std::vector<std::string> revoked_keys;
@@ -44,7 +50,10 @@ struct StoreOptions {
   /// name begins with PREFIX. `Settings::load()` has those of `remote_trust`.
   std::vector<std::string> scoped_keys;
   LogSink log;
-  EventSink events;  ///< evictions and damage, in calls of a loader over the store
+  /// a loader's: hits, misses, compiles, loads, and what is needed after `seal()`; a store's:
+  /// evictions and damage, in calls of a loader over it
+  EventSink events;
+  // end of schema
 };
 
 /// An open store: memory over the user's SQLite file over the read-only system store.

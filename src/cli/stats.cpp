@@ -6,10 +6,28 @@
 #include "cli/entries.hpp"
 #include "cli/human.hpp"
 #include "cli/table.hpp"
+#include "loader/stats_fields.hpp"
 
 namespace cukiln::cli {
 
 namespace {
+
+double ms_of(std::uint64_t us) { return static_cast<double>(us) / 1000; }
+
+Json json_of(const StatsField& field, const Stats& total) {
+  const std::uint64_t value = total.*field.member;
+  return field.unit == Unit::us ? Json(ms_of(value)) : Json(value);
+}
+
+std::string shown(const StatsField& field, const Stats& total) {
+  const std::uint64_t value = total.*field.member;
+  switch (field.unit) {
+    case Unit::bytes: return human_bytes(value);
+    case Unit::us: return human_ms(ms_of(value));
+    case Unit::count: break;
+  }
+  return human_count(value);
+}
 
 class StatsCommand final : public Command {
  public:
@@ -40,76 +58,55 @@ class StatsCommand final : public Command {
       const auto at = counters->find(name);
       return at == counters->end() || at->second < 0 ? 0 : static_cast<std::uint64_t>(at->second);
     };
-    const std::uint64_t misses = count("misses_new") + count("misses_header_changed") +
-                                 count("misses_header_appeared") + count("misses_header_vanished") +
-                                 count("misses_damaged") + count("misses_revoked") +
-                                 count("misses_evicted");
-    const double saved_ms = static_cast<double>(count("saved_us")) / 1000;
+    Stats total;
+    for (const StatsField& field : kStatsFields) {
+      total.*field.member = count(field.name);
+    }
+    total.entries = now.entries;
+    total.bytes = now.bytes;
+    total.misses = 0;  // the store's counter may be older than a reason's
+    each_reason([&](const StatsField& reason) { total.misses += total.*reason.member; });
     if (context.json()) {
-      context.print_json(Json{{"entries", now.entries},
-                              {"bytes", now.bytes},
-                              {"hits", count("hits")},
-                              {"misses", misses},
-                              {"misses_by_reason",
-                               {{"new", count("misses_new")},
-                                {"header_changed", count("misses_header_changed")},
-                                {"header_appeared", count("misses_header_appeared")},
-                                {"header_vanished", count("misses_header_vanished")},
-                                {"damaged", count("misses_damaged")},
-                                {"revoked", count("misses_revoked")},
-                                {"evicted", count("misses_evicted")}}},
-                              {"compiles", count("compiles")},
-                              {"failed", count("failed")},
-                              {"stored", count("stored")},
-                              {"not_stored", count("not_stored")},
-                              {"evicted", count("evicted")},
-                              {"corrupt", count("corrupt")},
-                              {"singleflight_waits", count("singleflight_waits")},
-                              {"saved_ms", saved_ms},
-                              {"store_errors", count("store_errors")},
-                              {"blobs",
-                               {{"blobs", facts.blobs},
-                                {"bytes", facts.blob_bytes},
-                                {"hits", count("blob_hits")},
-                                {"misses", count("blob_misses")},
-                                {"waits", count("blob_waits")},
-                                {"stored", count("blobs_stored")},
-                                {"evicted", count("blobs_evicted")}}},
-                              {"remote",
-                               {{"hits", count("remote_hits")},
-                                {"misses", count("remote_misses")},
-                                {"stored", count("remote_stored")},
-                                {"dropped", count("remote_dropped")},
-                                {"waits", count("remote_waits")},
-                                {"errors", count("remote_errors")},
-                                {"rejected", count("remote_rejected")}}}});
+      Json document;
+      for (const StatsField& field : kStatsFields) {
+        if (field.json != nullptr) {
+          document[field.json] = json_of(field, total);
+        }
+        if (field.member == &Stats::misses) {
+          each_reason([&](const StatsField& reason) {
+            document["misses_by_reason"][reason.reason] = total.*reason.member;
+          });
+        }
+      }
+      document["blobs"] = {{"blobs", facts.blobs},
+                           {"bytes", facts.blob_bytes},
+                           {"hits", count("blob_hits")},
+                           {"misses", count("blob_misses")},
+                           {"waits", count("blob_waits")},
+                           {"stored", count("blobs_stored")},
+                           {"evicted", count("blobs_evicted")}};
+      document["remote"] = {
+          {"hits", count("remote_hits")},        {"misses", count("remote_misses")},
+          {"stored", count("remote_stored")},    {"dropped", count("remote_dropped")},
+          {"waits", count("remote_waits")},      {"errors", count("remote_errors")},
+          {"rejected", count("remote_rejected")}};
+      context.print_json(document);
       return Exit::done;
     }
     Table table({{""}, {"", Column::Align::right}, {""}});
-    const auto row = [&](const char* what, const std::string& value, const char* note = "") {
+    const auto row = [&](const std::string& what, const std::string& value, const char* note = "") {
       table.add({what, {value, Color::bold}, {note, Color::dim}});
     };
-    row("entries", human_count(now.entries));
-    row("files", human_bytes(now.bytes));
-    row("hits", human_count(count("hits")));
-    row("time saved", human_ms(saved_ms), "compiles that hits saved");
-    row("misses", human_count(misses));
-    row("  new", human_count(count("misses_new")), "source, flags or target not stored");
-    row("  header changed", human_count(count("misses_header_changed")));
-    row("  header appeared", human_count(count("misses_header_appeared")));
-    row("  header vanished", human_count(count("misses_header_vanished")));
-    row("  damaged", human_count(count("misses_damaged")));
-    row("  revoked", human_count(count("misses_revoked")), "signed by a key that was revoked");
-    row("  evicted", human_count(count("misses_evicted")));
-    row("compiles", human_count(count("compiles")));
-    row("failed compiles", human_count(count("failed")));
-    row("stored", human_count(count("stored")));
-    row("not stored", human_count(count("not_stored")), "compiled and used, but not stored");
-    row("evicted", human_count(count("evicted")), "least recently used");
-    row("damage found", human_count(count("corrupt")), "and removed");
-    row("waits", human_count(count("singleflight_waits")),
-        "for a concurrent compile of the same request");
-    row("store errors", human_count(count("store_errors")), "tolerated");
+    for (const StatsField& field : kStatsFields) {
+      if (field.reason == nullptr && field.label != nullptr) {
+        row(field.label, shown(field, total), field.note);
+      }
+      if (field.member == &Stats::misses) {
+        each_reason([&](const StatsField& reason) {
+          row("  " + std::string(reason.label), shown(reason, total), reason.note);
+        });
+      }
+    }
     blob_rows(facts, count, row);
     remote_rows(count, row);
     context.print(table.text(context.out()));

@@ -15,21 +15,6 @@ namespace {
 
 using SteadyClock = std::chrono::steady_clock;
 
-void count_miss(LoaderTelemetry& telemetry, const Miss& miss) {
-  switch (miss.why) {
-    case Miss::Why::not_stored: telemetry.count(&Stats::misses_new); break;
-    case Miss::Why::relinked:
-    case Miss::Why::changed: telemetry.count(&Stats::misses_header_changed); break;
-    case Miss::Why::appeared: telemetry.count(&Stats::misses_header_appeared); break;
-    case Miss::Why::unvouched:
-    case Miss::Why::vanished: telemetry.count(&Stats::misses_header_vanished); break;
-    case Miss::Why::damaged: telemetry.count(&Stats::misses_damaged); break;
-    case Miss::Why::out_of_scope:
-    case Miss::Why::revoked: telemetry.count(&Stats::misses_revoked); break;
-    case Miss::Why::evicted: telemetry.count(&Stats::misses_evicted); break;
-  }
-}
-
 Miss miss_of(const FileServer::Mismatch& mismatch, const FileServer& files) {
   using What = FileServer::Mismatch::What;
   Miss miss;
@@ -232,7 +217,7 @@ class Builder::PipelineCaller final : public CompilePipeline::Caller {
 };
 
 Result<void> Builder::PipelineCaller::admit() {
-  count_miss(telemetry(), found_.miss);
+  telemetry().count(found_.miss.counter());
   reason_ = found_.miss.text();
   admitted_ = SteadyClock::now();
   builder_.add_event(EventKind::miss, request_, [&](Event& event) { event.reason = reason_; });

@@ -16,6 +16,7 @@
 #include "loader/failure_memory.hpp"
 #include "loader/in_flight.hpp"
 #include "loader/loader_telemetry.hpp"
+#include "loader/miss.hpp"
 #include "loader/module_request.hpp"
 #include "loader/phase_meter.hpp"
 #include "store/cubin_store.hpp"
@@ -25,27 +26,6 @@
 #include <cukiln/loader.hpp>
 
 namespace cukiln {
-
-/// The reason of a miss.
-struct Miss {
-  enum class Why {
-    not_stored,  ///< the store has nothing for the request: it is new, or everything was removed
-    changed,
-    appeared,
-    vanished,
-    relinked,  ///< it was the same file as another path and is not any more, or the reverse
-    damaged,
-    unvouched,     ///< CUDA's headers are not here, and nothing says that the entry's are genuine
-    revoked,       ///< signed by a revoked key
-    out_of_scope,  ///< signed by a key that is not trusted for the module
-    evicted        ///< recorded, and evicted or removed since
-  } why = Why::not_stored;
-  std::string path;         ///< real path of the header; empty if there is none
-  bool of_toolkit = false;  ///< the header is one of CUDA's
-  bool of_cukiln = false;   ///< the header is a standard one for device code
-
-  std::string text() const;  ///< `header changed: include/tile.cuh`
-};
 
 /// A cubin and how it was obtained.
 struct Built {

@@ -12,6 +12,7 @@
 
 #include "base/telemetry.hpp"
 #include "loader/not_stored.hpp"
+#include "loader/stats_fields.hpp"
 #include "store/cubin_store.hpp"
 
 #include <cukiln/stats.hpp>
@@ -36,11 +37,12 @@ class LoaderTelemetry {
   /// The members that a loader counts; `misses` is their sum.
   Stats stats() const noexcept {
     Stats s;
-    for (const Counted& counted : kCounted) {
-      s.*counted.field = std::atomic_ref(stats_.*counted.field).load(std::memory_order_relaxed);
+    for (const StatsField& field : kStatsFields) {
+      if (field.by == CountedBy::loader || field.by == CountedBy::loader_alone) {
+        s.*field.member = std::atomic_ref(stats_.*field.member).load(std::memory_order_relaxed);
+      }
     }
-    s.misses = s.misses_new + s.misses_header_changed + s.misses_header_appeared +
-               s.misses_header_vanished + s.misses_damaged + s.misses_revoked + s.misses_evicted;
+    each_reason([&](const StatsField& reason) { s.misses += s.*reason.member; });
     return s;
   }
 
@@ -49,14 +51,11 @@ class LoaderTelemetry {
   template <class Take>
   void totals(const Take& take) const {
     const Stats now = stats();
-    const auto take_one = [&](const char* name, std::uint64_t value) {
-      if (name != nullptr && value != 0) {
-        take(name, value);
+    for (const StatsField& field : kStatsFields) {
+      const std::uint64_t value = now.*field.member;
+      if ((field.by == CountedBy::loader || field.by == CountedBy::sum) && value != 0) {
+        take(field.name, value);
       }
-    };
-    take_one("misses", now.misses);
-    for (const Counted& counted : kCounted) {
-      take_one(counted.total, now.*counted.field);
     }
   }
 
@@ -87,30 +86,6 @@ class LoaderTelemetry {
   }
 
  private:
-  /// A member of Stats that a loader counts, and the store's counter to which it is added; null if
-  /// the store counts it itself, or if it is not added up.
-  struct Counted {
-    std::uint64_t Stats::*field;
-    const char* total;
-  };
-  static constexpr Counted kCounted[] = {
-      {&Stats::hits, "hits"},
-      {&Stats::misses_new, "misses_new"},
-      {&Stats::misses_header_changed, "misses_header_changed"},
-      {&Stats::misses_header_appeared, "misses_header_appeared"},
-      {&Stats::misses_header_vanished, "misses_header_vanished"},
-      {&Stats::misses_damaged, "misses_damaged"},
-      {&Stats::misses_revoked, "misses_revoked"},
-      {&Stats::misses_evicted, "misses_evicted"},
-      {&Stats::compiles, "compiles"},
-      {&Stats::failed, "failed"},
-      {&Stats::stored, nullptr},
-      {&Stats::not_stored, "not_stored"},
-      {&Stats::singleflight_waits, "singleflight_waits"},
-      {&Stats::saved_us, "saved_us"},
-      {&Stats::store_errors, "store_errors"},
-      {&Stats::sealed_violations, nullptr},
-  };
   static constexpr const char* kPreload = "preload";
   static constexpr const char* kNotStoredPrefix = "not_stored_";
   /// `look_up_disk`: the name of stored counters, which never changes.

@@ -1,25 +1,38 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "loader/builder.hpp"
+#include "loader/miss.hpp"
+
+#include <cstddef>
 
 namespace cukiln {
 
-std::string Miss::text() const {
-  switch (why) {
-    case Why::not_stored: return "not stored";
-    case Why::changed: return "header changed: " + path;
-    case Why::appeared: return "header appeared: " + path;
-    case Why::vanished: return "header vanished: " + path;
-    case Why::relinked: return "header linked otherwise: " + path;
-    case Why::damaged: return "the stored entry was damaged";
-    case Why::unvouched:
-      return "there are no headers of CUDA here to check the stored entry's with, and the process "
-             "that compiled it did not sign that they are its own";
-    case Why::evicted: return "the stored entry was evicted";
-    case Why::revoked: return "the stored entry was signed by a key that was revoked";
-    case Why::out_of_scope:
-      return "the stored entry was signed by a key that is not trusted for this module";
-  }
-  return {};
+namespace {
+
+constexpr struct {
+  std::uint64_t Stats::*counter;
+  const char* text;
+} kReasons[] = {
+    // schema: miss. Written by src/schema/generate.py
+    // clang-format off
+    {&Stats::misses_new, "not stored"},
+    {&Stats::misses_header_changed, "header changed: "},
+    {&Stats::misses_header_appeared, "header appeared: "},
+    {&Stats::misses_header_vanished, "header vanished: "},
+    {&Stats::misses_header_changed, "header linked otherwise: "},
+    {&Stats::misses_damaged, "the stored entry was damaged"},
+    {&Stats::misses_header_vanished, "there are no headers of CUDA here to check the stored entry's with, and the process that compiled it did not sign that they are its own"},
+    {&Stats::misses_revoked, "the stored entry was signed by a key that was revoked"},
+    {&Stats::misses_revoked, "the stored entry was signed by a key that is not trusted for this module"},
+    {&Stats::misses_evicted, "the stored entry was evicted"},
+    // clang-format on
+    // end of schema
+};
+
+}  // namespace
+
+std::string Miss::text() const { return kReasons[static_cast<std::size_t>(why)].text + path; }
+
+std::uint64_t Stats::*Miss::counter() const noexcept {
+  return kReasons[static_cast<std::size_t>(why)].counter;
 }
 
 }  // namespace cukiln

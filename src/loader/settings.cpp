@@ -95,125 +95,141 @@ std::string joined(const std::vector<std::string>& parts, char separator) {
   return text;
 }
 
+// How a setting is read from a text, and shown: one struct for each kind.
+
+struct Text {
+  static constexpr char kSeparator = ':';  // joins the elements if a file has a list
+  static Result<void> read(const std::string& text, std::string& out) {
+    out = text;
+    return {};
+  }
+  static std::string show(const std::string& value) { return value; }
+};
+
+struct Commas : Text {
+  static constexpr char kSeparator = ',';
+};
+
+struct List : Text {
+  static Result<void> read(const std::string& text, std::vector<std::string>& out) {
+    out = split(text, kSeparator);
+    return {};
+  }
+  static std::string show(const std::vector<std::string>& value) {
+    return joined(value, kSeparator);
+  }
+};
+
+struct Flag : Text {
+  static Result<void> read(const std::string& text, bool& out) {
+    CUKILN_TRY(out, parse_bool(text));
+    return {};
+  }
+  static std::string show(bool value) { return value ? "1" : "0"; }
+};
+
+struct Bytes : Text {
+  static Result<void> read(const std::string& text, std::uint64_t& out) {
+    CUKILN_TRY(out, parse_bytes(text));
+    return {};
+  }
+  static std::string show(std::uint64_t value) { return std::to_string(value); }
+};
+
+struct Jobs : Text {
+  static Result<void> read(const std::string& text, unsigned& out) {
+    CUKILN_TRY(out, parse_jobs(text));
+    return {};
+  }
+  static std::string show(unsigned value) { return number_or_auto(value); }
+};
+
+struct Memory : Text {
+  static Result<void> read(const std::string& text, std::uint64_t& out) {
+    CUKILN_TRY(out, parse_memory(text));
+    return {};
+  }
+  static std::string show(std::uint64_t value) { return number_or_auto(value); }
+};
+
+struct Milliseconds : Text {
+  static Result<void> read(const std::string& text, std::chrono::milliseconds& out) {
+    std::uint32_t count = 0;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), count);
+    const bool valid = error == std::errc{} && end == text.data() + text.size() && count != 0;
+    out = valid ? std::chrono::milliseconds(count) : RemoteSettings().timeout;
+    if (!valid) {
+      return make_error(ErrorCode::invalid_argument, "expected milliseconds, found \"{}\"", text);
+    }
+    return {};
+  }
+  static std::string show(std::chrono::milliseconds value) { return std::to_string(value.count()); }
+};
+
+struct Daemon : Text {
+  static Result<void> read(const std::string& text, DaemonUse& out) {
+    const auto* const at = std::find(std::begin(kDaemonUses), std::end(kDaemonUses), text);
+    if (at == std::end(kDaemonUses)) {
+      return make_error(ErrorCode::invalid_argument, "expected auto, off or require, found \"{}\"",
+                        text);
+    }
+    out = static_cast<DaemonUse>(at - std::begin(kDaemonUses));
+    return {};
+  }
+  static std::string show(DaemonUse value) {
+    return std::string(kDaemonUses[static_cast<std::size_t>(value)]);
+  }
+};
+
+struct Level : Text {
+  static Result<void> read(const std::string& text, LogLevel& out) {
+    return parse_level(text, out);
+  }
+  static std::string show(LogLevel value) {
+    return std::string(kLevels[static_cast<std::size_t>(value)]);
+  }
+};
+
 /// One setting: its name in config.toml (in the environment in upper case after CUKILN_), a
 /// function that sets it from a text, and one that formats its value.
 struct Key {
   const char* name;
   Result<void> (*set)(Settings&, const std::string&);
   std::string (*get)(const Settings&);
-  char separator = ':';  ///< joins the elements if a file has a list
+  char separator;
 };
 
-template <std::string LoaderOptions::*member>
-constexpr Key loader_text(const char* name) {
-  return {name,
-          [](Settings& s, const std::string& text) {
-            s.loader.*member = text;
-            return Result<void>();
-          },
-          [](const Settings& s) { return s.loader.*member; }};
-}
-
-template <std::string RemoteSettings::*member>
-constexpr Key remote_text(const char* name) {
-  return {name,
-          [](Settings& s, const std::string& text) {
-            s.remote.*member = text;
-            return Result<void>();
-          },
-          [](const Settings& s) { return s.remote.*member; }, ','};
+/// A setting that is the member which `Member` returns.
+template <class Kind, class Member>
+constexpr Key key(const char* name, Member /*member*/) {
+  return {name, [](Settings& s, const std::string& text) { return Kind::read(text, Member{}(s)); },
+          [](const Settings& s) { return Kind::show(Member{}(s)); }, Kind::kSeparator};
 }
 
 const Key kKeys[] = {
-    {"store",
-     [](Settings& s, const std::string& text) {
-       s.store.directory = text;
-       return Result<void>();
-     },
-     [](const Settings& s) { return s.store.directory; }},
-    {"system_store",
-     [](Settings& s, const std::string& text) {
-       s.store.system_directory = text;
-       return Result<void>();
-     },
-     [](const Settings& s) { return s.store.system_directory; }},
-    {"max_size",
-     [](Settings& s, const std::string& text) -> Result<void> {
-       CUKILN_TRY(s.store.max_bytes, parse_bytes(text));
-       return {};
-     },
-     [](const Settings& s) { return std::to_string(s.store.max_bytes); }},
-    {"disable_store",
-     [](Settings& s, const std::string& text) -> Result<void> {
-       CUKILN_TRY(s.store.memory_only, parse_bool(text));
-       return {};
-     },
-     [](const Settings& s) { return std::string(s.store.memory_only ? "1" : "0"); }},
-    loader_text<&LoaderOptions::nvrtc_library>("nvrtc_library"),
-    loader_text<&LoaderOptions::cuda_library>("cuda_library"),
-    loader_text<&LoaderOptions::worker>("worker"),
-    loader_text<&LoaderOptions::record>("record"),
-    {"include_path",
-     [](Settings& s, const std::string& text) {
-       s.loader.include_path = split(text, ':');
-       return Result<void>();
-     },
-     [](const Settings& s) { return joined(s.loader.include_path, ':'); }},
-    {"offline",
-     [](Settings& s, const std::string& text) -> Result<void> {
-       CUKILN_TRY(s.loader.offline, parse_bool(text));
-       return {};
-     },
-     [](const Settings& s) { return std::string(s.loader.offline ? "1" : "0"); }},
-    {"jobs",
-     [](Settings& s, const std::string& text) -> Result<void> {
-       CUKILN_TRY(s.loader.jobs, parse_jobs(text));
-       return {};
-     },
-     [](const Settings& s) { return number_or_auto(s.loader.jobs); }},
-    {"memory",
-     [](Settings& s, const std::string& text) -> Result<void> {
-       CUKILN_TRY(s.loader.memory_bytes, parse_memory(text));
-       return {};
-     },
-     [](const Settings& s) { return number_or_auto(s.loader.memory_bytes); }},
-    remote_text<&RemoteSettings::stores>("remote"),
-    remote_text<&RemoteSettings::trust>("remote_trust"),
-    remote_text<&RemoteSettings::sign>("remote_sign"),
-    {"remote_timeout_ms",
-     [](Settings& s, const std::string& text) -> Result<void> {
-       std::uint32_t count = 0;
-       const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), count);
-       const bool valid = error == std::errc{} && end == text.data() + text.size() && count != 0;
-       s.remote.timeout = valid ? std::chrono::milliseconds(count) : RemoteSettings().timeout;
-       if (!valid) {
-         return make_error(ErrorCode::invalid_argument, "expected milliseconds, found \"{}\"",
-                           text);
-       }
-       return {};
-     },
-     [](const Settings& s) { return std::to_string(s.remote.timeout.count()); }},
-    {"daemon",
-     [](Settings& s, const std::string& text) -> Result<void> {
-       const auto* const at = std::find(std::begin(kDaemonUses), std::end(kDaemonUses), text);
-       if (at == std::end(kDaemonUses)) {
-         return make_error(ErrorCode::invalid_argument,
-                           "expected auto, off or require, found \"{}\"", text);
-       }
-       s.store.daemon = static_cast<DaemonUse>(at - std::begin(kDaemonUses));
-       return {};
-     },
-     [](const Settings& s) {
-       return std::string(kDaemonUses[static_cast<std::size_t>(s.store.daemon)]);
-     }},
-    {"daemon_socket",
-     [](Settings& s, const std::string& text) {
-       s.store.daemon_socket = text;
-       return Result<void>();
-     },
-     [](const Settings& s) { return s.store.daemon_socket; }},
-    {"log", [](Settings& s, const std::string& text) { return parse_level(text, s.log_level); },
-     [](const Settings& s) { return std::string(kLevels[static_cast<std::size_t>(s.log_level)]); }},
+    // schema: settings. Written by src/schema/generate.py
+    // clang-format off
+    key<Text>("store", [](auto& s) -> auto& { return s.store.directory; }),
+    key<Text>("system_store", [](auto& s) -> auto& { return s.store.system_directory; }),
+    key<Bytes>("max_size", [](auto& s) -> auto& { return s.store.max_bytes; }),
+    key<Flag>("disable_store", [](auto& s) -> auto& { return s.store.memory_only; }),
+    key<Daemon>("daemon", [](auto& s) -> auto& { return s.store.daemon; }),
+    key<Text>("daemon_socket", [](auto& s) -> auto& { return s.store.daemon_socket; }),
+    key<Text>("nvrtc_library", [](auto& s) -> auto& { return s.loader.nvrtc_library; }),
+    key<Text>("cuda_library", [](auto& s) -> auto& { return s.loader.cuda_library; }),
+    key<Text>("worker", [](auto& s) -> auto& { return s.loader.worker; }),
+    key<List>("include_path", [](auto& s) -> auto& { return s.loader.include_path; }),
+    key<Flag>("offline", [](auto& s) -> auto& { return s.loader.offline; }),
+    key<Jobs>("jobs", [](auto& s) -> auto& { return s.loader.jobs; }),
+    key<Memory>("memory", [](auto& s) -> auto& { return s.loader.memory_bytes; }),
+    key<Text>("record", [](auto& s) -> auto& { return s.loader.record; }),
+    key<Commas>("remote", [](auto& s) -> auto& { return s.remote.stores; }),
+    key<Commas>("remote_trust", [](auto& s) -> auto& { return s.remote.trust; }),
+    key<Commas>("remote_sign", [](auto& s) -> auto& { return s.remote.sign; }),
+    key<Milliseconds>("remote_timeout_ms", [](auto& s) -> auto& { return s.remote.timeout; }),
+    key<Level>("log", [](auto& s) -> auto& { return s.log_level; }),
+    // clang-format on
+    // end of schema
 };
 
 /// A setting of 0.2 that has no effect.

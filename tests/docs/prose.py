@@ -10,6 +10,7 @@ MAX_CELL = 200  # characters
 MAX_MEDIAN = 18  # words of a sentence, in the median of a document
 
 CELL = re.compile(r"(?<!\\)\|")
+MARK = re.compile(r"<!--.*?-->")  # of a text within a cell that is written by a script
 ITEM = re.compile(r"(?:[-*]|\d+\.) +")
 
 
@@ -29,7 +30,7 @@ def sentences(prose):
 def check_prose(document):
     """What is wrong with the prose of a Document."""
     for number, line in enumerate(document.prose.splitlines(), 1):
-        cells = CELL.split(line.strip().strip("|")) if line.lstrip().startswith("|") else ()
+        cells = CELL.split(MARK.sub("", line).strip().strip("|")) if line.lstrip().startswith("|") else ()
         for length in (len(cell.strip()) for cell in cells):
             if length > MAX_CELL:
                 yield Finding(document.path, number, f"a cell of {length} characters: {MAX_CELL} at most, the rest below")

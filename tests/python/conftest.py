@@ -66,6 +66,7 @@ class _Launch(ctypes.Structure):  # FakeLaunch of tests/support/fake_cuda.hpp
         ("cluster", ctypes.c_uint32 * 3),
         ("programmatic", ctypes.c_bool),
         ("cooperative", ctypes.c_bool),
+        ("balanced", ctypes.c_bool),
         ("extended", ctypes.c_bool),
         ("argument_bytes", ctypes.c_size_t),
         ("arguments", ctypes.c_ubyte * 1024),
@@ -80,6 +81,7 @@ class Launched:
         self.grid, self.block, self.cluster = map(tuple, (seen.grid, seen.block, seen.cluster))
         self.shared_bytes, self.stream = seen.shared_bytes, seen.stream or 0
         self.programmatic, self.cooperative = seen.programmatic, seen.cooperative
+        self.balanced = seen.balanced
         self.arguments = bytes(seen.arguments[: seen.argument_bytes])
 
 

@@ -103,10 +103,18 @@ def test_a_configuration_arrives_whole(scale, cuda):
     seen = cuda.last()
     assert (seen.grid, seen.block) == ((2, 3, 4), (8, 4, 1))
     assert (seen.stream, seen.shared_bytes) == (77, 1024)
+    assert not seen.balanced
     scale.launch(
-        *arguments, grid=4, block=32, cluster=2, programmatic_launch=True, cooperative=True
+        *arguments,
+        grid=4,
+        block=32,
+        cluster=2,
+        programmatic_launch=True,
+        cooperative=True,
+        balance_clusters=True,
     )
     seen = cuda.last()
+    assert seen.balanced
     assert (seen.cluster, seen.programmatic, seen.cooperative) == ((2, 1, 1), True, True)
     kept = scale.configure(1, 32, shared_bytes=100 << 10)  # reserves what needs reserving
     kept(*arguments)

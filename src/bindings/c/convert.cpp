@@ -25,10 +25,48 @@ Result<std::vector<Source>> read_sources(const cukiln_source* list, std::size_t 
   return out;
 }
 
-void set(std::string& out, const char* value) {
-  if (value != nullptr) {
-    out = value;
+// Each sets a member to what is given; zero, NULL and an empty list leave it as it is.
+
+void set(std::string& out, const char* given) {
+  if (given != nullptr) {
+    out = given;
   }
+}
+
+void set(bool& out, int given) { out = out || given != 0; }
+void clear(bool& out, int given) { out = out && given == 0; }
+
+template <class Number, class Given>
+void set(Number& out, Given given) {
+  if (given != 0) {
+    out = Number{given};
+  }
+}
+
+template <class Element>
+Result<void> set_list(std::vector<Element>& out, Result<std::vector<Element>> given) {
+  if (!given) {
+    return std::move(given).error();
+  }
+  if (!given->empty()) {
+    out = *std::move(given);
+  }
+  return {};
+}
+
+Result<void> set(std::vector<std::string>& out, const char* const* list, std::size_t count,
+                 const char* what) {
+  return set_list(out, read_strings(list, count, what));
+}
+
+Result<void> set(std::vector<Target>& out, const char* const* list, std::size_t count,
+                 const char* /*what*/) {
+  return set_list(out, read_targets(list, count));
+}
+
+Result<void> set(std::vector<Source>& out, const cukiln_source* list, std::size_t count,
+                 const char* what) {
+  return set_list(out, read_sources(list, count, what));
 }
 
 LogSink sink_of(cukiln_log_function log, void* user, LogLevel highest) {
@@ -47,18 +85,21 @@ EventSink sink_of(cukiln_event_function events, void* user) {
   return [events, user](const Event& event) {
     const std::string target = event.target == Target() ? std::string() : event.target.name();
     const std::string key = event.key == CacheKey() ? std::string() : event.key.hex();
-    const cukiln_event view{static_cast<cukiln_event_kind>(event.kind),
-                            event.module.c_str(),
-                            target.c_str(),
-                            key.c_str(),
-                            event.reason.c_str(),
-                            event.failed ? 1 : 0,
-                            event.elapsed.count()};
+    cukiln_event view{};
+    // schema: event to C. Written by src/schema/generate.py
+    view.kind = static_cast<cukiln_event_kind>(event.kind);
+    view.module = event.module.c_str();
+    view.reason = event.reason.c_str();
+    view.failed = event.failed ? 1 : 0;
+    view.milliseconds = event.elapsed.count();
+    // end of schema
+    view.target = target.c_str();
+    view.key = key.c_str();
     events(user, &view);
   };
 }
 
-Result<void> read_daemon_use(int given, DaemonUse& use) {
+Result<void> set(DaemonUse& use, int given) {
   switch (given) {
     case CUKILN_DAEMON_DEFAULT: return {};
     case CUKILN_DAEMON_AUTO: use = DaemonUse::automatic; return {};
@@ -70,7 +111,7 @@ Result<void> read_daemon_use(int given, DaemonUse& use) {
                "daemon is " + std::to_string(given) + "; expected a cukiln_daemon_use, 0 to 3");
 }
 
-Result<void> read_link_mode(int given, LinkMode& mode) {
+Result<void> set(LinkMode& mode, int given) {
   switch (given) {
     case CUKILN_LINK_NONE: mode = LinkMode::none; return {};
     case CUKILN_LINK_RDC: mode = LinkMode::rdc; return {};
@@ -79,6 +120,26 @@ Result<void> read_link_mode(int given, LinkMode& mode) {
   }
   return Error(ErrorCode::invalid_argument,
                "link is " + std::to_string(given) + "; expected a cukiln_link_mode, 0 to 2");
+}
+
+Result<void> apply_module(const cukiln_module& given, ModuleSpec& spec) {
+  // schema: module. Written by src/schema/generate.py
+  // clang-format off
+  set(spec.name, given.name);
+  if (auto ok = set(spec.sources, given.sources, given.source_count, "sources"); !ok) return ok;
+  if (auto ok = set(spec.headers, given.headers, given.header_count, "headers"); !ok) return ok;
+  if (auto ok = set(spec.include, given.include, given.include_count, "include"); !ok) return ok;
+  if (auto ok = set(spec.flags, given.flags, given.flag_count, "flags"); !ok) return ok;
+  if (auto ok = set(spec.names, given.names, given.name_count, "names"); !ok) return ok;
+  if (auto ok = set(spec.targets, given.targets, given.target_count, "targets"); !ok) return ok;
+  set(spec.working_folder, given.working_folder);
+  if (auto ok = set(spec.named_headers, given.named_headers, given.named_header_count, "named_headers"); !ok) return ok;
+  clear(spec.std_shims, given.no_std_shims);
+  if (auto ok = set(spec.link, given.link); !ok) return ok;
+  if (auto ok = set(spec.objects, given.objects, given.object_count, "objects"); !ok) return ok;
+  // clang-format on
+  // end of schema
+  return {};
 }
 
 }  // namespace
@@ -120,35 +181,12 @@ Result<ModuleSpec> read_module(const cukiln_module* module) {
   if (module == nullptr) {
     return Error(ErrorCode::invalid_argument, "the module is NULL; expected a cukiln_module");
   }
-  auto given = read_struct(*module, "cukiln_module");
+  const auto given = read_struct(*module, "cukiln_module");
   if (!given) {
-    return std::move(given).error();
+    return given.error();
   }
   ModuleSpec spec;
-  set(spec.name, given->name);
-  set(spec.working_folder, given->working_folder);
-  spec.std_shims = given->no_std_shims == 0;
-  const auto take = [](auto result, auto& out) -> Result<void> {
-    if (!result) {
-      return std::move(result).error();
-    }
-    out = *std::move(result);
-    return {};
-  };
-  Result<void> ok =
-      take(read_sources(given->sources, given->source_count, "sources"), spec.sources);
-  if (ok) ok = take(read_sources(given->headers, given->header_count, "headers"), spec.headers);
-  if (ok) {
-    ok = take(read_sources(given->named_headers, given->named_header_count, "named_headers"),
-              spec.named_headers);
-  }
-  if (ok) ok = read_link_mode(given->link, spec.link);
-  if (ok) ok = take(read_strings(given->objects, given->object_count, "objects"), spec.objects);
-  if (ok) ok = take(read_strings(given->include, given->include_count, "include"), spec.include);
-  if (ok) ok = take(read_strings(given->flags, given->flag_count, "flags"), spec.flags);
-  if (ok) ok = take(read_strings(given->names, given->name_count, "names"), spec.names);
-  if (ok) ok = take(read_targets(given->targets, given->target_count), spec.targets);
-  if (!ok) {
+  if (auto ok = apply_module(*given, spec); !ok) {
     return std::move(ok).error();
   }
   for (const Source& header : spec.headers) {
@@ -172,50 +210,38 @@ Result<CacheKey> read_key(const char* hex) {
 }
 
 Result<void> apply_options(const cukiln_options& options, Settings& base) {
+  // schema: options. Written by src/schema/generate.py
+  // clang-format off
   set(base.store.directory, options.store_directory);
   set(base.store.system_directory, options.system_directory);
-  if (options.max_bytes != 0) base.store.max_bytes = options.max_bytes;
-  if (options.memory_only != 0) base.store.memory_only = true;
-  if (options.allow_network_file_system != 0) base.store.allow_network_file_system = true;
-  if (auto daemon = read_daemon_use(options.daemon, base.store.daemon); !daemon) {
-    return daemon;
-  }
+  set(base.store.max_bytes, options.max_bytes);
+  set(base.store.memory_only, options.memory_only);
+  set(base.store.allow_network_file_system, options.allow_network_file_system);
+  if (auto ok = set(base.store.daemon, options.daemon); !ok) return ok;
   set(base.store.daemon_socket, options.daemon_socket);
-  auto revoked = read_strings(options.revoked_keys, options.revoked_key_count, "revoked_keys");
-  if (!revoked) {
-    return std::move(revoked).error();
-  }
-  if (!revoked->empty()) base.store.revoked_keys = *std::move(revoked);
-
+  if (auto ok = set(base.store.revoked_keys, options.revoked_keys, options.revoked_key_count, "revoked_keys"); !ok) return ok;
+  if (auto ok = set(base.store.scoped_keys, options.scoped_keys, options.scoped_key_count, "scoped_keys"); !ok) return ok;
+  set(base.loader.nvrtc_library, options.nvrtc_library);
+  set(base.loader.cuda_library, options.cuda_library);
+  set(base.loader.worker, options.worker);
+  if (auto ok = set(base.loader.include_path, options.include_path, options.include_path_count, "include_path"); !ok) return ok;
+  if (auto ok = set(base.loader.cuda_places.site_packages, options.site_packages, options.site_packages_count, "site_packages"); !ok) return ok;
+  set(base.loader.cuda_places.virtual_env, options.virtual_env);
+  set(base.loader.cuda_places.conda_prefix, options.conda_prefix);
+  set(base.loader.cuda_places.cuda_home, options.cuda_home);
+  set(base.loader.cuda_places.home, options.home);
+  if (auto ok = set(base.loader.cuda_places.library_path, options.library_path, options.library_path_count, "library_path"); !ok) return ok;
+  set(base.loader.offline, options.offline);
+  set(base.loader.jobs, options.jobs);
+  set(base.loader.compile_timeout, options.compile_timeout_ms);
+  set(base.loader.compile_memory_bytes, options.compile_memory_bytes);
+  if (options.compile_memory_bytes == UINT64_MAX) base.loader.compile_memory_bytes = 0;
+  set(base.loader.memory_bytes, options.memory_bytes);
+  set(base.loader.record, options.record);
+  set(base.loader.nvtx_library, options.nvtx_library);
+  // clang-format on
+  // end of schema
   LoaderOptions& loader = base.loader;
-  set(loader.nvrtc_library, options.nvrtc_library);
-  set(loader.cuda_library, options.cuda_library);
-  set(loader.worker, options.worker);
-  set(loader.record, options.record);
-  auto include = read_strings(options.include_path, options.include_path_count, "include_path");
-  if (!include) {
-    return std::move(include).error();
-  }
-  auto site_packages =
-      read_strings(options.site_packages, options.site_packages_count, "site_packages");
-  if (!site_packages) {
-    return std::move(site_packages).error();
-  }
-  if (!include->empty()) loader.include_path = *std::move(include);
-  if (!site_packages->empty()) loader.cuda_places.site_packages = *std::move(site_packages);
-  set(loader.cuda_places.virtual_env, options.virtual_env);
-  set(loader.cuda_places.conda_prefix, options.conda_prefix);
-  set(loader.cuda_places.cuda_home, options.cuda_home);
-  if (options.offline != 0) loader.offline = true;
-  if (options.jobs != 0) loader.jobs = options.jobs;
-  if (options.compile_timeout_ms != 0) {
-    loader.compile_timeout = std::chrono::milliseconds(options.compile_timeout_ms);
-  }
-  if (options.compile_memory_bytes != 0) {
-    loader.compile_memory_bytes =
-        options.compile_memory_bytes == UINT64_MAX ? 0 : options.compile_memory_bytes;
-  }
-  if (options.memory_bytes != 0) loader.memory_bytes = options.memory_bytes;
   if (options.events != nullptr) {
     loader.events = sink_of(options.events, options.events_user);
     base.store.events = loader.events;
@@ -235,45 +261,48 @@ ReportView::ReportView(const ModuleReport& report) : target_(report.target.name(
   if (report.key != CacheKey{}) {
     key_ = report.key.hex();
   }
-  view_.name = report.name.c_str();
-  view_.source = report.source.c_str();
-  view_.target = target_.c_str();
-  view_.key = key_.c_str();
-  view_.outcome = static_cast<cukiln_outcome>(report.outcome);
-  view_.reason = report.reason.c_str();
-  view_.not_stored = report.not_stored.c_str();
-  view_.milliseconds = report.elapsed.count();
-  view_.cubin_bytes = report.cubin_bytes;
-  view_.code = CUKILN_OK;
-  view_.error = "";
-  view_.log = report.log.c_str();
+  cukiln_module_report& view = view_;
+  // schema: report to C. Written by src/schema/generate.py
+  view.name = report.name.c_str();
+  view.source = report.source.c_str();
+  view.outcome = static_cast<cukiln_outcome>(report.outcome);
+  view.reason = report.reason.c_str();
+  view.not_stored = report.not_stored.c_str();
+  view.milliseconds = report.elapsed.count();
+  view.cubin_bytes = report.cubin_bytes;
+  view.log = report.log.c_str();
+  view.index = report.index;
+  view.store_refused = report.store_refused ? 1 : 0;
+  view.load_milliseconds = report.load_time.count();
+  view.peak_bytes = report.peak_bytes;
+  // end of schema
+  view.target = target_.c_str();
+  view.key = key_.c_str();
+  view.code = CUKILN_OK;
+  view.error = "";
   if (!report.status) {
     const Error& error = report.status.error();
-    view_.code = static_cast<cukiln_code>(error.code());
-    view_.error = error.message().c_str();
-    view_.log = error.log().c_str();
+    view.code = static_cast<cukiln_code>(error.code());
+    view.error = error.message().c_str();
+    view.log = error.log().c_str();
   }
   for (const KernelInfo& kernel : report.kernels) {
     kernels_.push_back({kernel.name.c_str(), kernel.lowered.c_str(), kernel.registers,
                         kernel.shared_bytes, kernel.local_bytes, kernel.spill_bytes});
   }
-  view_.kernels = kernels_.data();
-  view_.kernel_count = kernels_.size();
-  view_.index = report.index;
-  view_.store_refused = report.store_refused ? 1 : 0;
-  view_.load_milliseconds = report.load_time.count();
+  view.kernels = kernels_.data();
+  view.kernel_count = kernels_.size();
   for (const std::string& flag : report.dropped_flags) {
     dropped_flags_.push_back(flag.c_str());
   }
-  view_.dropped_flags = dropped_flags_.data();
-  view_.dropped_flag_count = dropped_flags_.size();
-  view_.peak_bytes = report.peak_bytes;
+  view.dropped_flags = dropped_flags_.data();
+  view.dropped_flag_count = dropped_flags_.size();
   for (const VariableInfo& variable : report.variables) {
     variables_.push_back({variable.name.c_str(), variable.lowered.c_str(), variable.bytes,
                           variable.is_constant ? 1 : 0});
   }
-  view_.variables = variables_.data();
-  view_.variable_count = variables_.size();
+  view.variables = variables_.data();
+  view.variable_count = variables_.size();
 }
 
 }  // namespace cukiln::c

@@ -166,10 +166,8 @@ cukiln_code cukiln_loader_stats(const cukiln_loader* loader, cukiln_stats* stats
     if (loader == nullptr || stats == nullptr) {
       return null_argument(loader == nullptr ? "loader" : "stats");
     }
-    // Both structs are the same list of 64-bit counters in the same order.
+    // Both structs are the schema's list of 64-bit counters.
     static_assert(sizeof(cukiln_stats) == sizeof(size_t) + sizeof(Stats));
-    static_assert(offsetof(cukiln_stats, misses_evicted) ==
-                  sizeof(size_t) + offsetof(Stats, misses_evicted));
     const Stats now = loader->loader.stats();
     cukiln_stats value{};
     std::memcpy(&value.entries, &now, sizeof now);

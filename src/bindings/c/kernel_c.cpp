@@ -29,6 +29,7 @@ Result<void> launch(cukiln_kernel kernel, cukiln_stream stream, const cukiln_lau
   config.cluster = dimensions(given.cluster, clusters ? 1 : 0);
   config.programmatic_launch = given.programmatic_launch != 0;
   config.cooperative = given.cooperative != 0;
+  config.balance_clusters = given.balance_clusters != 0;
   return from_c(kernel).launch(stream, config, arguments);
 }
 

@@ -14,12 +14,18 @@ namespace cukiln::daemon {
 namespace {
 
 constexpr std::chrono::milliseconds kUploadTimeout{5'000};
-constexpr std::string_view kRemote = "remote";  // prefix
-// Settings that a daemon does not use.
-constexpr std::string_view kNotOfDaemons[] = {"daemon", "record", "offline", "cuda_library"};
+// Settings that a daemon takes on SIGHUP, and those that it does not use.
+// schema: reload. Written by src/schema/generate.py
+// clang-format off
+constexpr std::string_view kLive[] = {"max_size", "remote", "remote_trust", "remote_sign", "remote_timeout_ms", "log"};
+// clang-format on
+// clang-format off
+constexpr std::string_view kNotOfDaemons[] = {"daemon", "cuda_library", "offline", "record"};
+// clang-format on
+// end of schema
 
-bool is_live(std::string_view name) {
-  return name == "max_size" || name == "log" || name.substr(0, kRemote.size()) == kRemote;
+bool is_in(const auto& names, std::string_view name) {
+  return std::find(std::begin(names), std::end(names), name) != std::end(names);
 }
 
 }  // namespace
@@ -55,12 +61,10 @@ void LiveSettings::open_remote() {
 void LiveSettings::apply(const Settings& fresh) {
   for (std::size_t i = 0; i < fresh.all.size(); ++i) {
     const std::string& name = fresh.all[i].name;
-    if (fresh.all[i].value == now_.all[i].value ||
-        std::find(std::begin(kNotOfDaemons), std::end(kNotOfDaemons), name) !=
-            std::end(kNotOfDaemons)) {
+    if (fresh.all[i].value == now_.all[i].value || is_in(kNotOfDaemons, name)) {
       continue;
     }
-    if (is_live(name)) {  // values are not logged: a remote's may have a password
+    if (is_in(kLive, name)) {  // values are not logged: a remote's may have a password
       log_.info("reload: {} has changed in {}", name, fresh.all[i].origin);
     } else {
       log_.warn("reload: {} has changed in {} and needs a restart of cukilnd", name,

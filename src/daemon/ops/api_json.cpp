@@ -11,6 +11,7 @@
 #include "base/result.hpp"
 #include "loader/entry_json.hpp"
 #include "loader/entry_order.hpp"
+#include "loader/stats_fields.hpp"
 #include "store/store_admin.hpp"
 #include "wire/daemon_link.hpp"
 
@@ -161,17 +162,12 @@ Json store_json(TieredStore& store, const Count& count) {
 }
 
 Json lookups_json(const Count& count) {
-  const Json misses_by_reason{{"new", count("misses_new")},
-                              {"header_changed", count("misses_header_changed")},
-                              {"header_appeared", count("misses_header_appeared")},
-                              {"header_vanished", count("misses_header_vanished")},
-                              {"damaged", count("misses_damaged")},
-                              {"revoked", count("misses_revoked")},
-                              {"evicted", count("misses_evicted")}};
+  Json misses_by_reason = Json::object();
   std::int64_t misses = 0;
-  for (const Json& of_reason : misses_by_reason) {
-    misses += of_reason.get<std::int64_t>();
-  }
+  each_reason([&](const StatsField& reason) {
+    misses_by_reason[reason.reason] = count(reason.name);
+    misses += count(reason.name);
+  });
   Json tiers = Json::object();
   for (const char* tier : kTierNames) {
     const auto times = ShortTimes::summary(

@@ -155,6 +155,7 @@ class Kernel:
         cluster: _Size | None = None,
         programmatic_launch: bool = False,
         cooperative: bool = False,
+        balance_clusters: bool = False,
     ) -> Launch:
         """A launch configuration to keep."""
         return Launch(
@@ -166,6 +167,7 @@ class Kernel:
             cluster=cluster,
             programmatic_launch=programmatic_launch,
             cooperative=cooperative,
+            balance_clusters=balance_clusters,
         )
 
 
@@ -189,6 +191,7 @@ class Launch:
         cluster: _Size | None = None,
         programmatic_launch: bool = False,
         cooperative: bool = False,
+        balance_clusters: bool = False,
     ) -> None:
         if shared_bytes > _SHARED_WITHOUT_ASKING:
             kernel.reserve_shared(shared_bytes)
@@ -201,6 +204,7 @@ class Launch:
             cluster=_dimensions("cluster", (0, 0, 0) if cluster is None else cluster),
             programmatic_launch=programmatic_launch,
             cooperative=cooperative,
+            balance_clusters=balance_clusters,
         )
         self._pointer = ctypes.pointer(self._config)
 

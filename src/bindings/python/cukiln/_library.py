@@ -62,6 +62,7 @@ LOG_FUNCTION = ctypes.CFUNCTYPE(None, c_void_p, c_int, c_char_p)
 
 class Event(ctypes.Structure):  # made by the library
     _fields_ = (
+        # schema: cukiln_event. Written by src/schema/generate.py
         ("kind", c_int),
         ("module", c_char_p),
         ("target", c_char_p),
@@ -69,6 +70,7 @@ class Event(ctypes.Structure):  # made by the library
         ("reason", c_char_p),
         ("failed", c_int),
         ("milliseconds", c_double),
+        # end of schema
     )
 
 
@@ -80,6 +82,7 @@ _STRINGS = POINTER(c_char_p)
 class Options(Sized):
     _fields_ = (
         ("struct_bytes", c_size_t),
+        # schema: cukiln_options. Written by src/schema/generate.py
         ("from_environment", c_int),
         ("store_directory", c_char_p),
         ("system_directory", c_char_p),
@@ -110,6 +113,13 @@ class Options(Sized):
         ("memory_bytes", c_uint64),
         ("events", EVENT_FUNCTION),
         ("events_user", c_void_p),
+        ("scoped_keys", _STRINGS),
+        ("scoped_key_count", c_size_t),
+        ("nvtx_library", c_char_p),
+        ("home", c_char_p),
+        ("library_path", _STRINGS),
+        ("library_path_count", c_size_t),
+        # end of schema
     )
 
 
@@ -135,6 +145,7 @@ class VariableInfo(ctypes.Structure):
 
 class ModuleReport(ctypes.Structure):  # made by the library
     _fields_ = (
+        # schema: cukiln_module_report. Written by src/schema/generate.py
         ("name", c_char_p),
         ("source", c_char_p),
         ("target", c_char_p),
@@ -157,6 +168,7 @@ class ModuleReport(ctypes.Structure):  # made by the library
         ("peak_bytes", c_uint64),
         ("variables", POINTER(VariableInfo)),
         ("variable_count", c_size_t),
+        # end of schema
     )
 
 
@@ -204,6 +216,7 @@ class Source(ctypes.Structure):
 class Module(Sized):
     _fields_ = (
         ("struct_bytes", c_size_t),
+        # schema: cukiln_module. Written by src/schema/generate.py
         ("name", c_char_p),
         ("sources", POINTER(Source)),
         ("source_count", c_size_t),
@@ -224,6 +237,7 @@ class Module(Sized):
         ("link", c_int),
         ("objects", _STRINGS),
         ("object_count", c_size_t),
+        # end of schema
     )
 
 
@@ -236,6 +250,7 @@ class LaunchConfig(Sized):
         ("cluster", c_uint32 * 3),
         ("programmatic_launch", c_int),
         ("cooperative", c_int),
+        ("balance_clusters", c_int),
     )
 
 
@@ -280,36 +295,33 @@ class Explanation(ctypes.Structure):  # made by the library
 class Stats(Sized):
     _fields_ = (
         ("struct_bytes", c_size_t),
-        *(
-            (name, c_uint64)
-            for name in (
-                "entries",
-                "bytes",
-                "hits",
-                "misses",
-                "misses_new",
-                "misses_header_changed",
-                "misses_header_appeared",
-                "misses_header_vanished",
-                "misses_damaged",
-                "compiles",
-                "failed",
-                "stored",
-                "not_stored",
-                "evicted",
-                "corrupt",
-                "singleflight_waits",
-                "saved_us",
-                "store_errors",
-                "sealed_violations",
-                "daemon_asked",
-                "daemon_absent",
-                "daemon_failed",
-                "daemon_declined",
-                "misses_revoked",
-                "misses_evicted",
-            )
-        ),
+        # schema: cukiln_stats. Written by src/schema/generate.py
+        ("entries", c_uint64),
+        ("bytes", c_uint64),
+        ("hits", c_uint64),
+        ("misses", c_uint64),
+        ("misses_new", c_uint64),
+        ("misses_header_changed", c_uint64),
+        ("misses_header_appeared", c_uint64),
+        ("misses_header_vanished", c_uint64),
+        ("misses_damaged", c_uint64),
+        ("compiles", c_uint64),
+        ("failed", c_uint64),
+        ("stored", c_uint64),
+        ("not_stored", c_uint64),
+        ("evicted", c_uint64),
+        ("corrupt", c_uint64),
+        ("singleflight_waits", c_uint64),
+        ("saved_us", c_uint64),
+        ("store_errors", c_uint64),
+        ("sealed_violations", c_uint64),
+        ("daemon_asked", c_uint64),
+        ("daemon_absent", c_uint64),
+        ("daemon_failed", c_uint64),
+        ("daemon_declined", c_uint64),
+        ("misses_revoked", c_uint64),
+        ("misses_evicted", c_uint64),
+        # end of schema
     )
 
 

@@ -12,7 +12,7 @@ import weakref
 from collections.abc import Callable, Iterable
 from ctypes import byref, c_int, c_size_t, c_uint64, c_void_p, pointer
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from . import _errors, _interrupts, _library
 from ._kernel import Kernel, stream_pointer
@@ -89,10 +89,17 @@ def _limit(name: str, given: int, bits: int = 64) -> int:
     return given
 
 
+def _list(name: str, count: str, given: Iterable[Any]) -> dict[str, Any]:
+    """A list's two members in C."""
+    elements = several(name, given)
+    return {name: _library.strings(elements), count: len(elements)}
+
+
+DaemonUse = Literal["auto", "off", "require"]
 _DAEMON_USES = {None: 0, "auto": 1, "off": 2, "require": 3}
 
 
-def _daemon_use(daemon: str | None) -> int:
+def _daemon_use(daemon: DaemonUse | None) -> int:
     if daemon not in _DAEMON_USES:
         raise _errors.InvalidArgumentError(
             f'daemon is {daemon!r}; expected "auto", "off", "require", or None for the settings'
@@ -146,23 +153,35 @@ class Loader:
     def __init__(
         self,
         *,
+        # schema: parameters. Written by src/schema/generate.py
         store: str | os.PathLike[str] | None = None,
         system_store: str | os.PathLike[str] | None = None,
         max_bytes: int = 0,
         memory_only: bool = False,
-        offline: bool = False,
-        include_path: Iterable[str | os.PathLike[str]] = (),
+        allow_network_file_system: bool = False,
+        daemon: DaemonUse | None = None,
+        daemon_socket: str | os.PathLike[str] | None = None,
+        revoked_keys: Iterable[str | os.PathLike[str]] = (),
+        scoped_keys: Iterable[str | os.PathLike[str]] = (),
         nvrtc_library: str | os.PathLike[str] | None = None,
         cuda_library: str | os.PathLike[str] | None = None,
+        worker: str | os.PathLike[str] | None = None,
+        include_path: Iterable[str | os.PathLike[str]] = (),
+        site_packages: Iterable[str | os.PathLike[str]] = (),
+        virtual_env: str | os.PathLike[str] | None = None,
+        conda_prefix: str | os.PathLike[str] | None = None,
+        cuda_home: str | os.PathLike[str] | None = None,
+        home: str | os.PathLike[str] | None = None,
+        library_path: Iterable[str | os.PathLike[str]] = (),
+        offline: bool = False,
         jobs: int = 0,
         compile_timeout_ms: int = 0,
         compile_memory_bytes: int = 0,
-        daemon: str | None = None,
-        daemon_socket: str | os.PathLike[str] | None = None,
-        revoked_keys: Iterable[str] = (),
-        record: str | os.PathLike[str] | None = None,
         memory_bytes: int = 0,
+        record: str | os.PathLike[str] | None = None,
+        nvtx_library: str | os.PathLike[str] | None = None,
         events: Callable[[Event], object] | None = None,
+        # end of schema
     ) -> None:
         self._handle: c_void_p | None = None
         self._cancelled = False
@@ -170,34 +189,39 @@ class Loader:
         self._library = _library.library()
         if store is not None and not os.fspath(store):  # of a variable that is not set
             raise _errors.InvalidArgumentError('store is ""; expected a folder, or None')
-        wheels = _cuda_wheels()
-        revoked = several("revoked_keys", revoked_keys)
-        include = tuple(os.fspath(folder) for folder in several("include_path", include_path))
         called = _event_function(events)
         options = _library.Options(
             from_environment=1,
+            # schema: options. Written by src/schema/generate.py
             store_directory=None if store is None else _library.encoded(Path(store).absolute()),
             system_directory=None if system_store is None else _library.encoded(system_store),
             max_bytes=_limit("max_bytes", max_bytes),
             memory_only=memory_only,
-            offline=offline,
-            include_path=_library.strings(include),
-            include_path_count=len(include),
-            site_packages=_library.strings(wheels),
-            site_packages_count=len(wheels),
+            allow_network_file_system=allow_network_file_system,
+            daemon=_daemon_use(daemon),
+            daemon_socket=None if daemon_socket is None else _library.encoded(daemon_socket),
+            **_list("revoked_keys", "revoked_key_count", revoked_keys),
+            **_list("scoped_keys", "scoped_key_count", scoped_keys),
             nvrtc_library=None if nvrtc_library is None else _library.encoded(nvrtc_library),
             cuda_library=None if cuda_library is None else _library.encoded(cuda_library),
+            worker=None if worker is None else _library.encoded(Path(worker).absolute()),
+            **_list("include_path", "include_path_count", include_path),
+            **_list("site_packages", "site_packages_count", site_packages or _cuda_wheels()),
+            virtual_env=None if virtual_env is None else _library.encoded(virtual_env),
+            conda_prefix=None if conda_prefix is None else _library.encoded(conda_prefix),
+            cuda_home=None if cuda_home is None else _library.encoded(cuda_home),
+            home=None if home is None else _library.encoded(home),
+            **_list("library_path", "library_path_count", library_path),
+            offline=offline,
             jobs=_limit("jobs", jobs, 32),
             compile_timeout_ms=_limit("compile_timeout_ms", compile_timeout_ms, 32),
             compile_memory_bytes=_limit("compile_memory_bytes", compile_memory_bytes),
-            log=_log,
-            daemon=_daemon_use(daemon),
-            daemon_socket=None if daemon_socket is None else _library.encoded(daemon_socket),
-            revoked_keys=_library.strings(revoked),
-            revoked_key_count=len(revoked),
-            record=None if record is None else _library.encoded(Path(record).absolute()),
             memory_bytes=_limit("memory_bytes", memory_bytes),
+            record=None if record is None else _library.encoded(Path(record).absolute()),
+            nvtx_library=None if nvtx_library is None else _library.encoded(nvtx_library),
             events=called,
+            # end of schema
+            log=_log,
         )
         handle = c_void_p()
         _creation.warnings = []

@@ -6,13 +6,14 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args
 
 from . import _errors, _library
 
 Path = str | os.PathLike[str]
 
-_LINK_MODES = ("none", "rdc", "lto")
+LinkMode = Literal["none", "rdc", "lto"]
+_LINK_MODES: tuple[LinkMode, ...] = get_args(LinkMode)
 
 
 class Source(NamedTuple):
@@ -30,6 +31,7 @@ class ModuleSpec:
     `flags`, each in its own order. To get another order, write all options in `flags`.
     """
 
+    # schema: ModuleSpec. Written by src/schema/generate.py
     sources: Path | Source | Sequence[Path | Source]
     name: str = ""  #: for logs and lookups; else the first source's base name
     headers: Mapping[str, str | bytes] = field(default_factory=dict)  #: in memory, by path
@@ -44,8 +46,9 @@ class ModuleSpec:
     named_headers: Mapping[str, str | bytes] = field(default_factory=dict)
     #: none: one translation unit, unless the flags have -rdc=true, -dc or -dlto; rdc or lto: each
     #: source is compiled by itself, and all are linked
-    link: str = "none"
+    link: LinkMode = "none"
     objects: Iterable[Path] = ()  #: files to link with the sources: cubins, fatbins, .o, .a, PTX
+    # end of schema
 
     def to_c(self) -> _library.Module:
         """Keeps alive what it points to."""
@@ -125,6 +128,11 @@ class VariableInfo:
     bytes: int
     is_constant: bool
 
+    @staticmethod
+    def from_c(c: _library.VariableInfo) -> VariableInfo:
+        text = _library.text
+        return VariableInfo(text(c.name), text(c.lowered), c.bytes, bool(c.is_constant))
+
 
 class Global(NamedTuple):
     """A variable on one device."""
@@ -144,37 +152,54 @@ class KernelInfo:
     local_bytes: int
     spill_bytes: int
 
+    @staticmethod
+    def from_c(c: _library.KernelInfo) -> KernelInfo:
+        text = _library.text
+        return KernelInfo(
+            text(c.name),
+            text(c.lowered),
+            c.registers,
+            c.shared_bytes,
+            c.local_bytes,
+            c.spill_bytes,
+        )
 
-_OUTCOMES = ("hit", "compiled", "failed", "missing")
+
+Outcome = Literal["hit", "compiled", "failed", "missing"]
+_OUTCOMES: tuple[Outcome, ...] = get_args(Outcome)
 
 
 @dataclass(frozen=True)
 class ModuleReport:
     """What one module cost for one target, and why."""
 
+    # schema: ModuleReport. Written by src/schema/generate.py
     name: str
-    source: str
-    target: str
-    key: str  #: 64 hex digits; empty when there is none
-    outcome: str  #: hit, compiled, failed, missing
-    reason: str
-    not_stored: str  #: why a result was not written; empty: it was, or it was a hit
+    source: str  #: the first source's path as given
+    target: str  #: `sm_100a`
+    key: str  #: 64 hex digits; empty when there is none (failed, missing)
+    outcome: Outcome
+    reason: str  #: `in the store`, `not stored`, `header changed: inc/0/tile.cuh`, …
+    not_stored: str  #: why the result was not stored; empty if it was, or on a hit
     store_refused: bool  #: the store should have kept the result and could not
     dropped_flags: tuple[str, ...]  #: nvcc flags for host code, which had no effect
-    milliseconds: float
-    load_milliseconds: float  #: part of it that was spent in the driver
+    milliseconds: float  #: wall time of the lookup or compile, waits included
+    load_milliseconds: float  #: part of `milliseconds` that was spent in the driver
     cubin_bytes: int
     kernels: tuple[KernelInfo, ...]
-    log: str  #: the compiler's warnings
-    error: _errors.Error | None
-    peak_bytes: int  #: the most memory its compile used; 0: not compiled here, or not measured
+    log: str  #: the compiler's log: of the error, else its warnings
+    error: _errors.Error | None  #: None unless the outcome is failed or missing
+    #: the most memory that its compile used; 0: this process has not compiled it, or could not
+    #: measure it
+    peak_bytes: int
     variables: tuple[VariableInfo, ...] = ()  #: those among the names; no part of `kernels`
+    # end of schema
 
     @staticmethod
     def from_c(c: _library.ModuleReport) -> ModuleReport:
         text = _library.text
-        log = text(c.log)
         return ModuleReport(
+            # schema: report from C. Written by src/schema/generate.py
             name=text(c.name),
             source=text(c.source),
             target=text(c.target),
@@ -187,24 +212,12 @@ class ModuleReport:
             milliseconds=c.milliseconds,
             load_milliseconds=c.load_milliseconds,
             cubin_bytes=c.cubin_bytes,
-            kernels=tuple(
-                KernelInfo(
-                    text(k.name),
-                    text(k.lowered),
-                    k.registers,
-                    k.shared_bytes,
-                    k.local_bytes,
-                    k.spill_bytes,
-                )
-                for k in c.kernels[: c.kernel_count]
-            ),
-            log=log,
-            error=_errors.of(c.code, text(c.error), log) if c.code else None,
+            kernels=tuple(map(KernelInfo.from_c, c.kernels[: c.kernel_count])),
+            log=text(c.log),
+            error=_errors.of(c.code, text(c.error), text(c.log)) if c.code else None,
             peak_bytes=c.peak_bytes,
-            variables=tuple(
-                VariableInfo(text(v.name), text(v.lowered), v.bytes, bool(v.is_constant))
-                for v in c.variables[: c.variable_count]
-            ),
+            variables=tuple(map(VariableInfo.from_c, c.variables[: c.variable_count])),
+            # end of schema
         )
 
 
@@ -229,32 +242,41 @@ class PreloadReport:
     phases: PreloadPhases
 
 
-_EVENTS = ("hit", "miss", "compile", "load", "evict", "corrupt", "sealed")
+EventKind = Literal["hit", "miss", "compile", "load", "evict", "corrupt", "sealed", "unknown"]
+
+
+def _event_kind(kind: int) -> EventKind:
+    """`unknown` for one that a newer library has."""
+    kinds: tuple[EventKind, ...] = get_args(EventKind)
+    return kinds[kind] if kind < len(kinds) else "unknown"
 
 
 class Event(NamedTuple):
     """What happened to a module, or to an entry of the store."""
 
-    kind: str  #: hit, miss, compile, load, evict, corrupt or sealed
-    module: str  #: its name; empty for corrupt
-    target: str  #: sm_100a; empty for corrupt
-    key: str  #: empty when there is none, or it is not known
+    # schema: Event. Written by src/schema/generate.py
+    kind: EventKind
+    module: str  #: its name; empty for `corrupt`
+    target: str  #: `sm_100a`; empty for CORRUPT
+    key: str  #: 64 hex digits; empty when there is none, or it is not known
     reason: str  #: as in ModuleReport; the error's message if `failed`
     failed: bool  #: the compile, or the load, failed
     milliseconds: float  #: of a compile, waits included, and of a load
+    # end of schema
 
     @staticmethod
     def from_c(c: _library.Event) -> Event:
         text = _library.text
-        kind = _EVENTS[c.kind] if c.kind < len(_EVENTS) else "unknown"
         return Event(
-            kind,
-            text(c.module),
-            text(c.target),
-            text(c.key),
-            text(c.reason),
-            bool(c.failed),
-            c.milliseconds,
+            # schema: event from C. Written by src/schema/generate.py
+            kind=_event_kind(c.kind),
+            module=text(c.module),
+            target=text(c.target),
+            key=text(c.key),
+            reason=text(c.reason),
+            failed=bool(c.failed),
+            milliseconds=c.milliseconds,
+            # end of schema
         )
 
 
@@ -314,28 +336,30 @@ class KernelAttributes:
 
 @dataclass(frozen=True)
 class Stats:
-    entries: int
-    bytes: int
+    # schema: Stats. Written by src/schema/generate.py
+    entries: int  #: in the store now
+    bytes: int  #: of the store's files now
     hits: int
-    misses: int  #: the sum of the next five, of misses_revoked and of misses_evicted
-    misses_new: int
-    misses_header_changed: int
+    misses: int  #: the sum of all misses_…
+    misses_new: int  #: the store had nothing for the request
+    misses_header_changed: int  #: or is linked otherwise
     misses_header_appeared: int
     misses_header_vanished: int
-    misses_damaged: int
-    compiles: int
-    failed: int
+    misses_damaged: int  #: the entry failed its check
+    compiles: int  #: compiles that succeeded
+    failed: int  #: compiles that failed
     stored: int
-    not_stored: int
+    not_stored: int  #: results that were used but not stored, for any reason
     evicted: int
-    corrupt: int
-    singleflight_waits: int
-    saved_us: int
-    store_errors: int
-    sealed_violations: int
-    daemon_asked: int
-    daemon_absent: int
-    daemon_failed: int
-    daemon_declined: int
-    misses_revoked: int
-    misses_evicted: int
+    corrupt: int  #: damaged entries that were found and removed
+    singleflight_waits: int  #: requests that waited for a compile of another caller
+    saved_us: int  #: compile time that hits saved
+    store_errors: int  #: failed store operations, which are not fatal
+    sealed_violations: int  #: compiles or loads after sealing with a warning
+    daemon_asked: int  #: requests to cukilnd
+    daemon_absent: int  #: of these: no daemon was running
+    daemon_failed: int  #: it hung, died, or was of another version or user
+    daemon_declined: int  #: it was busy or shutting down: compiled in this process
+    misses_revoked: int  #: the entry was signed by a revoked key
+    misses_evicted: int  #: the entry was recorded, and evicted or removed since
+    # end of schema

@@ -7,15 +7,6 @@
 const kRefreshMs = 2000;
 const kPageSize = 100;
 const kSlowest = 6;
-const kReasons = {
-  new: 'not stored',
-  header_changed: 'header changed',
-  header_appeared: 'header appeared',
-  header_vanished: 'header vanished',
-  damaged: 'damaged',
-  revoked: 'signed by a revoked key',
-};
-
 const kTierNames = {
   memory: 'process memory',
   disk: 'store on disk',
@@ -162,7 +153,7 @@ function drawStatus(status) {
 
   bars('misses', Object.entries(lookups.misses_by_reason)
     .filter(([, n]) => n > 0)
-    .map(([reason, n]) => ({ what: kReasons[reason] ?? reason, value: n, shown: count(n) })));
+    .map(([reason, n]) => ({ what: reason.replace('_', ' '), value: n, shown: count(n) })));
 
   bars('tiers', Object.entries(lookups.by_tier)
     .filter(([, tier]) => tier.hits > 0)

@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include <cukiln/stats.hpp>
+
+namespace cukiln {
+
+/// The reason of a miss.
+struct Miss {
+  enum class Why {
+    // schema: Why. Written by src/schema/generate.py
+    /// the store has nothing for the request: it is new, or everything was removed
+    not_stored,
+    changed,
+    appeared,
+    vanished,
+    /// it was the same file as another path and is not any more, or the reverse
+    relinked,
+    damaged,
+    /// CUDA's headers are not here, and nothing says that the entry's are genuine
+    unvouched,
+    /// signed by a revoked key
+    revoked,
+    /// signed by a key that is not trusted for the module
+    out_of_scope,
+    /// recorded, and evicted or removed since
+    evicted,
+    // end of schema
+  } why = Why::not_stored;
+  std::string path;         ///< real path of the header; empty if there is none
+  bool of_toolkit = false;  ///< the header is one of CUDA's
+  bool of_cukiln = false;   ///< the header is a standard one for device code
+
+  std::string text() const;                        ///< `header changed: include/tile.cuh`
+  std::uint64_t Stats::*counter() const noexcept;  ///< of misses of this reason
+};
+
+}  // namespace cukiln

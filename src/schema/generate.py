@@ -1,0 +1,388 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Writes the fields of src/schema/schema.toml to every surface that has them.
+
+A surface has a section between two marks, in the comments of its language:
+
+    // schema: Stats
+    // end of schema
+
+--check writes nothing and fails if a section differs from the schema, is missing, or is not known.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+import textwrap
+import tomllib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[2]
+COLUMNS = 100
+Row = dict[str, Any]
+Lines = Iterator[str]
+SCHEMA: dict[str, dict[str, Row]] = tomllib.loads((ROOT / "src/schema/schema.toml").read_text(encoding="utf-8"))
+KINDS = SCHEMA["kinds"]
+SECTIONS: dict[tuple[str, str], Callable[[], Lines]] = {}  # by file and name
+
+_COMMENT = r"(?://|#|\.\\\")"
+SECTION = re.compile(
+    rf"(?P<begin>^(?P<indent> *){_COMMENT} schema: (?P<name>[\w ]+\w)[^\n]*\n).*?(?P<end>^ *{_COMMENT} end of schema)"
+    r"|(?P<left><!-- schema: (?P<page>[\w ]+\w) -->).*?(?P<right><!-- end of schema -->)",
+    re.MULTILINE | re.DOTALL,
+)
+
+
+def section(file: str, name: str) -> Callable[[Callable[[], Lines]], Callable[[], Lines]]:
+    """Registers a function that gives a section's lines. `<///>TEXT` and `<#:>TEXT` become comments, and `<join>TEXT`
+    ends the line above it."""
+
+    def register(lines: Callable[[], Lines]) -> Callable[[], Lines]:
+        SECTIONS[file, name] = lines
+        return lines
+
+    return register
+
+
+def wrapped(lines: Lines, indent: int) -> str:
+    out: list[str] = []
+    for line in lines:
+        if match := re.match(r"<(///|#:)>", line):
+            mark = match[1] + " "
+            out += textwrap.wrap(
+                line[match.end() :], COLUMNS - indent, initial_indent=mark, subsequent_indent=mark,
+                break_long_words=False, break_on_hyphens=False,
+            )  # fmt: skip
+        else:
+            out.append(line)
+    return "".join(" " * indent + line + "\n" for line in out)
+
+
+def table(rows: Lines) -> Lines:
+    """Rows of C++ that are longer than a line of code is."""
+    yield "// clang-format off"
+    yield from rows
+    yield "// clang-format on"
+
+
+def quoted(text: object) -> str:
+    return "nullptr" if text is None else '"' + str(text).replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+
+def code(names: list[str]) -> str:
+    return ", ".join(f"`{name}`" for name in names)
+
+
+def doc(row: Row, mark: str, *keys: str) -> Lines:
+    if text := next((row[key] for key in (*keys, "doc") if key in row), None):
+        yield f"<{mark}>{text}"
+
+
+# A record in each language
+
+
+def kind(row: Row) -> Row:
+    return KINDS[row["kind"]]
+
+
+def cpp_members(record: str, struct: str) -> Lines:
+    for name, row in SCHEMA[record].items():
+        if "kind" in row and row.get("cpp") is not False and struct in row.get("in", struct).split(", "):
+            yield from doc(row, "///")
+            default = row.get("default", kind(row).get("default", ""))
+            value = default if default.startswith("{") else f" = {default}" if default else ""
+            yield f"{kind(row)['cpp']} {row.get('cpp', name)}{value};"
+
+
+def in_c(record: str) -> list[tuple[str, Row]]:
+    """The fields that C has, by their name there, in its order."""
+    rows = [(row.get("c_name", name), row) for name, row in SCHEMA[record].items() if "c" in row]
+    if len({row["c"] for _, row in rows}) != len(rows):
+        sys.exit(f"{record}: two fields have one place in C")
+    return sorted(rows, key=lambda named: named[1]["c"])
+
+
+def c_members(record: str) -> Lines:
+    for name, row in in_c(record):
+        yield from doc(row, "///", "c_doc")
+        yield f"{kind(row)['c']} {name};"
+        if "count" in row:
+            yield f"size_t {row['count']};"
+        if row["kind"] in ("log", "events"):
+            yield f"void* {name}_user;"
+
+
+def ctypes_fields(record: str) -> Lines:
+    for name, row in in_c(record):
+        yield f'("{name}", {kind(row)["ctypes"]}),'
+        if "count" in row:
+            yield f'("{row["count"]}", c_size_t),'
+        if row["kind"] in ("log", "events"):
+            yield f'("{name}_user", c_void_p),'
+
+
+def in_python(record: str) -> list[tuple[str, Row]]:
+    rows = [(name, row) for name, row in SCHEMA[record].items() if "py" in row or "py" in kind(row)]
+    return sorted(rows, key=lambda named: named[1].get("py_place", 0))
+
+
+def python_fields(record: str) -> Lines:
+    for name, row in in_python(record):
+        line = f"{name}: {row.get('py', kind(row).get('py'))}" + (f" = {row['py_default']}" if "py_default" in row else "")
+        comment = re.sub(r"\.? Since \d.*", "", "".join(doc(row, "#:", "py_doc", "c_doc")))
+        if len(line) + len(comment) + 4 > COLUMNS:
+            yield comment
+            comment = ""
+        yield line + comment.replace("<#:>", "  #: ")
+
+
+def from_c(record: str) -> Lines:
+    yield from (f"{name}={kind(row)['from_c'].format(name, row.get('count'))}," for name, row in in_python(record))
+
+
+def view(record: str) -> Lines:
+    """Sets the members of C's struct that are one member of C++'s."""
+    for name, row in in_c(record):
+        if "view" in kind(row):
+            yield f"view.{name} = {kind(row)['view'].format(record + '.' + row.get('cpp', name))};"
+
+
+PYTHON, CPP = "src/bindings/python/cukiln", "include/cukiln"
+for _record, _struct, _file in (
+    ("options", "StoreOptions", "store"), ("options", "CudaPlaces", "loader"), ("options", "LoaderOptions", "loader"),
+    ("settings", "RemoteSettings", "settings"), ("settings", "Settings", "settings"),
+    ("module", "ModuleSpec", "module_spec"), ("report", "ModuleReport", "loader"), ("event", "Event", "event"),
+):  # fmt: skip
+    section(f"{CPP}/{_file}.hpp", _struct)(lambda record=_record, struct=_struct: cpp_members(record, struct))
+for _record, _struct in (("options", "options"), ("module", "module"), ("report", "module_report"), ("event", "event")):
+    section(f"{CPP}/cukiln.h", f"cukiln_{_struct}")(lambda record=_record: c_members(record))
+    section(f"{PYTHON}/_library.py", f"cukiln_{_struct}")(lambda record=_record: ctypes_fields(record))
+for _record, _struct in (("module", "ModuleSpec"), ("report", "ModuleReport"), ("event", "Event")):
+    section(f"{PYTHON}/_spec.py", _struct)(lambda record=_record: python_fields(record))
+for _record in ("report", "event"):
+    section(f"{PYTHON}/_spec.py", f"{_record} from C")(lambda record=_record: from_c(record))
+    section("src/bindings/c/convert.cpp", f"{_record} to C")(lambda record=_record: view(record))
+
+
+# Stats, and the reasons of a miss
+
+
+def reasons() -> Iterator[tuple[str, str]]:
+    yield from ((name, row["reason"]) for name, row in SCHEMA["stats"].items() if "reason" in row)
+
+
+@section(f"{CPP}/stats.hpp", "Stats")
+def _() -> Lines:
+    for name, row in SCHEMA["stats"].items():
+        yield from doc(row, "///")
+        yield f"std::uint64_t {name} = 0;"
+
+
+@section(f"{CPP}/cukiln.h", "cukiln_stats")
+def _() -> Lines:
+    for name, row in SCHEMA["stats"].items():
+        yield from doc(row, "///")
+        yield f"uint64_t {name};"
+
+
+@section(f"{PYTHON}/_library.py", "cukiln_stats")
+def _() -> Lines:
+    yield from (f'("{name}", c_uint64),' for name in SCHEMA["stats"])
+
+
+@section(f"{PYTHON}/_spec.py", "Stats")
+def _() -> Lines:
+    yield from (f"{name}: int" + "".join(doc(row, "#:")).replace("<#:>", "  #: ") for name, row in SCHEMA["stats"].items())
+
+
+@section("src/loader/stats_fields.hpp", "stats")
+def _() -> Lines:
+    def rows() -> Lines:
+        for name, row in SCHEMA["stats"].items():
+            reason = row.get("reason")
+            label = reason.replace("_", " ") if reason else row.get("label")
+            by = "loader" if reason else row.get("by", "other")
+            shown = f"{quoted(reason)}, {quoted(row.get('json'))}, {quoted(label)}, Unit::{row.get('unit', 'count')}"
+            yield f'{{"{name}", &Stats::{name}, CountedBy::{by}, {shown}, {quoted(row.get("note", ""))}}},'
+
+    yield from table(rows())
+
+
+@section("src/loader/miss.hpp", "Why")
+def _() -> Lines:
+    for name, row in SCHEMA["miss"].items():
+        yield from doc(row, "///")
+        yield f"{name},"
+
+
+@section("src/loader/miss.cpp", "miss")
+def _() -> Lines:
+    yield from table(f"{{&Stats::{row['counts']}, {quoted(row['text'])}}}," for row in SCHEMA["miss"].values())
+
+
+@section("src/daemon/ops/metrics_text.cpp", "counters of Stats")
+def _() -> Lines:
+    def rows() -> Lines:
+        help_text = "Misses of all processes that use the store, by reason."
+        for name, reason in reasons():
+            yield f'{{"{name}", "misses_total", R"(reason="{reason}")", {quoted(help_text)}}},'
+            help_text = ""
+        for name, row in SCHEMA["stats"].items():
+            if "metric" in row:
+                yield f'{{"{name}", "{row["metric"]}", "", {quoted(row["help"])}}},'
+
+    yield from table(rows())
+
+
+@section("src/cli/README.md", "stats")
+def _() -> Lines:
+    names = [row["json"] for row in SCHEMA["stats"].values() if "json" in row]
+    names.insert(names.index("misses") + 1, "misses_by_reason")
+    yield code(names)
+
+
+@section("examples/operations/watching.md", "reasons")
+@section("src/cli/README.md", "reasons")
+def _() -> Lines:
+    yield code([reason for _, reason in reasons()])
+
+
+# Options and settings
+
+
+def member(name: str, row: Row) -> str:
+    """The member of a Settings."""
+    within = {"StoreOptions": "store.", "LoaderOptions": "loader.", "CudaPlaces": "loader.cuda_places.", "RemoteSettings": "remote."}
+    return within.get(row.get("in", ""), "") + row.get("cpp", name)
+
+
+def sets(record: str, given: str, target: Callable[[str, Row], str]) -> Lines:
+    for name, row in SCHEMA[record].items():
+        if "c" not in row or row.get("cpp") is False or row["kind"] in ("log", "events"):
+            continue
+        out, value = target(name, row), f"{given}{row.get('c_name', name)}"
+        if "count" in row or row["kind"] in ("daemon", "link"):
+            more = f', {given}{row["count"]}, "{name}"' if "count" in row else ""
+            yield f"if (auto ok = set({out}, {value}{more}); !ok) return ok;"
+        else:
+            yield f"{row.get('set', 'set')}({out}, {value});"
+        if row["kind"] == "limit":
+            yield f"if ({value} == UINT64_MAX) {out} = 0;"
+
+
+section("src/bindings/c/convert.cpp", "options")(lambda: table(sets("options", "options.", lambda name, row: "base." + member(name, row))))
+section("src/bindings/c/convert.cpp", "module")(lambda: table(sets("module", "given.", lambda name, row: f"spec.{row.get('cpp', name)}")))
+
+
+def parameters() -> list[tuple[str, Row]]:
+    """The options that Python has an argument for."""
+    rows = SCHEMA["options"].items()
+    return [(name, row) for name, row in rows if "argument" in kind(row) and row.get("cpp") is not False]
+
+
+@section(f"{PYTHON}/_loader.py", "parameters")
+def _() -> Lines:
+    yield from (f"{name}: {kind(row)['argument']}," for name, row in parameters())
+
+
+@section(f"{PYTHON}/_loader.py", "options")
+def _() -> Lines:
+    for name, row in parameters():
+        if "count" in row:
+            given = f"{name} or {row['py_else']}" if "py_else" in row else name
+            yield f'**_list("{name}", "{row["count"]}", {given}),'
+        else:
+            yield f"{row.get('c_name', name)}={kind(row)['to_c'].format(name)},"
+
+
+def settings() -> Iterator[tuple[str, str, Row]]:
+    """The key, its field's name, and the row."""
+    for name, row in [*SCHEMA["options"].items(), *SCHEMA["settings"].items()]:
+        if "means" in row:
+            yield row.get("setting", name), name, row
+
+
+@section("src/loader/settings.cpp", "settings")
+def _() -> Lines:
+    yield from table(
+        f'key<{row.get("read", kind(row).get("read"))}>("{key}", [](auto& s) -> auto& {{ return s.{member(name, row)}; }}),'
+        for key, name, row in settings()
+        if "kind" in row
+    )
+
+
+@section("src/daemon/main/live_settings.cpp", "reload")
+def _() -> Lines:
+    for reload, constant in (("live", "kLive"), ("never", "kNotOfDaemons")):
+        keys = ", ".join(f'"{key}"' for key, _, row in settings() if row.get("reload") == reload)
+        yield from table(iter([f"constexpr std::string_view {constant}[] = {{{keys}}};"]))
+
+
+@section("src/cli/README.md", "settings")
+def _() -> Lines:
+    yield "| variable | means | default |"
+    yield "|---|---|---|"
+    for key, _, row in settings():
+        yield f"| `CUKILN_{key.upper()}` | {row['means']} | " + (f"{row['unset']} |" if "unset" in row else "|")
+
+
+def mdoc(text: str) -> Lines:
+    """A page's text as mdoc: `literals` are lines of their own, with the punctuation that follows."""
+    parts = re.split(r"`([^`]+)`([:;,.]*)", re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", text))
+    for plain, literal, mark in zip(parts[::3], [*parts[1::3], ""], [*parts[2::3], ""], strict=True):
+        if plain.strip():
+            yield plain.strip()
+        if literal:
+            yield f".Li \\&{literal} {' '.join(mark)}".rstrip()
+
+
+@section("src/cli/man/cukiln.1.in", "settings")
+def _() -> Lines:
+    for key, _, row in settings():
+        if "kind" in row:
+            yield f".It Ev CUKILN_{key.upper()}"
+            yield from mdoc(row["means"][0].upper() + row["means"][1:] + (f"; default: {row['unset']}." if "unset" in row else "."))
+
+
+# The files
+
+
+def written(file: str, match: re.Match[str]) -> str:
+    """A section as the schema has it."""
+    if match["name"]:
+        return match["begin"] + wrapped(SECTIONS[file, match["name"]](), len(match["indent"])) + match["end"]
+    lines = list(SECTIONS[file, match["page"]]())
+    return match["left"] + ("".join(lines) if len(lines) == 1 else "\n" + "\n".join(lines) + "\n") + match["right"]
+
+
+def run(check: bool) -> Lines:
+    for file in sorted({file for file, _ in SECTIONS}):
+        path = ROOT / file
+        text = path.read_text(encoding="utf-8")
+        known = {name for there, name in SECTIONS if there == file}
+        found = {match["name"] or match["page"] for match in SECTION.finditer(text)}
+        if found != known:
+            yield f"{file}: has the sections {sorted(found)}; expected {sorted(known)}"
+            continue
+        now = SECTION.sub(lambda match, file=file: written(file, match), text)
+        if now != text and check:
+            yield f"{file}: a section differs from src/schema/schema.toml; run src/schema/generate.py"
+        elif now != text:
+            path.write_text(now, encoding="utf-8")
+
+
+def main() -> int:
+    arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    arguments.add_argument("--check", action="store_true", help="write nothing; fail if a section differs")
+    failures = list(run(arguments.parse_args().check))
+    for failure in failures:
+        print(failure)
+    return 1 if failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,173 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Each field of src/schema/schema.toml is on each surface that has its record."""
+
+import ctypes
+import dataclasses
+import inspect
+import json
+import os
+import re
+import runpy
+import subprocess
+from pathlib import Path
+
+import pytest
+
+import cukiln
+from cukiln import _library
+
+ROOT = Path(__file__).resolve().parents[2]
+CUKILN = Path(os.environ["CUKILN_TEST_BINARY_DIR"]) / "cukiln"
+GENERATOR = runpy.run_path(str(ROOT / "src/schema/generate.py"))
+SCHEMA = GENERATOR["SCHEMA"]
+HEADERS = "".join(path.read_text() for path in sorted((ROOT / "include/cukiln").glob("*.h*")))
+ABI = (ROOT / "tests/golden/abi.txt").read_text()
+OFFSETS = {member: int(at) for member, at in re.findall(r"(?m)^(\S+) at (\d+)$", ABI)}
+# record: the structs in C and in ctypes
+IN_C = {
+    "options": ("cukiln_options", _library.Options),
+    "module": ("cukiln_module", _library.Module),
+    "report": ("cukiln_module_report", _library.ModuleReport),
+    "event": ("cukiln_event", _library.Event),
+    "stats": ("cukiln_stats", _library.Stats),
+}
+IN_PYTHON = {
+    "module": cukiln.ModuleSpec,
+    "report": cukiln.ModuleReport,
+    "event": cukiln.Event,
+    "stats": cukiln.Stats,
+}
+IN_CPP = {"module": "ModuleSpec", "report": "ModuleReport", "event": "Event", "stats": "Stats"}
+ROWS = [(record, name) for record in SCHEMA if record != "kinds" for name in SCHEMA[record]]
+
+
+def run(*arguments, **environment):
+    done = subprocess.run(
+        [CUKILN, *arguments], env=os.environ | environment, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def body(struct):
+    return re.search(rf"(?s)struct (?:CUKILN_API )?{struct} \{{(.*?)\n\}}", HEADERS)[1]
+
+
+def settings():
+    return [key for key, _, row in GENERATOR["settings"]() if "kind" in row]
+
+
+def test_every_surface_is_as_the_schema_says():
+    assert list(GENERATOR["run"](check=True)) == []
+
+
+@pytest.mark.parametrize(("record", "name"), ROWS)
+def test_without_a_line_of_the_schema_a_surface_differs(record, name):  # fault 451
+    row = SCHEMA[record].pop(name)
+    try:
+        try:
+            failures = list(GENERATOR["run"](check=True))
+        except (KeyError, ValueError) as error:  # a line that another one needs
+            failures = [error]
+        assert failures
+    finally:
+        SCHEMA[record][name] = row
+
+
+@pytest.mark.parametrize("record", IN_C)
+def test_the_ctypes_mirror_is_the_struct_of_c(record):
+    name, mirror = IN_C[record]
+    there = {member: at for member, at in OFFSETS.items() if member.startswith(name + ".")}
+    fields = [member[0] for member in mirror._fields_]
+    assert {f"{name}.{member}": getattr(mirror, member).offset for member in fields} == there
+    for field, row in SCHEMA[record].items():
+        assert row.get("c_name", field) in fields or ("c" not in row and record != "stats")
+
+
+@pytest.mark.parametrize("record", IN_PYTHON)
+def test_python_has_each_field(record):
+    known = IN_PYTHON[record]
+    fields = getattr(known, "_fields", None) or [field.name for field in dataclasses.fields(known)]
+    # One exception, and the order of a list, in Python.
+    not_there = {"code", "status", "index"} if record == "report" else set()
+    assert set(fields) == set(SCHEMA[record]) - not_there
+
+
+@pytest.mark.parametrize(("record", "name"), ROWS)
+def test_cpp_has_each_field(record, name):
+    row = SCHEMA[record][name]
+    if record in ("options", "settings"):
+        structs = row["in"].split(", ") if "in" in row else []
+    elif record == "miss":
+        assert re.search(rf"\b{name},", (ROOT / "src/loader/miss.hpp").read_text())
+        structs = []
+    else:
+        structs = [IN_CPP[record]]
+    for struct in structs if row.get("cpp") is not False else []:
+        member = row.get("cpp", name)
+        assert re.search(rf"\b{member}(?: = .*|{{.*}})?;", body(struct)), struct
+
+
+def test_every_option_of_cpp_is_one_of_c_and_of_python():  # fault 451
+    rows = SCHEMA["options"].items()
+    options = {name for name, row in rows if "in" in row and row["kind"] != "places"}
+    assert all("c" in SCHEMA["options"][name] for name in options)
+    parameters = set(inspect.signature(cukiln.Loader).parameters)
+    assert parameters == options - {"log"}  # Python's logging has it
+
+
+@pytest.mark.parametrize("name", [n for n, row in SCHEMA["options"].items() if "count" in row])
+def test_c_reads_each_list(name):
+    options = _library.Options(**{SCHEMA["options"][name]["count"]: 1})
+    handle = ctypes.c_void_p()
+    code = _library.library().cukiln_loader_create(ctypes.byref(options), ctypes.byref(handle))
+    with pytest.raises(cukiln.InvalidArgumentError, match=f"{name} is NULL, but its count is 1"):
+        _library.check(code)
+
+
+def test_each_setting_has_a_key_a_variable_and_its_lines_in_the_documents():
+    now = json.loads(run("config", "--json"))["settings"]
+    shown = {setting["name"]: setting["value"] for setting in now}
+    assert list(shown) == settings()
+    variables = {f"CUKILN_{name.upper()}": value or "0" for name, value in shown.items()}
+    again = json.loads(run("config", "--json", **variables))["settings"]
+    assert {setting["name"]: setting["origin"] for setting in again} == {
+        name: f"environment CUKILN_{name.upper()}" for name in shown
+    }
+    for document in ("src/cli/README.md", "src/cli/man/cukiln.1.in"):
+        text = (ROOT / document).read_text()
+        assert [variable for variable in variables if variable not in text] == []
+
+
+def test_the_command_line_prints_each_counter(home):
+    document = json.loads(run("stats", "--json"))
+    for name, row in SCHEMA["stats"].items():
+        if "json" in row:
+            assert row["json"] in document
+        if "reason" in row:
+            assert row["reason"] in document["misses_by_reason"], name
+    reasons = {row["reason"] for row in SCHEMA["stats"].values() if "reason" in row}
+    assert set(document["misses_by_reason"]) == reasons
+    text = run("stats")
+    labels = {row["label"] for row in SCHEMA["stats"].values() if "label" in row}
+    labels |= {reason.replace("_", " ") for reason in reasons}
+    assert {label for label in labels if label not in text} == set()
+
+
+def test_a_key_that_python_limits_to_some_modules_signs_no_others(home, monkeypatch):  # fault 450
+    monkeypatch.setenv("CUKILN_NVRTC_LIBRARY", str(CUKILN.parent / "libnvrtc_fake.so"))
+    monkeypatch.chdir(home)
+    Path("k.cu").write_text('extern "C" __global__ void k() {}\n')
+    key = json.loads(run("keygen", "--json", "-o", "fleet.key"))["public_key"]
+    other = {"CUKILN_STORE": str(home / "other")}
+    run("compile", "k.cu", "--arch", "sm_90a", **other)
+    run("export", "-o", "k.ckb", "--sign", "fleet.key", **other)
+    run("import", "k.ckb", "--trust", "fleet.key.pub")
+    spec = cukiln.ModuleSpec("k.cu", targets=["sm_90a"])
+    with cukiln.Loader(offline=True, scoped_keys=[f"{key} modules=k"]) as loader:
+        assert loader.compile(spec)[0].outcome == "hit"
+    with (
+        cukiln.Loader(offline=True, scoped_keys=[f"{key} modules=gemm_"]) as loader,
+        pytest.raises(cukiln.NotFoundError, match="a key that is not trusted for this module"),
+    ):
+        loader.compile(spec)
