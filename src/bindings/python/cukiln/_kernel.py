@@ -133,8 +133,9 @@ class Kernel:
         cluster: _Size | None = None,
         programmatic_launch: bool = False,
         cooperative: bool = False,
+        balance_clusters: bool = False,
     ) -> None:
-        """The same in words."""
+        """Queues the kernel with this configuration."""
         self.configure(
             grid,
             block,
@@ -143,6 +144,7 @@ class Kernel:
             cluster=cluster,
             programmatic_launch=programmatic_launch,
             cooperative=cooperative,
+            balance_clusters=balance_clusters,
         )(*arguments)
 
     def configure(
