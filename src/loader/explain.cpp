@@ -179,13 +179,7 @@ Explanation explain_by_sets(const std::vector<RecordedSet>& sets, FileServer& fi
   }
   out.differences = describe(*fewest, files);
   if (out.differences.empty()) {
-    const char* const was =
-        miss.why == Miss::Why::revoked        ? "signed by a revoked key"
-        : miss.why == Miss::Why::out_of_scope ? "signed by a key that is not trusted for the module"
-        : miss.why == Miss::Why::unvouched    ? "of headers of CUDA that cannot be checked here"
-        : miss.why == Miss::Why::evicted      ? "evicted or removed"
-                                              : "damaged";
-    out.differences.push_back({"entry", was, "compiled again by its next use"});
+    out.differences.push_back({"entry", miss.entry(), "compiled again by its next use"});
   }
   return out;
 }

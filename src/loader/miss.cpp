@@ -10,19 +10,20 @@ namespace {
 constexpr struct {
   std::uint64_t Stats::*counter;
   const char* text;
+  const char* entry;
 } kReasons[] = {
     // schema: miss. Written by src/schema/generate.py
     // clang-format off
-    {&Stats::misses_new, "not stored"},
-    {&Stats::misses_header_changed, "header changed: "},
-    {&Stats::misses_header_appeared, "header appeared: "},
-    {&Stats::misses_header_vanished, "header vanished: "},
-    {&Stats::misses_header_changed, "header linked otherwise: "},
-    {&Stats::misses_damaged, "the stored entry was damaged"},
-    {&Stats::misses_header_vanished, "there are no headers of CUDA here to check the stored entry's with, and the process that compiled it did not sign that they are its own"},
-    {&Stats::misses_revoked, "the stored entry was signed by a key that was revoked"},
-    {&Stats::misses_revoked, "the stored entry was signed by a key that is not trusted for this module"},
-    {&Stats::misses_evicted, "the stored entry was evicted"},
+    {&Stats::misses_new, "not stored", "damaged"},
+    {&Stats::misses_header_changed, "header changed: ", "damaged"},
+    {&Stats::misses_header_appeared, "header appeared: ", "damaged"},
+    {&Stats::misses_header_vanished, "header vanished: ", "damaged"},
+    {&Stats::misses_header_changed, "header linked otherwise: ", "damaged"},
+    {&Stats::misses_damaged, "the stored entry was damaged", "damaged"},
+    {&Stats::misses_header_vanished, "there are no headers of CUDA here to check the stored entry's with, and the process that compiled it did not sign that they are its own", "of headers of CUDA that cannot be checked here"},
+    {&Stats::misses_revoked, "the stored entry was signed by a key that was revoked", "signed by a revoked key"},
+    {&Stats::misses_revoked, "the stored entry was signed by a key that is not trusted for this module", "signed by a key that is not trusted for the module"},
+    {&Stats::misses_evicted, "the stored entry was evicted", "evicted or removed"},
     // clang-format on
     // end of schema
 };
@@ -34,5 +35,7 @@ std::string Miss::text() const { return kReasons[static_cast<std::size_t>(why)].
 std::uint64_t Stats::*Miss::counter() const noexcept {
   return kReasons[static_cast<std::size_t>(why)].counter;
 }
+
+const char* Miss::entry() const noexcept { return kReasons[static_cast<std::size_t>(why)].entry; }
 
 }  // namespace cukiln

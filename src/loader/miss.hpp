@@ -36,6 +36,7 @@ struct Miss {
 
   std::string text() const;                        ///< `header changed: include/tile.cuh`
   std::uint64_t Stats::*counter() const noexcept;  ///< of misses of this reason
+  const char* entry() const noexcept;  ///< what an explanation says of it: `evicted or removed`
 };
 
 }  // namespace cukiln

@@ -221,7 +221,8 @@ def _() -> Lines:
 
 @section("src/loader/miss.cpp", "miss")
 def _() -> Lines:
-    yield from table(f"{{&Stats::{row['counts']}, {quoted(row['text'])}}}," for row in SCHEMA["miss"].values())
+    rows = SCHEMA["miss"].values()
+    yield from table(f"{{&Stats::{row['counts']}, {quoted(row['text'])}, {quoted(row.get('entry', 'damaged'))}}}," for row in rows)
 
 
 @section("src/daemon/ops/metrics_text.cpp", "counters of Stats")
