@@ -91,18 +91,12 @@ typedef enum cukiln_event_kind {
 typedef struct cukiln_event {
   // schema: cukiln_event. Written by src/schema/generate.py
   cukiln_event_kind kind;
-  /// its name; empty for `corrupt`
-  const char* module;
-  /// `sm_100a`; empty for CORRUPT
-  const char* target;
-  /// 64 hex digits; empty when there is none, or it is not known
-  const char* key;
-  /// as in ModuleReport; the error's message if `failed`
-  const char* reason;
-  /// the compile, or the load, failed
-  int failed;
-  /// of a compile, waits included, and of a load
-  double milliseconds;
+  const char* module;   ///< its name; empty for `corrupt`
+  const char* target;   ///< `sm_100a`; empty for CORRUPT
+  const char* key;      ///< 64 hex digits; empty when there is none, or it is not known
+  const char* reason;   ///< as in cukiln_module_report; the error's message if `failed`
+  int failed;           ///< 1: the compile, or the load, failed
+  double milliseconds;  ///< of a compile, waits included, and of a load
   // end of schema
 } cukiln_event;
 
@@ -131,57 +125,37 @@ typedef struct cukiln_options {
   int from_environment;
   /// absolute; NULL: `$XDG_CACHE_HOME/cukiln`, else `~/.cache/cukiln`
   const char* store_directory;
-  /// read-only tier below; NULL: /var/cache/cukiln; empty: none
-  const char* system_directory;
+  const char* system_directory;  ///< read-only tier below; NULL: /var/cache/cukiln; empty: none
   /// cap of the store, above which the least recently used entries are evicted; 0: 2 GiB
   uint64_t max_bytes;
-  /// store nothing on disk
-  int memory_only;
-  /// SQLite's WAL is unsafe there: refused by default
-  int allow_network_file_system;
-  /// a path to open instead of searching
-  const char* nvrtc_library;
-  /// a path of libcuda to open instead of searching
-  const char* cuda_library;
-  /// absolute; the compile worker; NULL: beside the library, then in libexec
-  const char* worker;
-  /// folders with CUDA's headers, tried before the search
-  const char* const* include_path;
+  int memory_only;                ///< 1: store nothing on disk
+  int allow_network_file_system;  ///< 1: use one, where SQLite's WAL is unsafe
+  const char* nvrtc_library;      ///< a path to open instead of searching
+  const char* cuda_library;       ///< a path of libcuda to open instead of searching
+  const char* worker;  ///< absolute; the compile worker; NULL: beside the library, then in libexec
+  const char* const* include_path;  ///< folders with CUDA's headers, tried before the search
   size_t include_path_count;
-  /// folders of a Python with NVIDIA's wheels
-  const char* const* site_packages;
+  const char* const* site_packages;  ///< folders of a Python with NVIDIA's wheels
   size_t site_packages_count;
-  /// `$VIRTUAL_ENV`
-  const char* virtual_env;
-  /// `$CONDA_PREFIX`
-  const char* conda_prefix;
-  /// `$CUDA_HOME`, else `$CUDA_PATH`
-  const char* cuda_home;
-  /// never compile: a miss is an error, not_found
-  int offline;
-  /// concurrent compiles; 0: what affinity, cgroups and memory allow
-  uint32_t jobs;
-  /// wall-clock limit of one compile; 0: 300,000
-  uint32_t compile_timeout_ms;
-  /// address space of one worker; 0: 8 GiB; UINT64_MAX: no limit
-  uint64_t compile_memory_bytes;
-  /// NULL: nothing is logged
-  cukiln_log_function log;
+  const char* virtual_env;      ///< `$VIRTUAL_ENV`
+  const char* conda_prefix;     ///< `$CONDA_PREFIX`
+  const char* cuda_home;        ///< `$CUDA_HOME`, else `$CUDA_PATH`
+  int offline;                  ///< 1: never compile; a miss is CUKILN_NOT_FOUND
+  uint32_t jobs;                ///< concurrent compiles; 0: what affinity, cgroups and memory allow
+  uint32_t compile_timeout_ms;  ///< wall-clock limit of one compile; 0: 300,000
+  uint64_t compile_memory_bytes;  ///< address space of one worker; 0: 8 GiB; UINT64_MAX: no limit
+  cukiln_log_function log;        ///< NULL: nothing is logged
   void* log_user;
-  /// a cukiln_daemon_use; another number is an error
-  int daemon;
-  /// NULL: this user's daemon, else the system's
-  const char* daemon_socket;
+  int daemon;                 ///< a cukiln_daemon_use; another number is an error
+  const char* daemon_socket;  ///< NULL: this user's daemon, else the system's
   /// public keys, `name:base64`: entries that they signed are misses
   const char* const* revoked_keys;
   size_t revoked_key_count;
-  /// an existing file to which requests are appended (`cukiln record`)
-  const char* record;
+  const char* record;  ///< an existing file to which requests are appended (`cukiln record`)
   /// of all workers together: a compile that would exceed it waits. 0: what this machine and its
   /// cgroups have; UINT64_MAX: no limit
   uint64_t memory_bytes;
-  /// NULL: no events, which cost nothing then
-  cukiln_event_function events;
+  cukiln_event_function events;  ///< NULL: no events, which cost nothing then
   void* events_user;
   /// `name:base64 modules=PREFIX`: an entry that one of them signed is a miss unless the module's
   /// name begins with PREFIX
@@ -190,10 +164,8 @@ typedef struct cukiln_options {
   /// a profiler's NVTX library, which gets ranges of preloads, compiles and loads; opened once in
   /// the process. NULL: `$NVTX_INJECTION64_PATH` if the environment is read, else none
   const char* nvtx_library;
-  /// `$HOME`, for wheels of `pip install --user`
-  const char* home;
-  /// `$LD_LIBRARY_PATH`
-  const char* const* library_path;
+  const char* home;                 ///< `$HOME`, for wheels of `pip install --user`
+  const char* const* library_path;  ///< `$LD_LIBRARY_PATH`
   size_t library_path_count;
   // end of schema
 } cukiln_options;
@@ -236,42 +208,28 @@ typedef struct cukiln_variable_info {  // never grows: it is used in arrays
 typedef struct cukiln_module_report {
   // schema: cukiln_module_report. Written by src/schema/generate.py
   const char* name;
-  /// the first source's path as given
-  const char* source;
-  /// `sm_100a`
-  const char* target;
-  /// 64 hex digits; empty when there is none (failed, missing)
-  const char* key;
+  const char* source;  ///< the first source's path as given
+  const char* target;  ///< `sm_100a`
+  const char* key;     ///< 64 hex digits; empty when there is none (failed, missing)
   cukiln_outcome outcome;
-  /// `in the store`, `not stored`, `header changed: inc/0/tile.cuh`, …
-  const char* reason;
-  /// why the result was not stored; empty if it was, or on a hit
-  const char* not_stored;
-  /// wall time of the lookup or compile, waits included
-  double milliseconds;
+  const char* reason;      ///< `in the store`, `not stored`, `header changed: inc/0/tile.cuh`, …
+  const char* not_stored;  ///< why the result was not stored; empty if it was, or on a hit
+  double milliseconds;     ///< wall time of the lookup or compile, waits included
   uint64_t cubin_bytes;
-  /// CUKILN_OK, or that of the error
-  cukiln_code code;
-  /// the error's message; empty on success
-  const char* error;
-  /// the compiler's log: of the error, else its warnings
-  const char* log;
+  cukiln_code code;   ///< CUKILN_OK, or that of the error
+  const char* error;  ///< the error's message; empty on success
+  const char* log;    ///< the compiler's log: of the error, else its warnings
   const cukiln_kernel_info* kernels;
   size_t kernel_count;
-  /// in the manifest's order, targets in order within a module
-  size_t index;
-  /// 1: the store should have kept the result and could not
-  int store_refused;
-  /// part of `milliseconds` that was spent in the driver
-  double load_milliseconds;
-  /// nvcc flags for host code, which had no effect
-  const char* const* dropped_flags;
+  size_t index;                      ///< in the manifest's order, targets in order within a module
+  int store_refused;                 ///< 1: the store should have kept the result and could not
+  double load_milliseconds;          ///< part of `milliseconds` that was spent in the driver
+  const char* const* dropped_flags;  ///< nvcc flags for host code, which had no effect
   size_t dropped_flag_count;
   /// the most memory that its compile used; 0: this process has not compiled it, or could not
   /// measure it
   uint64_t peak_bytes;
-  /// those among the names; no part of `kernels`
-  const cukiln_variable_info* variables;
+  const cukiln_variable_info* variables;  ///< those among the names; no part of `kernels`
   size_t variable_count;
   // end of schema
 } cukiln_module_report;
@@ -348,24 +306,19 @@ typedef enum cukiln_link_mode {
 typedef struct cukiln_module {
   size_t struct_bytes;
   // schema: cukiln_module. Written by src/schema/generate.py
-  /// for logs and lookups; NULL: the first source's base name
-  const char* name;
+  const char* name;  ///< for logs and lookups; NULL: the first source's base name
   const cukiln_source* sources;
   size_t source_count;
-  /// in memory, included as if they lay beside the sources
-  const cukiln_source* headers;
+  const cukiln_source* headers;  ///< in memory, included as if they lay beside the sources
   size_t header_count;
-  /// folders, searched in order (`-I`)
-  const char* const* include;
+  const char* const* include;  ///< folders, searched in order (`-I`)
   size_t include_count;
-  /// NVRTC's, or nvcc's spellings (table: src/cli/README.md)
-  const char* const* flags;
+  const char* const* flags;  ///< NVRTC's, or nvcc's spellings (table: src/cli/README.md)
   size_t flag_count;
   /// kernels and variables: `extern "C"` names or name expressions; none: every `extern "C"` kernel
   const char* const* names;
   size_t name_count;
-  /// `sm_100a`; none: from the flags, else the devices', else sm_100a
-  const char* const* targets;
+  const char* const* targets;  ///< `sm_100a`; none: from the flags, else the devices', else sm_100a
   size_t target_count;
   /// the folder to which paths in `flags` (`-include`, `-I`) are relative; NULL: the process's
   /// folder at the call
@@ -376,8 +329,7 @@ typedef struct cukiln_module {
   /// `-include name` find them before any folder
   const cukiln_source* named_headers;
   size_t named_header_count;
-  /// a cukiln_link_mode
-  int link;
+  int link;  ///< a cukiln_link_mode
   /// files to link with the sources: cubins, fatbins, host objects and libraries with device code,
   /// PTX; with LTO, LTO-IR
   const char* const* objects;
@@ -625,51 +577,31 @@ CUKILN_API cukiln_code cukiln_blob_list(cukiln_loader* loader, const char* kind,
 typedef struct cukiln_stats {
   size_t struct_bytes;
   // schema: cukiln_stats. Written by src/schema/generate.py
-  /// in the store now
-  uint64_t entries;
-  /// of the store's files now
-  uint64_t bytes;
+  uint64_t entries;  ///< in the store now
+  uint64_t bytes;    ///< of the store's files now
   uint64_t hits;
-  /// the sum of all misses_…
-  uint64_t misses;
-  /// the store had nothing for the request
-  uint64_t misses_new;
-  /// or is linked otherwise
-  uint64_t misses_header_changed;
+  uint64_t misses;                 ///< the sum of all misses_…
+  uint64_t misses_new;             ///< the store had nothing for the request
+  uint64_t misses_header_changed;  ///< or is linked otherwise
   uint64_t misses_header_appeared;
   uint64_t misses_header_vanished;
-  /// the entry failed its check
-  uint64_t misses_damaged;
-  /// compiles that succeeded
-  uint64_t compiles;
-  /// compiles that failed
-  uint64_t failed;
+  uint64_t misses_damaged;  ///< the entry failed its check
+  uint64_t compiles;        ///< compiles that succeeded
+  uint64_t failed;          ///< compiles that failed
   uint64_t stored;
-  /// results that were used but not stored, for any reason
-  uint64_t not_stored;
+  uint64_t not_stored;  ///< results that were used but not stored, for any reason
   uint64_t evicted;
-  /// damaged entries that were found and removed
-  uint64_t corrupt;
-  /// requests that waited for a compile of another caller
-  uint64_t singleflight_waits;
-  /// compile time that hits saved
-  uint64_t saved_us;
-  /// failed store operations, which are not fatal
-  uint64_t store_errors;
-  /// compiles or loads after sealing with a warning
-  uint64_t sealed_violations;
-  /// requests to cukilnd
-  uint64_t daemon_asked;
-  /// of these: no daemon was running
-  uint64_t daemon_absent;
-  /// it hung, died, or was of another version or user
-  uint64_t daemon_failed;
-  /// it was busy or shutting down: compiled in this process
-  uint64_t daemon_declined;
-  /// the entry was signed by a revoked key
-  uint64_t misses_revoked;
-  /// the entry was recorded, and evicted or removed since
-  uint64_t misses_evicted;
+  uint64_t corrupt;             ///< damaged entries that were found and removed
+  uint64_t singleflight_waits;  ///< requests that waited for a compile of another caller
+  uint64_t saved_us;            ///< compile time that hits saved
+  uint64_t store_errors;        ///< failed store operations, which are not fatal
+  uint64_t sealed_violations;   ///< compiles or loads after sealing with a warning
+  uint64_t daemon_asked;        ///< requests to cukilnd
+  uint64_t daemon_absent;       ///< of these: no daemon was running
+  uint64_t daemon_failed;       ///< it hung, died, or was of another version or user
+  uint64_t daemon_declined;     ///< it was busy or shutting down: compiled in this process
+  uint64_t misses_revoked;      ///< the entry was signed by a revoked key
+  uint64_t misses_evicted;      ///< the entry was recorded, and evicted or removed since
   // end of schema
 } cukiln_stats;
 

@@ -28,16 +28,11 @@ CUKILN_API const char* name_of(EventKind kind) noexcept;
 struct Event {
   // schema: Event. Written by src/schema/generate.py
   EventKind kind = EventKind::hit;
-  /// its name; empty for `corrupt`
-  std::string module;
-  /// 0 for `corrupt`
-  Target target;
-  /// all zero if there is none (`miss`, a failed compile) or it is not known
-  CacheKey key;
-  /// as in ModuleReport; the error's message if `failed`
-  std::string reason;
-  /// the compile, or the load, failed
-  bool failed = false;
+  std::string module;   ///< its name; empty for `corrupt`
+  Target target;        ///< 0 for `corrupt`
+  CacheKey key;         ///< all zero if there is none (`miss`, a failed compile) or it is not known
+  std::string reason;   ///< as in ModuleReport; the error's message if `failed`
+  bool failed = false;  ///< the compile, or the load, failed
   /// of a compile, waits included, and of a load
   std::chrono::duration<double, std::milli> elapsed{0};
   // end of schema

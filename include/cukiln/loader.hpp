@@ -41,18 +41,12 @@ inline namespace v0 {
 /// an empty member is skipped.
 struct CudaPlaces {
   // schema: CudaPlaces. Written by src/schema/generate.py
-  /// folders of a Python with NVIDIA's wheels
-  std::vector<std::string> site_packages;
-  /// `$VIRTUAL_ENV`
-  std::string virtual_env;
-  /// `$CONDA_PREFIX`
-  std::string conda_prefix;
-  /// `$CUDA_HOME`, else `$CUDA_PATH`
-  std::string cuda_home;
-  /// `$HOME`, for wheels of `pip install --user`
-  std::string home;
-  /// `$LD_LIBRARY_PATH`
-  std::vector<std::string> library_path;
+  std::vector<std::string> site_packages;  ///< folders of a Python with NVIDIA's wheels
+  std::string virtual_env;                 ///< `$VIRTUAL_ENV`
+  std::string conda_prefix;                ///< `$CONDA_PREFIX`
+  std::string cuda_home;                   ///< `$CUDA_HOME`, else `$CUDA_PATH`
+  std::string home;                        ///< `$HOME`, for wheels of `pip install --user`
+  std::vector<std::string> library_path;   ///< `$LD_LIBRARY_PATH`
   // end of schema
 };
 
@@ -60,29 +54,19 @@ struct CudaPlaces {
 /// environment; hosts that want that call `Settings::load()` (settings.hpp).
 struct LoaderOptions {
   // schema: LoaderOptions. Written by src/schema/generate.py
-  /// a path to open instead of searching
-  std::string nvrtc_library;
-  /// a path of libcuda to open instead of searching
-  std::string cuda_library;
-  /// path of the compile worker; empty: beside the library, libexec
-  std::string worker;
-  /// folders with CUDA's headers, tried before the search
-  std::vector<std::string> include_path;
-  /// where to search, besides the system's own folders
-  CudaPlaces cuda_places;
-  /// never compile: a miss is an error, not_found
-  bool offline = false;
-  /// concurrent compiles; 0: what affinity, cgroups and memory allow
-  unsigned jobs = 0;
-  /// wall-clock limit of one compile
-  std::chrono::milliseconds compile_timeout{300'000};
-  /// address space limit of a worker; 0: none
-  std::uint64_t compile_memory_bytes = 8ull << 30;
+  std::string nvrtc_library;  ///< a path to open instead of searching
+  std::string cuda_library;   ///< a path of libcuda to open instead of searching
+  std::string worker;         ///< path of the compile worker; empty: beside the library, libexec
+  std::vector<std::string> include_path;  ///< folders with CUDA's headers, tried before the search
+  CudaPlaces cuda_places;                 ///< where to search, besides the system's own folders
+  bool offline = false;                   ///< never compile: a miss is an error, not_found
+  unsigned jobs = 0;  ///< concurrent compiles; 0: what affinity, cgroups and memory allow
+  std::chrono::milliseconds compile_timeout{300'000};  ///< wall-clock limit of one compile
+  std::uint64_t compile_memory_bytes = 8ull << 30;     ///< address space limit of a worker; 0: none
   /// of all workers together: a compile that would exceed it waits. 0: what this machine and its
   /// cgroups have
   std::uint64_t memory_bytes = 0;
-  /// an existing file to which requests are appended (`cukiln record`)
-  std::string record;
+  std::string record;  ///< an existing file to which requests are appended (`cukiln record`)
   LogSink log;
   /// a profiler's NVTX library, which gets ranges of preloads, compiles and loads; opened once in
   /// the process. Empty: none. `Settings::load()` has `$NVTX_INJECTION64_PATH`
@@ -109,38 +93,27 @@ using Milliseconds = std::chrono::duration<double, std::milli>;
 struct ModuleReport {
   // schema: ModuleReport. Written by src/schema/generate.py
   std::string name;
-  /// the first source's path as given
-  std::string source;
+  std::string source;  ///< the first source's path as given
   Target target;
-  /// all zero when there is none (failed, missing)
-  CacheKey key;
+  CacheKey key;  ///< all zero when there is none (failed, missing)
   Outcome outcome = Outcome::missing;
-  /// `in the store`, `not stored`, `header changed: inc/0/tile.cuh`, …
-  std::string reason;
-  /// why the result was not stored; empty if it was, or on a hit
-  std::string not_stored;
+  std::string reason;      ///< `in the store`, `not stored`, `header changed: inc/0/tile.cuh`, …
+  std::string not_stored;  ///< why the result was not stored; empty if it was, or on a hit
   /// True if the store should have kept the result and could not. False for results that are never
   /// stored (`__TIME__`, an unobserved compile) and for a disabled store.
   bool store_refused = false;
-  /// nvcc flags for host code, which had no effect
-  std::vector<std::string> dropped_flags;
-  /// wall time, waits included
-  Milliseconds elapsed{0};
-  /// part of it that was spent in the driver
-  Milliseconds load_time{0};
+  std::vector<std::string> dropped_flags;  ///< nvcc flags for host code, which had no effect
+  Milliseconds elapsed{0};                 ///< wall time, waits included
+  Milliseconds load_time{0};               ///< part of it that was spent in the driver
   std::uint64_t cubin_bytes = 0;
   std::vector<KernelInfo> kernels;
-  /// the compiler's warnings
-  std::string log;
-  /// the error if the outcome is failed or missing
-  Result<void> status;
-  /// in PreloadReport::modules
-  std::size_t index = 0;
+  std::string log;        ///< the compiler's warnings
+  Result<void> status;    ///< the error if the outcome is failed or missing
+  std::size_t index = 0;  ///< in PreloadReport::modules
   /// the most memory that its compile used; 0: this process has not compiled it, or could not
   /// measure it
   std::uint64_t peak_bytes = 0;
-  /// those among the names; no part of `kernels`
-  std::vector<VariableInfo> variables;
+  std::vector<VariableInfo> variables;  ///< those among the names; no part of `kernels`
   // end of schema
 };
 

@@ -65,18 +65,14 @@ enum class LinkMode { none, rdc, lto };
 /// linked.
 struct ModuleSpec {
   // schema: ModuleSpec. Written by src/schema/generate.py
-  /// for logs and lookups; not part of the key
-  std::string name;
+  std::string name;  ///< for logs and lookups; not part of the key
   std::vector<Source> sources;
   /// in memory, included as if they lay beside the sources; `path` is relative to the first
   /// source's folder
   std::vector<Source> headers;
-  /// folders, searched in order (`-I`)
-  std::vector<std::string> include;
-  /// `-D`, by name; an empty value defines it as 1
-  std::map<std::string, std::string> define;
-  /// NVRTC's, or nvcc's spellings (table: src/cli/README.md)
-  std::vector<std::string> flags;
+  std::vector<std::string> include;           ///< folders, searched in order (`-I`)
+  std::map<std::string, std::string> define;  ///< `-D`, by name; an empty value defines it as 1
+  std::vector<std::string> flags;  ///< NVRTC's, or nvcc's spellings (table: src/cli/README.md)
   /// kernels, and variables (`Module::global`): `extern "C"` names or name expressions, in any
   /// spelling: ` k<float,4>` and `&k<float, 4>` are one name; empty: every `extern "C"` kernel of
   /// the cubin
@@ -92,8 +88,7 @@ struct ModuleSpec {
   /// serve `<cstdint>`, `<type_traits>`, … in versions for device code, where no folder of the
   /// search has them
   bool std_shims = true;
-  /// `none`: from the flags (`-rdc=true`, `-dc`, `-dlto`)
-  LinkMode link = LinkMode::none;
+  LinkMode link = LinkMode::none;  ///< `none`: from the flags (`-rdc=true`, `-dc`, `-dlto`)
   /// files to link with the sources, in order: relocatable cubins, fatbins, host objects (`.o`) and
   /// libraries (`.a`) with device code, PTX; with LTO, LTO-IR too. Their bytes are part of the key
   std::vector<std::string> objects;

@@ -36,10 +36,8 @@ struct RemoteSettings {
   /// public keys, `name:base64` or files of them, commas between; the keys that they revoke or
   /// limit to some modules are in StoreOptions too
   std::string trust;
-  /// the file with a secret key: makes this host a writer; empty: a reader
-  std::string sign;
-  /// of one lookup
-  std::chrono::milliseconds timeout{200};
+  std::string sign;  ///< the file with a secret key: makes this host a writer; empty: a reader
+  std::chrono::milliseconds timeout{200};  ///< of one lookup
   // end of schema
 };
 

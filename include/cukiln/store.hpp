@@ -32,17 +32,13 @@ struct StoreOptions {
   /// absolute; empty: `$XDG_CACHE_HOME/cukiln`, else `~/.cache/cukiln` (`Settings::load()` has the
   /// configured one)
   std::string directory;
-  /// read-only tier below; empty: none
-  std::string system_directory = "/var/cache/cukiln";
+  std::string system_directory = "/var/cache/cukiln";  ///< read-only tier below; empty: none
   /// of the user's store; above it the least recently used entries are evicted
   std::uint64_t max_bytes = 2ull << 30;
-  /// store nothing on disk
-  bool memory_only = false;
-  /// SQLite's WAL is unsafe there: refused by default
-  bool allow_network_file_system = false;
+  bool memory_only = false;                ///< store nothing on disk
+  bool allow_network_file_system = false;  ///< SQLite's WAL is unsafe there: refused by default
   DaemonUse daemon = DaemonUse::automatic;
-  /// empty: this user's daemon, else the system's
-  std::string daemon_socket;
+  std::string daemon_socket;  ///< empty: this user's daemon, else the system's
   /// Public keys, `name:base64`: an entry that one of them signed is a miss. `Settings::load()` has
   /// those that `remote_trust` revokes.
   std::vector<std::string> revoked_keys;

@@ -22,7 +22,7 @@ Compilers::Compilers(LoaderOptions options, TieredStore& store)
       store_(store),
       budget_(std::make_shared<CompileBudget>(
           CompileBudget::Limits{options_.jobs, options_.memory_bytes})),
-      default_compiler_(make_compiler(options_, store, worker_options())) {
+      default_compiler_(make_compiler(store, worker_options())) {
   stats_.set_source([&store](const std::string& path) { return store.find_stat_record(path); });
 }
 

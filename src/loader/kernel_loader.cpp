@@ -18,7 +18,7 @@ KernelLoader::Impl::Impl(Store& opened, LoaderOptions given)
   stat_cache.set_source([this](const std::string& path) { return tiers.find_stat_record(path); });
   const NvrtcCompilerOptions workers = nvrtc_options(options, tiers, stat_cache);
   budget = workers.budget;
-  compiler = make_compiler(options, tiers, workers);
+  compiler = make_compiler(tiers, workers);
   toolchains = std::make_unique<Toolchains>(tiers, *compiler);
   Builder::Options build_options;
   build_options.offline = options.offline;

@@ -43,8 +43,7 @@ NvrtcCompilerOptions nvrtc_options(const LoaderOptions& options, TieredStore& ti
   return compiler;
 }
 
-std::unique_ptr<Compiler> make_compiler(const LoaderOptions& options, TieredStore& tiers,
-                                        const NvrtcCompilerOptions& workers) {
+std::unique_ptr<Compiler> make_compiler(TieredStore& tiers, const NvrtcCompilerOptions& workers) {
   DaemonCompiler::Options daemon;
   daemon.link = tiers.daemon_link();
   daemon.shares_store = [&tiers](const wire::Greeting& greeting) {

@@ -24,7 +24,6 @@ NvrtcCompilerOptions nvrtc_options(const LoaderOptions& options, TieredStore& ti
 
 /// Creates the compiler of a loader: in cukilnd if there is one, else in workers with the options
 /// `workers`. `tiers` must outlive it.
-std::unique_ptr<Compiler> make_compiler(const LoaderOptions& options, TieredStore& tiers,
-                                        const NvrtcCompilerOptions& workers);
+std::unique_ptr<Compiler> make_compiler(TieredStore& tiers, const NvrtcCompilerOptions& workers);
 
 }  // namespace cukiln

@@ -12,22 +12,16 @@ namespace cukiln {
 struct Miss {
   enum class Why {
     // schema: Why. Written by src/schema/generate.py
-    /// the store has nothing for the request: it is new, or everything was removed
-    not_stored,
+    not_stored,  ///< the store has nothing for the request: it is new, or everything was removed
     changed,
     appeared,
     vanished,
-    /// it was the same file as another path and is not any more, or the reverse
-    relinked,
+    relinked,  ///< it was the same file as another path and is not any more, or the reverse
     damaged,
-    /// CUDA's headers are not here, and nothing says that the entry's are genuine
-    unvouched,
-    /// signed by a revoked key
-    revoked,
-    /// signed by a key that is not trusted for the module
-    out_of_scope,
-    /// recorded, and evicted or removed since
-    evicted,
+    unvouched,     ///< CUDA's headers are not here, and nothing says that the entry's are genuine
+    revoked,       ///< signed by a revoked key
+    out_of_scope,  ///< signed by a key that is not trusted for the module
+    evicted,       ///< recorded, and evicted or removed since
     // end of schema
   } why = Why::not_stored;
   std::string path;         ///< real path of the header; empty if there is none

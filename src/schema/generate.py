@@ -27,6 +27,8 @@ Row = dict[str, Any]
 Lines = Iterator[str]
 SCHEMA: dict[str, dict[str, Row]] = tomllib.loads((ROOT / "src/schema/schema.toml").read_text(encoding="utf-8"))
 KINDS = SCHEMA["kinds"]
+for _place, _row in enumerate(SCHEMA["stats"].values()):  # all of one kind, in one order everywhere
+    _row |= {"kind": "u64", "c": _place}
 SECTIONS: dict[tuple[str, str], Callable[[], Lines]] = {}  # by file and name
 
 _COMMENT = r"(?://|#|\.\\\")"
@@ -38,8 +40,7 @@ SECTION = re.compile(
 
 
 def section(file: str, name: str) -> Callable[[Callable[[], Lines]], Callable[[], Lines]]:
-    """Registers a function that gives a section's lines. `<///>TEXT` and `<#:>TEXT` become comments, and `<join>TEXT`
-    ends the line above it."""
+    """Registers a function that gives a section's lines; `<///>TEXT` is the comment of the next one."""
 
     def register(lines: Callable[[], Lines]) -> Callable[[], Lines]:
         SECTIONS[file, name] = lines
@@ -48,17 +49,40 @@ def section(file: str, name: str) -> Callable[[Callable[[], Lines]], Callable[[]
     return register
 
 
+def above(mark: str, text: str, columns: int) -> list[str]:
+    """A comment on lines of its own."""
+    return [mark + line for line in textwrap.wrap(text, columns - len(mark), break_long_words=False, break_on_hyphens=False)]
+
+
 def wrapped(lines: Lines, indent: int) -> str:
+    """The text of a section: a comment is beside what it is about, as clang-format aligns it, or above it if it is long."""
     out: list[str] = []
+    beside: list[tuple[str, str]] = []  # lines with comments in one column
+    comment = ""
+
+    def flush() -> None:
+        column = max((len(line) for line, _ in beside), default=0)
+        out.extend(f"{line:{column}}  {text}" for line, text in beside)
+        beside.clear()
+
     for line in lines:
-        if match := re.match(r"<(///|#:)>", line):
-            mark = match[1] + " "
-            out += textwrap.wrap(
-                line[match.end() :], COLUMNS - indent, initial_indent=mark, subsequent_indent=mark,
-                break_long_words=False, break_on_hyphens=False,
-            )  # fmt: skip
-        else:
+        if line.startswith("<///>"):
+            comment = line.removeprefix("<///>")
+            continue
+        text = f"///< {comment}"
+        if not comment:
+            flush()
             out.append(line)
+        elif indent + len(line) + 2 + len(text) <= COLUMNS:
+            together = [*beside, (line, text)]
+            if indent + max(len(line) for line, _ in together) + 2 + max(len(text) for _, text in together) > COLUMNS:
+                flush()
+            beside.append((line, text))
+        else:
+            flush()
+            out += [*above("/// ", comment, COLUMNS - indent), line]
+        comment = ""
+    flush()
     return "".join(" " * indent + line + "\n" for line in out)
 
 
@@ -133,11 +157,13 @@ def in_python(record: str) -> list[tuple[str, Row]]:
 def python_fields(record: str) -> Lines:
     for name, row in in_python(record):
         line = f"{name}: {row.get('py', kind(row).get('py'))}" + (f" = {row['py_default']}" if "py_default" in row else "")
-        comment = re.sub(r"\.? Since \d.*", "", "".join(doc(row, "#:", "py_doc", "c_doc")))
-        if len(line) + len(comment) + 4 > COLUMNS:
-            yield comment
-            comment = ""
-        yield line + comment.replace("<#:>", "  #: ")
+        keys = ("py_doc",) if row["kind"] == "flag" else ("py_doc", "c_doc")
+        comment = re.sub(r"\.? Since \d.*", "", "".join(doc(row, "#:", *keys))).removeprefix("<#:>")
+        if len(line) + len(comment) + 9 > COLUMNS:
+            yield from above("#: ", comment, COLUMNS - 4)
+            yield line
+        else:
+            yield line + (f"  #: {comment}" if comment else "")
 
 
 def from_c(record: str) -> Lines:
@@ -155,13 +181,14 @@ PYTHON, CPP = "src/bindings/python/cukiln", "include/cukiln"
 for _record, _struct, _file in (
     ("options", "StoreOptions", "store"), ("options", "CudaPlaces", "loader"), ("options", "LoaderOptions", "loader"),
     ("settings", "RemoteSettings", "settings"), ("settings", "Settings", "settings"),
-    ("module", "ModuleSpec", "module_spec"), ("report", "ModuleReport", "loader"), ("event", "Event", "event"),
+    ("module", "ModuleSpec", "module_spec"), ("report", "ModuleReport", "loader"), ("event", "Event", "event"), ("stats", "Stats", "stats"),
 ):  # fmt: skip
     section(f"{CPP}/{_file}.hpp", _struct)(lambda record=_record, struct=_struct: cpp_members(record, struct))
-for _record, _struct in (("options", "options"), ("module", "module"), ("report", "module_report"), ("event", "event")):
+for _record in ("options", "module", "report", "event", "stats"):
+    _struct = "module_report" if _record == "report" else _record
     section(f"{CPP}/cukiln.h", f"cukiln_{_struct}")(lambda record=_record: c_members(record))
     section(f"{PYTHON}/_library.py", f"cukiln_{_struct}")(lambda record=_record: ctypes_fields(record))
-for _record, _struct in (("module", "ModuleSpec"), ("report", "ModuleReport"), ("event", "Event")):
+for _record, _struct in (("module", "ModuleSpec"), ("report", "ModuleReport"), ("event", "Event"), ("stats", "Stats")):
     section(f"{PYTHON}/_spec.py", _struct)(lambda record=_record: python_fields(record))
 for _record in ("report", "event"):
     section(f"{PYTHON}/_spec.py", f"{_record} from C")(lambda record=_record: from_c(record))
@@ -173,30 +200,6 @@ for _record in ("report", "event"):
 
 def reasons() -> Iterator[tuple[str, str]]:
     yield from ((name, row["reason"]) for name, row in SCHEMA["stats"].items() if "reason" in row)
-
-
-@section(f"{CPP}/stats.hpp", "Stats")
-def _() -> Lines:
-    for name, row in SCHEMA["stats"].items():
-        yield from doc(row, "///")
-        yield f"std::uint64_t {name} = 0;"
-
-
-@section(f"{CPP}/cukiln.h", "cukiln_stats")
-def _() -> Lines:
-    for name, row in SCHEMA["stats"].items():
-        yield from doc(row, "///")
-        yield f"uint64_t {name};"
-
-
-@section(f"{PYTHON}/_library.py", "cukiln_stats")
-def _() -> Lines:
-    yield from (f'("{name}", c_uint64),' for name in SCHEMA["stats"])
-
-
-@section(f"{PYTHON}/_spec.py", "Stats")
-def _() -> Lines:
-    yield from (f"{name}: int" + "".join(doc(row, "#:")).replace("<#:>", "  #: ") for name, row in SCHEMA["stats"].items())
 
 
 @section("src/loader/stats_fields.hpp", "stats")
