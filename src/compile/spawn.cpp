@@ -194,8 +194,8 @@ Error system_error(const char* what) {
 Error refused(const std::string& what, int error) {
   return make_error(ErrorCode::io,
                     "cannot start a compile worker: {}: {}; expected a process that may start "
-                    "others. For one that may not, start cukilnd (cukiln daemon start), which "
-                    "compiles for it but links nothing",
+                    "others. For one that may not, start cukilnd (cukiln daemon start) with a "
+                    "store into which another process has compiled; it links nothing",
                     what, errno_text(error));
 }
 

@@ -111,9 +111,6 @@ Result<void> Server::run() {
     notify_watchdog();
   }
   manager_.notify(fmt::format("READY=1\nSTATUS=Serving at {}", acceptor_.path()));
-  // Probes an NVRTC that the store does not know, for clients that may start no worker to do it.
-  pool_->submit<std::string>([this] { return compilers_.describe(); },
-                             [](const Result<std::string>&) {});
   CUKILN_CHECK(loop_->run());
   sessions_.flush();
   lookups_.flush_uses();

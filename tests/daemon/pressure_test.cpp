@@ -166,7 +166,6 @@ TEST_CASE_FIXTURE(
     Fixture,
     "fault 61: with a full listen queue the next client compiles locally, and all queued "
     "ones are greeted or rejected") {
-  probe_nvrtc();  // a daemon that is stopped in its probe holds the lock of it
   const auto daemon = start();
   rlimit limit{};
   ::getrlimit(RLIMIT_NOFILE, &limit);
@@ -410,7 +409,6 @@ TEST_CASE_FIXTURE(
     Fixture,
     "fault 66: without memory the daemon closes the connection of a large request, declines "
     "what it cannot start, and serves again afterwards") {
-  probe_nvrtc();  // the stack of a thread that the daemon starts for it would stay
   const auto daemon = start();
   const auto now = state();
   REQUIRE(now);

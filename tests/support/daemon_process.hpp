@@ -95,7 +95,7 @@ struct DaemonFixture : FlightFixture {
     return std::make_unique<BuildProcess>(scratch, path, clients++, std::vector<std::string>(),
                                           bin() + "/cukiln-compile-worker", std::string(), store);
   }
-  /// Lets the store know NVRTC: a daemon that starts then has no probe to run.
+  /// Lets the store know NVRTC.
   void probe_nvrtc() {
     CHECK(client_alone(scratch.write("probe.cu", "// probe\n"), "store")->wait() == 0);
   }
