@@ -147,7 +147,7 @@ void CompileScheduler::start(Iterator it) {
     CompileSupervisor::Completion completion;
     completion.result = RunResult::of(started.error());
     completion.result.kind = RunResult::Kind::declined;
-    return conclude(it, std::move(completion));
+    return conclude(it, completion);
   }
   compiles_.set_running(it);
 }
@@ -250,7 +250,7 @@ bool CompileScheduler::restart(Iterator it, const RunResult& result) {
   return true;
 }
 
-void CompileScheduler::conclude(Iterator it, CompileSupervisor::Completion completion) {
+void CompileScheduler::conclude(Iterator it, const CompileSupervisor::Completion& completion) {
   InFlightTable::Compiles taken = compiles_.take(it);
   InFlightCompile& compile = taken.front();
   const RunResult& result = completion.result;
@@ -274,7 +274,7 @@ void CompileScheduler::on_ended(std::uint64_t serial, CompileSupervisor::Complet
   if (!restart(it, completion.result)) {
     // An error in a reply must not keep the next compile from starting.
     const auto replied = guarded([&]() -> Result<void> {
-      conclude(it, std::move(completion));
+      conclude(it, completion);
       return {};
     });
     if (!replied) {

@@ -66,7 +66,7 @@ class CompileScheduler final : private CompileSupervisor::Observer {
   void start_next();
   void start(Iterator it);
   bool restart(Iterator it, const RunResult& result);
-  void conclude(Iterator it, CompileSupervisor::Completion completion);
+  void conclude(Iterator it, const CompileSupervisor::Completion& completion);
   void remember(const InFlightCompile& compile, const CompileSupervisor::Completion& completion);
   bool has_room_for(const RequestHandle& request, const CompileSubmission& submission) const;
   void send_progress();

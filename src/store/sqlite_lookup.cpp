@@ -57,7 +57,7 @@ Lookup SqliteLookup::search(const RequestDigest& request, ByteView request_canon
   CUKILN_TRY(FoundRequest found, session_.read([&](SqliteHandle& db) {
     return read_request(db, request, request_canonical);
   }));
-  const auto miss = std::optional<StoreEntry>();
+  std::optional<StoreEntry> miss;
   if (!found.there) {
     return miss;
   }

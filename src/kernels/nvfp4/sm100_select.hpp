@@ -14,10 +14,10 @@ namespace cukiln::nvfp4 {
 
 /// Clocks that a tactic takes beyond what all take: waves of tiles, of as many stages of K, each as
 /// long as its MMAs or its bytes take. It orders the tactics of a shape and predicts no time: no
-/// constant was measured on sm_100a. gemm.md says where each is from.
+/// constant was measured on sm_100a. sm100.md says where each is from.
 constexpr double sm100_cost(const GemmTactic& tactic, const Sm100Shape& shape) noexcept {
   using kernels::ceil_div;
-  constexpr double kRowBytes = kSm100StageK * 9 / 16;  // data and scales of a row in a stage
+  constexpr double kRowBytes = kSm100StageK * 9.0 / 16;  // data and scales of a row in a stage
   constexpr double kL2 = 7000;       // bytes a clock, out of L2 into all SMs together
   constexpr double kMemory = 3920;   // out of memory
   constexpr double kIngress = 80;    // into one SM
@@ -53,7 +53,7 @@ constexpr double sm100_cost(const GemmTactic& tactic, const Sm100Shape& shape) n
   const double load = kStage + std::max({l2, memory, (row_bytes + column_bytes) / kIngress});
 
   // The tensor core multiplies 16384 elements a clock, and reads 128 bytes of both operands.
-  const double mma = std::max(2.0 * kernel.columns, 128.0 + kernel.columns / kernel.ctas);
+  const double mma = std::max(2.0 * kernel.columns, 128.0 + real(kernel.columns / kernel.ctas));
   const double pace = std::max(mma, kIssue);
   const double first = std::max(kLatency + (stages - 1) * pace, stages * load);
   const double store = kernel.swapped ? kSwappedColumn * kernel.columns
