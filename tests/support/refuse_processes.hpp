@@ -9,9 +9,16 @@
 
 #include <cerrno>
 #include <cstddef>
-#include <iterator>
 
 namespace cukiln::testing {
+
+/// Installs a seccomp filter in this process, for good.
+template <std::size_t kRules>
+bool install_filter(sock_filter (&rules)[kRules]) {
+  const sock_fprog program{kRules, rules};
+  return ::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 &&
+         ::prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0;
+}
 
 /// From here on `clone` starts threads in this process; for a new process it is EPERM.
 inline bool refuse_processes() {
@@ -25,9 +32,7 @@ inline bool refuse_processes() {
       BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
       BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
   };
-  const sock_fprog program{std::size(rules), rules};
-  return ::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 &&
-         ::prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0;
+  return install_filter(rules);
 }
 
 }  // namespace cukiln::testing

@@ -117,9 +117,7 @@ TEST_CASE("fault 189: a worker starts where no child can be made without an exit
         BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EINVAL),
         BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
     };
-    const sock_fprog program{std::size(rules), rules};
-    ::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
-    if (::prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) != 0) {
+    if (!install_filter(rules)) {
       ::_exit(2);
     }
     const auto spawned = spawn_detached("/bin/sh", {"-c", "echo started >&2"});
