@@ -106,7 +106,6 @@ class FileServer {
   /// earlier lookup may be out of date.
   void clear_labels() noexcept { labels_.clear(); }
 
-  const std::vector<VirtualRoot>& roots() const noexcept { return roots_; }
   /// The real paths that a virtual path may stand for, in search order.
   std::vector<std::string> candidates(const std::string& virtual_path) const;
 

@@ -217,8 +217,9 @@ TEST_CASE("the sets of the parts become one, with one identity class for each fi
   scratch.write("x/one.h", "1");
   scratch.write("y/two.h", "2");
   std::filesystem::create_hard_link(scratch / "x/one.h", scratch / "y/one.h");
-  FileServer files({{"/cukiln/inc/0", {scratch / "x"}}, {"/cukiln/inc/1", {scratch / "y"}}},
-                   nullptr);
+  const std::vector<VirtualRoot> roots = {{"/cukiln/inc/0", {scratch / "x"}},
+                                          {"/cukiln/inc/1", {scratch / "y"}}};
+  FileServer files(roots, nullptr);
   const ContentHash one = hash_of("1");
   const ContentHash two = hash_of("2");
   DependencySet a;
@@ -237,7 +238,7 @@ TEST_CASE("the sets of the parts become one, with one identity class for each fi
   CHECK(merged.observations[2].identity == 1);
   CHECK(merged.observations[3].path == "/cukiln/inc/1/one.h");
   CHECK(merged.observations[3].identity == 0);
-  FileServer now(files.roots(), nullptr);
+  FileServer now(roots, nullptr);
   CHECK(now.check(merged).what == FileServer::Mismatch::What::none);
 }
 
