@@ -77,7 +77,7 @@ class CUKILN_API Store {
   std::unique_ptr<TieredStore> tiers_;
 };
 
-/// The same as `Store::open`.
+/// Opens a store, as `Store::open` does.
 inline Result<Store> open_store(StoreOptions options = {}) {
   return Store::open(std::move(options));
 }

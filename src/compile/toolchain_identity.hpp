@@ -42,11 +42,11 @@ struct ToolIdentity {
 /// library. False if the cache does not have the stamps.
 bool recall_tool(StatCache* stats, ToolIdentity& identity);
 
-/// The same by a probe in a worker, which reports the version and whether it observes the library's
-/// file accesses; the library is hashed at the same time. Returns `count` workers (null for each
-/// that could not be started). Each has run the probe, so that its first real job is not its
-/// slowest. Errors: incompatible (builtins of another version, no target to link for), not_found,
-/// io, timeout, internal.
+/// Completes `identity`, whose install and stamps are set, by a probe in a worker, which reports
+/// the version and whether it observes the library's file accesses; the library is hashed at the
+/// same time. Returns `count` workers (null for each that could not be started). Each has run the
+/// probe, so that its first real job is not its slowest. Errors: incompatible (builtins of another
+/// version, no target to link for), not_found, io, timeout, internal.
 Result<std::vector<std::unique_ptr<WorkerProcess>>> probe_tool(const WorkerOptions& options,
                                                                std::size_t count, StatCache* stats,
                                                                ToolIdentity& identity);

@@ -10,7 +10,7 @@ namespace cukiln {
 /// Who counts a member of Stats.
 enum class CountedBy {
   loader,        ///< and it adds its number to the store's counter of the same name
-  loader_alone,  ///< and the store counts it itself, or nobody adds it up
+  loader_alone,  ///< and adds it to no counter of the store, which counts it itself or not at all
   sum,           ///< of the reasons of misses; as `loader`
   other,         ///< the store, or the connection to cukilnd
 };

@@ -246,7 +246,7 @@ TEST_CASE_FIXTURE(Attack, "memory files that nobody needs do not wait for a clos
     reply = client.answer();
   }
   CHECK(reply == DaemonOp::pong);
-  // Those of this client, and of the one whose descriptor blocks.
+  // The sockets of this client and of the one whose descriptor blocks.
   CHECK(becomes_true([&] { return descriptors_of(process) <= before + 2; }, seconds(20)));
   slow.other.reset();  // ends the close
 }

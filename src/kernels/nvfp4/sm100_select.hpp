@@ -41,7 +41,7 @@ constexpr double sm100_cost(const GemmTactic& tactic, const Sm100Shape& shape) n
   const double stages = real(ceil_div(ceil_div(shape.k, kSm100StageK), tactic.splits));
   const double busy_clusters = real(std::min(clusters, in_wave));
 
-  // Of a mean tile: rows beyond a matrix are not loaded. A CTA asks L2 for a part of shared rows.
+  // Bytes of a mean tile, without rows beyond a matrix. A CTA asks L2 for a part of shared rows.
   const double row_bytes = kRowBytes * real(rows) / real(row_tiles * kernel.ctas);
   const double column_bytes = kRowBytes * real(columns) / real(column_tiles * kernel.ctas);
   const double asked = row_bytes / kernel.rows_shared + column_bytes / kernel.columns_shared;
