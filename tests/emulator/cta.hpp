@@ -76,7 +76,8 @@ struct Thread {
   bool waited = false;            // for the preceding kernel
   bool arrived = false;           // at the cluster's barrier, and not waited since
   u32 generation = 0;             // of the cluster's barrier, then
-  std::atomic<u32> arrivals_left{0};   // at mbarriers of other CTAs, issued and not performed
+  std::atomic<u32> arrivals_left{0};  // at mbarriers of other CTAs, issued and not performed
+  std::atomic<bool> makes_mbarrier{false};
   std::vector<Mbarrier*> initialised;  // and not yet followed by mbarrier_init_fence
   std::vector<Store> group;
   std::vector<std::vector<Store>> groups;
@@ -172,6 +173,7 @@ struct Cluster {
   std::atomic<u32> relaxed_arrivals{0};
   std::atomic<u64> steps{0};  // of its threads: emulated instructions
   std::atomic<u32> preceding_ended{0};
+  bool late_mbarriers = false;      // made after the preceding kernel has ended
   std::atomic<u32> early_loads{0};  // issued before griddepcontrol_wait
   std::unique_ptr<AsyncUnit> tma;
   std::vector<const AsyncUnit*> units() const;  // TMA and the tensor cores
@@ -190,6 +192,8 @@ Cta& cta_of(u32 address);
 Mbarrier& mbarrier_at(u32 address, bool of_any_rank);
 /// The same, of an operation of TMA or the tensor core: mbarrier_init_fence has shown it to them.
 Mbarrier& async_mbarrier_at(u32 address, bool of_any_rank);
+/// True if a thread has ended, or waits for something that has not happened.
+bool ended_or_waits(const Thread& thread);
 /// True if every thread that has not ended, of which there is one, waits for something that has not
 /// happened.
 bool all_wait(const Cluster& cluster);
@@ -197,6 +201,7 @@ bool all_wait(const Cluster& cluster);
 /// it. Null: there is none.
 void begin_preceding(Cluster& cluster, const Grid* grid);
 void end_preceding(Cluster& cluster);
+void wait_for_preceding();
 /// An arrival of this thread at a barrier: a fault if loads of tensor memory are not fenced.
 void expect_fenced_loads();
 /// TMA, or another CTA, writes to shared memory: a fault if a thread's loads of what is there may

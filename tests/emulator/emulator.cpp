@@ -121,21 +121,25 @@ std::string waits_of(const Cluster& cluster) {
 
 }  // namespace
 
+bool ended_or_waits(const Thread& thread) {
+  if (thread.ended.load(std::memory_order_relaxed)) {
+    return true;
+  }
+  const void* what = thread.wait.what.load(std::memory_order_relaxed);
+  return what != nullptr &&
+         !thread.wait.over.load(std::memory_order_relaxed)(
+             what, thread.wait.argument.load(std::memory_order_relaxed), std::memory_order_relaxed);
+}
+
 bool all_wait(const Cluster& cluster) {
   bool any = false;
   for (const auto& cta : cluster.ctas) {
     for (u32 i = 0; i < cta->all.expected; ++i) {
       const Thread& thread = cta->threads[i];
-      if (thread.ended.load(std::memory_order_relaxed)) {
-        continue;
-      }
-      const void* what = thread.wait.what.load(std::memory_order_relaxed);
-      if (what == nullptr || thread.wait.over.load(std::memory_order_relaxed)(
-                                 what, thread.wait.argument.load(std::memory_order_relaxed),
-                                 std::memory_order_relaxed)) {
+      if (!ended_or_waits(thread)) {
         return false;
       }
-      any = true;
+      any = any || !thread.ended.load(std::memory_order_relaxed);
     }
   }
   return any;
@@ -278,6 +282,7 @@ u32 launch(const Grid& grid, const std::function<void()>& body) {
     const u32 first = grid.seed % 2 == 0 ? started : grid.ctas - grid.cluster - started;
     Cluster cluster;
     cluster.all.expected = grid.cluster * grid.threads;
+    cluster.late_mbarriers = grid.seed % 4 == 2;
     for (u32 rank = 0; rank < grid.cluster; ++rank) {
       cluster.ctas.push_back(make_cta(cluster, rank, grid));
     }
@@ -409,6 +414,11 @@ void emulator::named_barrier(u32 id, u32 threads, bool waits) {
       threads > self->cta->all.expected) {
     fault("named barrier %u of %u threads", id, threads);
   }
+  // The hardware counts warps: a warp arrives with its last thread. That orders nothing.
+  const bool fenced = self->after_fence;
+  ThreadBarrier& warp = self->cta->warps[self->index / 32];
+  wait_at(warp, arrive(warp, warp.expected, false));
+  self->after_fence = fenced;
   ThreadBarrier& at = self->cta->named[id];
   const u32 generation = arrive(at, threads);
   if (waits) {
@@ -433,10 +443,29 @@ void store_dsmem_async(u32 address, u32 barrier, const float4& value) {
   });
 }
 
+// An mbarrier is made as late as may be: once every other thread of the CTA waits, has ended or is
+// here too, with some seeds after the preceding kernel. A thread that uses it without having waited
+// for its maker then finds none, however threads are scheduled.
+static void let_others_go_on() {
+  if (self->cta->cluster->late_mbarriers) {
+    wait_for_preceding();
+  }
+  self->makes_mbarrier.store(true, std::memory_order_relaxed);
+  const auto cannot_go_on = [](const Thread& thread) {
+    return thread.makes_mbarrier.load(std::memory_order_relaxed) || ended_or_waits(thread);
+  };
+  const Thread* const threads = self->cta->threads.get();
+  while (!std::all_of(threads, threads + self->cta->all.expected, cannot_go_on)) {
+    std::this_thread::sleep_for(std::chrono::microseconds(100));
+  }
+  self->makes_mbarrier.store(false, std::memory_order_relaxed);
+}
+
 void mbarrier_init(u32 barrier, u32 arrivals) {
   if (barrier % 8 != 0 || (barrier & kOffsetMask) >= self->cta->shared_bytes) {
     fault("an mbarrier at %08x", barrier);
   }
+  let_others_go_on();
   Mbarrier& made = self->cta->barriers[(barrier & kOffsetMask) / 8];
   made.phase_arrivals.store(arrivals, std::memory_order_relaxed);
   made.word.store(u64{arrivals} << 32, std::memory_order_relaxed);

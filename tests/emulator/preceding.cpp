@@ -90,6 +90,13 @@ void end_preceding(Cluster& cluster) {
   futex_wake_all(&cluster.preceding_ended);
 }
 
+void wait_for_preceding() {
+  const auto* const ended = &self->cta->cluster->preceding_ended;
+  const bool fenced = self->after_fence;  // tensor memory is not ordered by it
+  wait_for(ended, ended, has_ended, 0);
+  self->after_fence = fenced;
+}
+
 }  // namespace cukiln::emulator
 
 namespace cukiln {
@@ -97,10 +104,7 @@ namespace cukiln {
 using namespace emulator;
 
 void griddepcontrol_wait() {
-  const auto* const ended = &self->cta->cluster->preceding_ended;
-  const bool fenced = self->after_fence;  // tensor memory is not ordered by it
-  wait_for(ended, ended, has_ended, 0);
-  self->after_fence = fenced;
+  wait_for_preceding();
   self->waited = true;
 }
 
