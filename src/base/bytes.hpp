@@ -45,6 +45,7 @@ class SharedBytes {
   const char* data() const noexcept { return view_.data(); }
   std::size_t size() const noexcept { return view_.size(); }
   bool empty() const noexcept { return view_.empty(); }
+  friend bool operator==(const SharedBytes& a, ByteView b) noexcept { return a.view_ == b; }
 
  private:
   explicit SharedBytes(std::shared_ptr<const std::string> text) : view_(*text) {

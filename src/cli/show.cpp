@@ -28,7 +28,7 @@ constexpr std::string_view kTacticsKind = "cukiln.tactics";  // the launchers' (
 using Words = std::vector<std::string>;
 std::vector<Words> tactics_of(const StoreBlob& blob) {
   std::vector<Words> lines;
-  std::istringstream text(blob.kind == kTacticsKind ? blob.bytes : std::string());
+  std::istringstream text(blob.kind == kTacticsKind ? std::string(blob.bytes) : std::string());
   std::string line;
   std::getline(text, line);  // the format
   while (std::getline(text, line)) {

@@ -23,7 +23,7 @@ constexpr std::chrono::milliseconds kFlushUsesAfter{500};
 
 /// Gets a blob from the remote store and puts it into the daemon's, with its signers. One that the
 /// store cannot take, which counts and logs that, is returned all the same.
-std::optional<std::string> fetch_blob(TieredStore& store, RemoteTier& remote,
+std::optional<SharedBytes> fetch_blob(TieredStore& store, RemoteTier& remote,
                                       const BlobName& name) {
   auto found = remote.find_blob(name, RemoteTier::Freshness::usual);
   if (!found) {

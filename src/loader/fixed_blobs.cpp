@@ -4,7 +4,7 @@
 #include "base/fork_gate.hpp"
 #include "base/printable.hpp"
 #include "base/result.hpp"
-#include "store/blob_rows.hpp"
+#include "store/blob_name.hpp"
 
 namespace cukiln {
 

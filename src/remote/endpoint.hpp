@@ -8,7 +8,7 @@
 #include <string_view>
 
 #include "base/bytes.hpp"
-#include "remote/object_name.hpp"
+#include "store/object_name.hpp"
 
 #include <cukiln/result.hpp>
 

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <memory>
 #include <optional>
 
 #include "base/cache_format.hpp"
@@ -13,9 +14,10 @@
 #include "base/result.hpp"
 #include "base/serial.hpp"
 #include "key/compile_request.hpp"
-#include "store/blob_rows.hpp"
-#include "store/entry_codec.hpp"
+#include "store/blob_name.hpp"
+#include "store/object_codec.hpp"
 #include "store/signers.hpp"
+#include "store/source_text.hpp"
 
 namespace cukiln {
 
@@ -159,18 +161,14 @@ Result<std::string> unpack(const Parsed& envelope, Rejection& why) {
   return payload;
 }
 
-std::string encode_payload(const StoreEntry& entry, bool with_source) {
-  const EncodedEntry encoded(entry);
-  const EntryParts& parts = encoded.parts;
+std::string seal_object(EnvelopeHead head, const Object& object, ByteView source_text,
+                        const SecretKey* key) {
+  head.name = object.name;
+  head.created_s = object.created_s;
   SerialWriter out;
-  out.bytes(parts.request_canonical).bytes(parts.dependencies).bytes(parts.kernels);
-  out.bytes(parts.log).bytes(parts.name).bytes(parts.source).bytes(parts.target);
-  out.bytes(parts.flags).bytes(parts.compiler);
-  out.strings(split_signers(entry.signer));
-  out.u64(static_cast<std::uint64_t>(entry.compile_us));
-  out.bytes(with_source ? ByteView(entry.source_text) : ByteView());
-  out.bytes(parts.image);
-  return out.take();
+  out.bytes(object.kind).bytes(object.request).bytes(object.summary).bytes(object.details);
+  out.strings(split_signers(object.signer)).bytes(source_text).raw(object.data);
+  return seal_envelope(std::move(head), out.view(), key);
 }
 
 /// Reads the chain of the keys that signed an entry or a blob before this object was made; nothing
@@ -211,6 +209,38 @@ Result<OpenedEnvelope> open_up_to(std::uint64_t max_bytes, ByteView bytes, const
   }
   CUKILN_TRY(out.payload, unpack(envelope, why));
   out.head = std::move(envelope.head);
+  return out;
+}
+
+/// An object whose payload was decoded. Its `signer` is the chain before the envelope's own.
+struct OpenedObject {
+  EnvelopeHead head;
+  Object object;
+  ByteView source_text;  ///< of memory that `object.data` keeps alive
+  std::string signer;
+};
+
+Result<OpenedObject> open_object(std::uint64_t max_bytes, ByteView bytes, const OpenRules& rules,
+                                 const char* word, Rejection& why) {
+  CUKILN_TRY(OpenedEnvelope opened, open_up_to(max_bytes, bytes, rules, why));
+  const auto payload = std::make_shared<const std::string>(std::move(opened.payload));
+  SerialReader in(*payload);
+  OpenedObject out;
+  out.object.name = opened.head.name;
+  out.object.created_s = opened.head.created_s;
+  for (std::string* const part :
+       {&out.object.kind, &out.object.request, &out.object.summary, &out.object.details}) {
+    *part = in.bytes();
+  }
+  auto chain = read_signers(in);
+  out.source_text = in.bytes();
+  out.object.data = SharedBytes(payload, in.raw(in.remaining()));
+  if (!in.ok() || !chain) {
+    return reject(why, Rejection::bad_payload, "the object does not hold {}", word);
+  }
+  out.object.signer = *std::move(chain);
+  out.head = std::move(opened.head);
+  out.signer = std::move(opened.signer);
   return out;
 }
 
@@ -262,11 +292,10 @@ Result<OpenedEnvelope> open_envelope(ByteView bytes, const OpenRules& rules, Rej
 
 std::string seal_entry(const StoreEntry& entry, const SecretKey* key, bool with_source) {
   EnvelopeHead head;
-  head.name = ObjectName::of_entry(entry.request_canonical, entry.dependencies.canonical());
-  head.created_s = entry.created_s;
   head.target = entry.labels.target;
   head.toolchain = entry.labels.compiler;
-  return seal_envelope(std::move(head), encode_payload(entry, with_source), key);
+  return seal_object(std::move(head), encode(entry),
+                     with_source ? ByteView(entry.source_text) : ByteView(), key);
 }
 
 Result<std::string> accept_signers(std::string_view chain, const std::string& verified,
@@ -297,81 +326,54 @@ Result<std::string> accept_signers(std::string_view chain, const std::string& ve
 }
 
 Result<StoreEntry> open_entry(ByteView bytes, const OpenRules& rules, Rejection& why) {
-  CUKILN_TRY(const OpenedEnvelope opened, open_envelope(bytes, rules, why));
-  SerialReader in(opened.payload);
-  EntryParts parts;
-  parts.request_canonical = in.bytes();
-  parts.dependencies = in.bytes();
-  parts.kernels = in.bytes();
-  parts.log = in.bytes();
-  parts.name = in.bytes();
-  parts.source = in.bytes();
-  parts.target = in.bytes();
-  parts.flags = in.bytes();
-  parts.compiler = in.bytes();
-  const auto chain = read_signers(in);
-  const std::uint64_t compile_us = in.u64();
-  const ByteView source_text = in.bytes();
-  parts.image = in.bytes();
-  if (!in.at_end() || !chain) {
+  CUKILN_TRY(OpenedObject opened, open_object(kMaxEnvelopeBytes, bytes, rules, "an entry", why));
+  Object& object = opened.object;
+  const auto summary = decode_summary(object.summary);
+  const auto set = set_in_details(object.details);
+  if (!object.is_entry() || !summary || !set) {
     return reject(why, Rejection::bad_payload, "the object does not hold an entry");
   }
-  CUKILN_TRY(std::string signed_by, accept_signers(*chain, opened.signer, parts.name, rules, why));
-  if (ObjectName::of_entry(parts.request_canonical, parts.dependencies) != opened.head.name) {
+  const EntryLabels& labels = summary->labels;
+  CUKILN_TRY(object.signer, accept_signers(object.signer, opened.signer, labels.name, rules, why));
+  if (ObjectName::of(cache_key_of(object.request, *set)) != object.name) {
     return reject(why, Rejection::wrong_name,
                   "the object holds another entry than its name states");
   }
-  if (parts.target != opened.head.target || parts.compiler != opened.head.toolchain) {
+  if (labels.target != opened.head.target || labels.compiler != opened.head.toolchain) {
     return reject(why, Rejection::wrong_image, "the object is for {}, its header says {}",
-                  parts.target, opened.head.target);
+                  labels.target, opened.head.target);
   }
-  const CacheKey key = cache_key_of(parts.request_canonical, parts.dependencies);
-  auto entry = decode_entry(key, parts, SharedBytes(std::string(parts.image)));
+  const auto target = Target::parse(labels.target);
+  const bool is_image =
+      target && check_output(object.data, *target, output_of_request(object.request));
+  auto entry = decode_entry(std::move(object));
   if (!entry) {
-    const auto target = Target::parse(parts.target);
-    const OutputKind kind = output_of_request(parts.request_canonical);
-    const bool image = !target || !check_output(parts.image, *target, kind);
-    why = image ? Rejection::wrong_image : Rejection::bad_payload;
-    return std::move(entry).error();
+    why = is_image ? Rejection::bad_payload : Rejection::wrong_image;
+    return entry;
   }
-  entry->source_text = source_text;
-  entry->compile_us = static_cast<std::int64_t>(compile_us);
-  entry->created_s = opened.head.created_s;
-  entry->signer = std::move(signed_by);
+  entry->source_text = opened.source_text;
   return entry;
 }
 
-std::string seal_blob(StoreBlob blob, const SecretKey* key) {
-  EnvelopeHead head;
-  head.name = ObjectName::of_blob(BlobName::id_of(blob.kind, blob.key));
-  head.created_s = blob.created_s;
-  SerialWriter fields;
-  fields.bytes(blob.kind).bytes(blob.key).strings(split_signers(blob.signer));
-  std::string payload = std::move(blob.bytes);  // may be large: no second copy
-  payload.insert(0, fields.view());
-  return seal_envelope(std::move(head), payload, key);
+std::string seal_blob(const StoreBlob& blob, const SecretKey* key) {
+  return seal_object({}, encode(blob), {}, key);
 }
 
 Result<StoreBlob> open_blob(ByteView bytes, const OpenRules& rules, Rejection& why) {
-  CUKILN_TRY(OpenedEnvelope opened, open_up_to(kMaxSealedBlobBytes, bytes, rules, why));
-  SerialReader in(opened.payload);
-  StoreBlob blob;
-  blob.kind = in.bytes();
-  blob.key = in.bytes();
-  const auto chain = read_signers(in);
-  const auto name = BlobName::make(blob.kind, blob.key);
-  if (!in.ok() || !chain || !name || in.remaining() > kMaxBlobBytes ||
-      !opened.head.target.empty() || !opened.head.toolchain.empty()) {
+  CUKILN_TRY(OpenedObject opened, open_object(kMaxSealedBlobBytes, bytes, rules, "a blob", why));
+  Object& object = opened.object;
+  const auto name = BlobName::make(object.kind, object.summary);
+  const bool has_more = !object.request.empty() || !object.details.empty() ||
+                        !opened.source_text.empty() || !opened.head.target.empty() ||
+                        !opened.head.toolchain.empty();
+  if (!name || has_more || object.data.size() > kMaxBlobBytes) {
     return reject(why, Rejection::bad_payload, "the object does not hold a blob");
   }
-  if (ObjectName::of_blob(name->id) != opened.head.name) {
+  if (ObjectName::of(name->id) != object.name) {
     return reject(why, Rejection::wrong_name, "the object holds another blob than its name states");
   }
-  CUKILN_TRY(blob.signer, accept_signers(*chain, opened.signer, {}, rules, why));
-  opened.payload.erase(0, opened.payload.size() - in.remaining());
-  blob.bytes = std::move(opened.payload);
-  blob.created_s = opened.head.created_s;
-  return blob;
+  CUKILN_TRY(object.signer, accept_signers(object.signer, opened.signer, {}, rules, why));
+  return decode_blob(std::move(object));
 }
 
 const DependencySet* FleetSets::find(const CacheKey& key) const noexcept {

@@ -10,8 +10,8 @@
 #include "base/bytes.hpp"
 #include "base/clock.hpp"
 #include "remote/keys.hpp"
-#include "remote/object_name.hpp"
 #include "store/cubin_store.hpp"
+#include "store/object_name.hpp"
 #include "store/store_blob.hpp"
 
 #include <cukiln/blob_store.hpp>
@@ -94,7 +94,7 @@ std::string seal_entry(const StoreEntry& entry, const SecretKey* key, bool with_
 Result<StoreEntry> open_entry(ByteView bytes, const OpenRules& rules, Rejection& why);
 
 /// Encodes a blob as an object.
-std::string seal_blob(StoreBlob blob, const SecretKey* key);
+std::string seal_blob(const StoreBlob& blob, const SecretKey* key);
 /// Verifies that the payload is the blob that its name states. Its `signer` lists all signers, as
 /// that of an entry. A blob is of no module, so that each of them must be trusted for all modules.
 /// Errors: as open_envelope.

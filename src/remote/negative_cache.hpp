@@ -5,7 +5,7 @@
 
 #include "base/mutex.hpp"
 #include "remote/endpoint.hpp"
-#include "remote/object_name.hpp"
+#include "store/object_name.hpp"
 
 namespace cukiln {
 

@@ -11,10 +11,10 @@
 #include <memory>
 #include <utility>
 
-#include "remote/object_name.hpp"
 #include "remote/oci_blob.hpp"
 #include "remote/oci_layout.hpp"
 #include "remote/tar.hpp"
+#include "store/object_name.hpp"
 #include "store/store_directory.hpp"
 #include "store/system_store.hpp"
 

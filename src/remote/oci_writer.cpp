@@ -13,10 +13,10 @@
 #include <fmt/ranges.h>
 
 #include "remote/base64.hpp"
-#include "remote/object_name.hpp"
 #include "remote/oci_blob.hpp"
 #include "remote/oci_layout.hpp"
 #include "remote/tar.hpp"
+#include "store/object_name.hpp"
 
 namespace cukiln {
 

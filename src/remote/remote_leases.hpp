@@ -7,9 +7,9 @@
 #include <thread>
 
 #include "base/mutex.hpp"
-#include "remote/object_name.hpp"
 #include "remote/remote_server.hpp"
 #include "remote/remote_store_options.hpp"
+#include "store/object_name.hpp"
 
 namespace cukiln {
 

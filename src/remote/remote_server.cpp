@@ -98,7 +98,7 @@ std::optional<FleetSets> RemoteServer::sets(ByteView request_canonical, SteadyTi
 
 std::optional<StoreEntry> RemoteServer::entry(const CacheKey& key, std::string_view module,
                                               SteadyTime deadline) {
-  const ObjectName name = ObjectName::of_entry(key);
+  const ObjectName name = ObjectName::of(key);
   if (absent_.has(name, SteadyClock::now())) {
     return std::nullopt;
   }
@@ -114,7 +114,7 @@ std::optional<StoreEntry> RemoteServer::entry(const CacheKey& key, std::string_v
 }
 
 std::optional<StoreBlob> RemoteServer::blob(const BlobId& id, SteadyTime deadline, bool& absent) {
-  const ObjectName name = ObjectName::of_blob(id);
+  const ObjectName name = ObjectName::of(id);
   return fetch(name, deadline, absent, [&](ByteView bytes, Rejection& why) {
     return open_blob(bytes, {&options_.trusted, &name, false, options_.clock}, why);
   });

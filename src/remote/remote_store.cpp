@@ -129,7 +129,7 @@ std::optional<StoreEntry> RemoteStore::find(ByteView request_canonical, std::str
 }
 
 std::optional<StoreBlob> RemoteStore::find_blob(const BlobName& name, Freshness freshness) {
-  return search(ObjectName::of_blob(name.id), freshness, [&](RemoteServer& server, bool& absent) {
+  return search(ObjectName::of(name.id), freshness, [&](RemoteServer& server, bool& absent) {
     return server.blob(name.id, look_up_deadline(), absent);
   });
 }

@@ -46,7 +46,7 @@ void RemoteUploads::push(const BlobName& name, ByteView bytes) {
     auto own = std::make_shared<StoreBlob>();
     own->kind = name.kind;
     own->key = name.key;
-    own->bytes = bytes;
+    own->bytes = SharedBytes(std::string(bytes));
     return [this, own = std::move(own)] { upload(std::move(*own)); };
   }));
 }
@@ -86,8 +86,7 @@ bool RemoteUploads::put(RemoteServer& server, const ObjectName& name, ByteView b
 
 /// Uploads the entry first, so that the sets never name an entry that the server does not have.
 void RemoteUploads::upload(const StoreEntry& entry) {
-  const ObjectName name =
-      ObjectName::of_entry(entry.request_canonical, entry.dependencies.canonical());
+  const ObjectName name = ObjectName::of(entry.key);
   const ObjectName sets_name = ObjectName::of_sets(entry.request_canonical);
   const std::string sealed = seal_entry(entry, &*options_.key, false);
   bool arrived = false;
@@ -114,9 +113,9 @@ void RemoteUploads::upload(const StoreEntry& entry) {
 }
 
 void RemoteUploads::upload(StoreBlob blob) {
-  const ObjectName name = ObjectName::of_blob(BlobName::id_of(blob.kind, blob.key));
+  const ObjectName name = ObjectName::of(BlobName::id_of(blob.kind, blob.key));
   blob.created_s = options_.clock->now_s();
-  const std::string sealed = seal_blob(std::move(blob), &*options_.key);
+  const std::string sealed = seal_blob(blob, &*options_.key);
   bool arrived = false;
   for (const auto& server : servers_) {
     arrived =

@@ -14,7 +14,7 @@
 #include "remote/remote_leases.hpp"
 #include "remote/remote_server.hpp"
 #include "remote/remote_store_options.hpp"
-#include "store/blob_rows.hpp"
+#include "store/blob_name.hpp"
 #include "store/store_blob.hpp"
 
 namespace cukiln {

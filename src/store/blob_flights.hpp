@@ -9,7 +9,7 @@
 
 #include "base/cancel_flags.hpp"
 #include "base/file_lock.hpp"
-#include "store/blob_rows.hpp"
+#include "store/blob_name.hpp"
 
 #include <cukiln/result.hpp>
 

@@ -44,7 +44,8 @@ BlobStore::BlobStore(Store& store) noexcept : tiers_(&TieredStore::of(store)) {}
 Result<std::optional<std::string>> BlobStore::get(std::string_view kind, std::string_view key) {
   return guarded([&]() -> Result<std::optional<std::string>> {
     CUKILN_TRY(const BlobName name, BlobName::make(kind, key));
-    return tiers_->blobs().get(name);
+    CUKILN_TRY(const auto bytes, tiers_->blobs().get(name));
+    return bytes ? std::optional(std::string(bytes->view())) : std::nullopt;
   });
 }
 
@@ -58,7 +59,7 @@ Result<BlobOrLease> BlobStore::get_or_lease(std::string_view kind, std::string_v
                                               token ? CancelFlags(token->flag()) : CancelFlags()));
     BlobOrLease out;
     if (got.bytes) {
-      out.bytes = std::move(got.bytes);
+      out.bytes = std::string(got.bytes->view());
     } else {
       out.lease = BlobLease(std::make_unique<BlobLease::State>(BlobLease::State{
           &tiers_->blobs(), std::string(kind), std::string(key), std::move(got.flight)}));

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "store/blob_rows.hpp"
+#include "store/blob_name.hpp"
 #include "store/cubin_store.hpp"
 #include "wire/daemon_link.hpp"
 #include "wire/daemon_messages.hpp"

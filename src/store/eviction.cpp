@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/result.hpp"
+#include "store/object_codec.hpp"
 
 namespace cukiln {
 
@@ -69,28 +70,26 @@ Result<void> Eviction::evict_for(SqliteHandle& db, std::uint64_t bytes, bool& is
 
 Result<Eviction::Evicted> Eviction::choose(SqliteHandle& db, std::uint64_t bytes,
                                            std::int64_t unused_since_s, std::int64_t limit,
-                                           Victims* victims) {
+                                           std::vector<std::int64_t>* victims) {
   CUKILN_TRY(const std::int64_t page, db.number("PRAGMA page_size"));
   Evicted chosen;
-  // SQLite merges the two indices of the last use, and reads no further than it is asked to.
-  Query query = db.query(
-      "SELECT id, cubin_bytes, last_used_s, 0 FROM entry UNION ALL "
-      "SELECT id, bytes, last_used_s, 1 FROM blob ORDER BY 3 LIMIT ?");
+  Query query =
+      db.query("SELECT id, bytes, last_used_s, kind FROM object ORDER BY last_used_s LIMIT ?");
   query.number(limit);
   for (;;) {
     CUKILN_TRY(const bool row, query.next());
     if (!row || (chosen.bytes >= bytes && query.column_number(2) >= unused_since_s)) {
       return chosen;
     }
-    // Counts the cubin's or the blob's own pages only: the rest of a row shares pages with others.
+    // Counts the payload's own pages only: the row itself shares pages with others.
     const std::int64_t size = std::max<std::int64_t>(query.column_number(1), 0);
     const auto whole_pages = static_cast<std::uint64_t>((size + page - 1) / page * page);
-    const bool is_blob = query.column_number(3) != 0;
+    const bool is_blob = !query.column_bytes(3).empty();
     chosen.bytes += whole_pages;
     chosen.blob_bytes += is_blob ? whole_pages : 0;
     ++(is_blob ? chosen.blobs : chosen.entries);
     if (victims != nullptr) {
-      (is_blob ? victims->blobs : victims->entries).push_back(query.column_number(0));
+      victims->push_back(query.column_number(0));
     }
   }
 }
@@ -99,14 +98,11 @@ Result<Eviction::Evicted> Eviction::evict_batch(SqliteHandle& db, std::uint64_t 
                                                 std::int64_t unused_since_s, std::int64_t rows) {
   assert(rows > 0);  // a negative limit is none, and a transaction with all rows blocks others
   CUKILN_TRY(WriteTransaction transaction, WriteTransaction::begin(db));
-  Victims victims;
+  std::vector<std::int64_t> victims;
   CUKILN_TRY(const Evicted gone, choose(db, bytes, unused_since_s, rows, &victims));
-  std::vector<Event> events = events_of(db, victims.entries);
-  for (const std::int64_t id : victims.entries) {
-    CUKILN_CHECK(db.query("DELETE FROM entry WHERE id=?").number(id).run());
-  }
-  for (const std::int64_t id : victims.blobs) {
-    CUKILN_CHECK(db.query("DELETE FROM blob WHERE id=?").number(id).run());
+  std::vector<Event> events = events_of(db, victims);
+  for (const std::int64_t id : victims) {
+    CUKILN_CHECK(db.query("DELETE FROM object WHERE id=?").number(id).run());
   }
   CUKILN_CHECK(transaction.commit());
   accounting_.counters().add(StoreEvent::evicted, gone.entries);
@@ -131,17 +127,18 @@ std::vector<Event> Eviction::events_of(SqliteHandle& db, const std::vector<std::
     return events;
   }
   for (const std::int64_t id : ids) {
-    Query query = db.query("SELECT key, name, target FROM entry WHERE id=?");
+    Query query = db.query("SELECT name, summary FROM object WHERE id=? AND kind=''");
     query.number(id);
     const auto row = query.next();
     if (!row || !*row) {
       continue;
     }
+    const auto summary = decode_summary(query.column_bytes(1)).value_or(EntrySummaryFields());
     Event& event = events.emplace_back();
     event.kind = EventKind::evict;
     event.key = digest_from<CacheKey>(query.column_bytes(0));
-    event.module = query.column_bytes(1);
-    event.target = Target::parse(query.column_bytes(2)).value_or(Target());
+    event.module = summary.labels.name;
+    event.target = Target::parse(summary.labels.target).value_or(Target());
     event.reason = "the least recently used";
   }
   return events;

@@ -37,18 +37,16 @@ class Eviction {
     std::uint64_t blob_bytes = 0;  ///< part of `bytes`
     std::uint64_t rows() const noexcept { return entries + blobs; }
   };
-  struct Victims {
-    std::vector<std::int64_t> entries, blobs;  ///< ids
-  };
   /// Evicts at most `rows` entries and blobs in one transaction, the least recently used first,
   /// until `bytes` are evicted and none is left that was last used before `unused_since_s`.
   Result<Evicted> evict_batch(SqliteHandle& db, std::uint64_t bytes, std::int64_t unused_since_s,
                               std::int64_t rows);
-  /// Describes the entries for events; nothing if none are wanted.
+  /// Describes the entries among the objects for events; nothing if none are wanted.
   std::vector<Event> events_of(SqliteHandle& db, const std::vector<std::int64_t>& ids);
-  /// Returns what evict_batch would remove; `victims` may be null.
+  /// Returns what evict_batch would remove. Adds the ids of the objects to `victims`, which may be
+  /// null.
   static Result<Evicted> choose(SqliteHandle& db, std::uint64_t bytes, std::int64_t unused_since_s,
-                                std::int64_t limit, Victims* victims);
+                                std::int64_t limit, std::vector<std::int64_t>* victims);
 
   /// Returns free pages to the file system, and makes the reserve again.
   Result<void> shrink_file();

@@ -7,7 +7,7 @@
 
 #include "base/fork_gate.hpp"
 #include "base/result.hpp"
-#include "store/entry_codec.hpp"
+#include "store/object_codec.hpp"
 
 namespace cukiln {
 
@@ -73,7 +73,7 @@ Lookup MemoryStore::peek(const CacheKey& key) {
 }
 
 Result<PutOutcome> MemoryStore::put(const StoreEntry& entry) {
-  const EncodedEntry encoded(entry);
+  const Object encoded = encode(entry);
   CUKILN_CHECK(check_consistent(entry, encoded));
   return insert(entry, encoded.bytes() + entry.source_text.size());
 }

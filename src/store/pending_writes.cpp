@@ -10,8 +10,7 @@
 
 #include "base/fork_gate.hpp"
 #include "base/result.hpp"
-#include "store/blob_rows.hpp"
-#include "store/entry_rows.hpp"
+#include "store/object_rows.hpp"
 #include "store/set_records.hpp"
 
 namespace cukiln {
@@ -23,51 +22,20 @@ namespace {
 constexpr std::size_t kAlwaysWritten = 256;
 constexpr std::int64_t kOldUseS = 3600;
 
-/// `sql` adds uses (?1, the last at ?2) to the row of a digest (?3) that was last used at ?4 or
-/// before. A sum of impossible hits would not be an integer, so they count as ?5.
-template <class Digest>
-Result<void> apply_uses(SqliteHandle& db, const char* sql,
-                        const std::unordered_map<Digest, PendingWrites::Uses>& all) {
-  const bool many = all.size() > kAlwaysWritten;
-  for (const auto& [digest, uses] : all) {
-    CUKILN_CHECK(db.query(sql)
+Result<void> apply_uses(SqliteHandle& db, const PendingWrites::Batch& batch) {
+  const bool many = batch.uses.size() > kAlwaysWritten;
+  for (const auto& [name, uses] : batch.uses) {
+    // A sum of impossible hits would not be an integer, so they count as ?5.
+    CUKILN_CHECK(db.query("UPDATE object SET hits=min(hits, ?5)+?1, "
+                          "last_used_s=max(last_used_s, ?2) WHERE name=?3 AND last_used_s<=?4")
                      .number(uses.count)
                      .number(uses.last_s)
-                     .blob(view_of(digest))
+                     .blob(view_of(name))
                      .number(many ? uses.last_s - kOldUseS : INT64_MAX)
                      .number(kMaxHits)
                      .run());
   }
   return {};
-}
-
-Result<void> apply_uses(SqliteHandle& db, const PendingWrites::Batch& batch) {
-  return apply_uses(db,
-                    "UPDATE entry SET hits=min(hits, ?5)+?1, last_used_s=max(last_used_s, ?2) "
-                    "WHERE key=?3 AND last_used_s<=?4",
-                    batch.uses);
-}
-
-/// Writes uses of blobs, and removes damaged ones.
-Result<void> apply_blobs(SqliteHandle& db, const PendingWrites::Batch& batch) {
-  for (const BlobId& id : batch.damaged_blobs) {
-    CUKILN_TRY([[maybe_unused]] const bool removed, remove_blob(db, id));
-  }
-  return apply_uses(db,
-                    "UPDATE blob SET hits=min(hits, ?5)+?1, last_used_s=max(last_used_s, ?2) "
-                    "WHERE digest=?3 AND last_used_s<=?4",
-                    batch.blob_uses);
-}
-
-/// Adds the uses of a batch that could not be written to those that are pending.
-template <class Digest>
-void add_uses(std::unordered_map<Digest, PendingWrites::Uses>& pending,
-              const std::unordered_map<Digest, PendingWrites::Uses>& more) {
-  for (const auto& [digest, uses] : more) {
-    PendingWrites::Uses& now = pending[digest];
-    now.count += uses.count;
-    now.last_s = std::max(now.last_s, uses.last_s);
-  }
 }
 
 template <class Digest>
@@ -154,18 +122,10 @@ void PendingWrites::drop_inherited() noexcept {
   }
 }
 
-void PendingWrites::add_use(const CacheKey& key, std::int64_t now_s) {
+void PendingWrites::add_use(const ObjectName& name, std::int64_t now_s) {
   const ForkSafeLock lock(mutex_);
   drop_inherited();
-  Uses& uses = batch_.uses[key];
-  ++uses.count;
-  uses.last_s = std::max(uses.last_s, now_s);
-}
-
-void PendingWrites::add_use(const BlobId& id, std::int64_t now_s) {
-  const ForkSafeLock lock(mutex_);
-  drop_inherited();
-  Uses& uses = batch_.blob_uses[id];
+  Uses& uses = batch_.uses[name];
   ++uses.count;
   uses.last_s = std::max(uses.last_s, now_s);
 }
@@ -190,22 +150,16 @@ void PendingWrites::add_stat_records(std::vector<StatRecord> records) {
   }
 }
 
-void PendingWrites::add_damaged(const CacheKey& key) {
+void PendingWrites::add_damaged(const ObjectName& name) {
   const ForkSafeLock lock(mutex_);
   drop_inherited();
-  add_once(batch_.damaged, key);
+  add_once(batch_.damaged, name);
 }
 
 void PendingWrites::add_damaged(const RequestDigest& request) {
   const ForkSafeLock lock(mutex_);
   drop_inherited();
   add_once(batch_.damaged_requests, request);
-}
-
-void PendingWrites::add_damaged(const BlobId& id) {
-  const ForkSafeLock lock(mutex_);
-  drop_inherited();
-  add_once(batch_.damaged_blobs, id);
 }
 
 std::optional<StatRecord> PendingWrites::find_stat_record(const std::string& path) const {
@@ -233,8 +187,11 @@ PendingWrites::Batch PendingWrites::take() {
 void PendingWrites::restore(Batch batch) {
   const ForkSafeLock lock(mutex_);
   drop_inherited();
-  add_uses(batch_.uses, batch.uses);
-  add_uses(batch_.blob_uses, batch.blob_uses);
+  for (const auto& [name, uses] : batch.uses) {
+    Uses& now = batch_.uses[name];
+    now.count += uses.count;
+    now.last_s = std::max(now.last_s, uses.last_s);
+  }
   for (const auto& [name, delta] : batch.counters) {
     std::int64_t& pending = batch_.counters[name];
     pending = sum_of_counts(pending, delta);
@@ -242,22 +199,20 @@ void PendingWrites::restore(Batch batch) {
   batch_.stat_records.merge(batch.stat_records);  // keeps records that were added since
   append(batch_.damaged, batch.damaged);
   append(batch_.damaged_requests, batch.damaged_requests);
-  append(batch_.damaged_blobs, batch.damaged_blobs);
 }
 
 Result<void> apply(SqliteHandle& db, const PendingWrites::Batch& batch) {
   assert(db.in_transaction());
-  for (const CacheKey& key : batch.damaged) {
-    CUKILN_CHECK(remove_damaged_entry(db, key));
+  for (const ObjectName& name : batch.damaged) {
+    CUKILN_TRY([[maybe_unused]] const bool removed, remove_object(db, name));
   }
   for (const RequestDigest& request : batch.damaged_requests) {
-    CUKILN_TRY(const auto tree, tree_of(db, request));
-    if (!tree) {  // it was not stored again since
+    CUKILN_TRY(const auto sound, request_of(db, request));
+    if (!sound) {  // it was not stored again since
       CUKILN_TRY([[maybe_unused]] const bool removed, remove_request(db, request));
     }
   }
   CUKILN_CHECK(apply_uses(db, batch));
-  CUKILN_CHECK(apply_blobs(db, batch));
   for (const auto& [name, delta] : batch.counters) {
     CUKILN_CHECK(db.query("INSERT INTO counter(name, value) VALUES(?1,?2) ON CONFLICT(name) "
                           "DO UPDATE SET value=min(iif(value BETWEEN 0 AND ?3, value, 0)+?2, ?3)")

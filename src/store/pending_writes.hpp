@@ -12,9 +12,9 @@
 
 #include "base/mutex.hpp"
 #include "key/stat_cache.hpp"
+#include "store/object_name.hpp"
 #include "store/sqlite_handle.hpp"
 
-#include <cukiln/blob_store.hpp>
 #include <cukiln/digest.hpp>
 #include <cukiln/result.hpp>
 
@@ -30,27 +30,23 @@ class PendingWrites {
     std::int64_t last_s = 0;
   };
   struct Batch {
-    std::unordered_map<CacheKey, Uses> uses;
-    std::unordered_map<BlobId, Uses> blob_uses;
+    std::unordered_map<ObjectName, Uses> uses;
     std::map<std::string, std::int64_t, std::less<>> counters;
     std::unordered_map<std::string, StatRecord> stat_records;
-    std::vector<CacheKey> damaged;
+    std::vector<ObjectName> damaged;
     std::vector<RequestDigest> damaged_requests;
-    std::vector<BlobId> damaged_blobs;
     bool empty() const noexcept {
-      return uses.empty() && blob_uses.empty() && counters.empty() && stat_records.empty() &&
-             damaged.empty() && damaged_requests.empty() && damaged_blobs.empty();
+      return uses.empty() && counters.empty() && stat_records.empty() && damaged.empty() &&
+             damaged_requests.empty();
     }
   };
 
-  void add_use(const CacheKey& key, std::int64_t now_s);
-  void add_use(const BlobId& id, std::int64_t now_s);
+  void add_use(const ObjectName& name, std::int64_t now_s);
   void add_count(std::string_view counter, std::int64_t delta);
   void add_stat_records(std::vector<StatRecord> records);
-  /// The entry, the request with its entries, or the blob is removed.
-  void add_damaged(const CacheKey& key);
+  /// The object, or the request with its entries, is removed.
+  void add_damaged(const ObjectName& name);
   void add_damaged(const RequestDigest& request);
-  void add_damaged(const BlobId& id);
 
   std::optional<StatRecord> find_stat_record(const std::string& path) const;
   std::map<std::string, std::int64_t, std::less<>> counters() const;

@@ -11,7 +11,7 @@
 
 #include "base/bytes.hpp"
 #include "base/cancel_flags.hpp"
-#include "store/blob_rows.hpp"
+#include "store/blob_name.hpp"
 #include "store/cubin_store.hpp"
 #include "store/store_blob.hpp"
 

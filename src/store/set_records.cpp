@@ -9,35 +9,35 @@
 
 namespace cukiln {
 
-Checksum checksum_of(const RequestDigest& digest, std::int64_t only_entry, ByteView canonical,
-                     ByteView tree) noexcept {
+Checksum RequestRow::checksum(const RequestDigest& digest) const noexcept {
   return Checksummer()
       .add(view_of(digest))
       .add_number(static_cast<std::uint64_t>(only_entry))
+      .add_number(static_cast<std::uint64_t>(peak_bytes))
       .add_sized(canonical)
       .add_sized(tree)
       .finish();
 }
 
-Result<std::optional<StoredRow>> row_of(SqliteHandle& db, const SetTree::Leaf& leaf) {
+Result<std::optional<ObjectRow>> row_of(SqliteHandle& db, const SetTree::Leaf& leaf) {
   if (leaf.hint != 0) {
-    Query query = db.query("SELECT " CUKILN_ENTRY_COLUMNS " FROM entry e WHERE e.id=?");
+    Query query = db.query("SELECT " CUKILN_OBJECT_COLUMNS " FROM object o WHERE o.id=?");
     CUKILN_TRY(const bool there, query.number(static_cast<std::int64_t>(leaf.hint)).next());
     if (there) {
-      StoredRow row(query);
-      if (row.key == view_of(leaf.key)) {
+      ObjectRow row(query);
+      if (row.object.name == ObjectName::of(leaf.key)) {
         return std::optional(std::move(row));
       }
     }
   }
-  Query query = db.query("SELECT " CUKILN_ENTRY_COLUMNS " FROM entry e WHERE e.key=?");
+  Query query = db.query("SELECT " CUKILN_OBJECT_COLUMNS " FROM object o WHERE o.name=?");
   CUKILN_TRY(const bool there, query.blob(view_of(leaf.key)).next());
-  return there ? std::optional(StoredRow(query)) : std::nullopt;
+  return there ? std::optional(ObjectRow(query)) : std::nullopt;
 }
 
 Result<std::vector<SetTree::Leaf>> leaves_of(SqliteHandle& db, const RequestDigest& request) {
   std::vector<SetTree::Leaf> leaves;
-  Query query = db.query("SELECT id, key FROM entry WHERE request=? ORDER BY id DESC");
+  Query query = db.query("SELECT id, name FROM object WHERE request=? ORDER BY id DESC");
   query.blob(view_of(request));
   for (;;) {
     CUKILN_TRY(const bool there, query.next());
@@ -52,22 +52,24 @@ Result<std::vector<SetTree::Leaf>> leaves_of(SqliteHandle& db, const RequestDige
 Result<std::optional<DependencySet>> set_of(SqliteHandle& db, const RequestDigest& request,
                                             const SetTree::Leaf& leaf) {
   CUKILN_TRY(const auto row, row_of(db, leaf));
-  if (!row || row->request != view_of(request) ||
-      cache_key_of(request, row->dependencies) != leaf.key) {
+  const auto encoded =
+      row && row->request == view_of(request) ? set_in_details(row->object.details) : std::nullopt;
+  if (!encoded || cache_key_of(request, *encoded) != leaf.key) {
     return std::optional<DependencySet>();
   }
-  auto set = DependencySet::parse(row->dependencies);
+  auto set = DependencySet::parse(*encoded);
   return set ? std::optional(*std::move(set)) : std::nullopt;
 }
 
-Result<std::optional<SetTree>> tree_of(SqliteHandle& db, const RequestDigest& request) {
+Result<std::optional<RequestRow>> request_of(SqliteHandle& db, const RequestDigest& request) {
   Query query = db.query("SELECT " CUKILN_REQUEST_COLUMNS " FROM request r WHERE r.digest=?");
   CUKILN_TRY(const bool there, query.blob(view_of(request)).next());
   if (!there) {
-    return std::optional<SetTree>();
+    return std::optional<RequestRow>();
   }
-  const RequestRow row(query);
-  return row.is_sound(request) ? SetTree::parse(row.tree) : std::nullopt;
+  RequestRow row(query);
+  return row.is_sound(request) && SetTree::parse(row.tree) ? std::optional(std::move(row))
+                                                           : std::nullopt;
 }
 
 bool leads_to(const SetTree& tree, const CacheKey& key) {
@@ -76,10 +78,11 @@ bool leads_to(const SetTree& tree, const CacheKey& key) {
                      [&](const SetTree::Leaf& leaf) { return leaf.key == key; });
 }
 
-Result<void> record_set(SqliteHandle& db, const RequestDigest& request, ByteView canonical,
-                        SetTree tree, const SetTree::Leaf& leaf, const DependencySet& set) {
+Result<void> record_set(SqliteHandle& db, const RequestDigest& request, RequestRow row,
+                        const SetTree::Leaf& leaf, const DependencySet& set) {
   assert(db.in_transaction());
   std::optional<Error> failed;  // the first error of the database: the tree is not written
+  SetTree tree = SetTree::from_verified(row.tree);
   tree.insert(leaf, set, [&](const SetTree::Leaf& other) -> std::optional<DependencySet> {
     if (failed) {
       return std::nullopt;
@@ -95,24 +98,27 @@ Result<void> record_set(SqliteHandle& db, const RequestDigest& request, ByteView
     return *failed;
   }
   const auto leaves = tree.leaves();
-  const std::int64_t only = leaves.size() == 1 ? static_cast<std::int64_t>(leaves.front().hint) : 0;
-  const Checksum check = checksum_of(request, only, canonical, tree.encoded());
+  row.only_entry = leaves.size() == 1 ? static_cast<std::int64_t>(leaves.front().hint) : 0;
+  row.tree = tree.encoded();
+  const Checksum check = row.checksum(request);
   return db
       .query(
-          "INSERT INTO request(digest, only_entry, check128, canonical, tree) VALUES(?,?,?,?,?) "
-          "ON CONFLICT(digest) DO UPDATE SET only_entry=excluded.only_entry, "
-          "check128=excluded.check128, canonical=excluded.canonical, tree=excluded.tree")
+          "INSERT INTO request(digest, only_entry, peak_bytes, check128, canonical, tree) "
+          "VALUES(?,?,?,?,?,?) ON CONFLICT(digest) DO UPDATE SET only_entry=excluded.only_entry, "
+          "peak_bytes=excluded.peak_bytes, check128=excluded.check128, "
+          "canonical=excluded.canonical, tree=excluded.tree")
       .blob(view_of(request))
-      .number(only)
+      .number(row.only_entry)
+      .number(row.peak_bytes)
       .blob(view_of(check))
-      .blob(canonical)
-      .blob(tree.encoded())
+      .blob(row.canonical)
+      .blob(row.tree)
       .run();
 }
 
 Result<bool> remove_request(SqliteHandle& db, const RequestDigest& request) {
   assert(db.in_transaction());
-  CUKILN_CHECK(db.query("DELETE FROM entry WHERE request=?").blob(view_of(request)).run());
+  CUKILN_CHECK(db.query("DELETE FROM object WHERE request=?").blob(view_of(request)).run());
   const int entries = db.changes();
   CUKILN_CHECK(db.query("DELETE FROM request WHERE digest=?").blob(view_of(request)).run());
   return entries + db.changes() > 0;

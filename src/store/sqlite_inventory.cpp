@@ -4,20 +4,28 @@
 #include <algorithm>
 
 #include "base/result.hpp"
-#include "store/entry_codec.hpp"
-#include "store/entry_rows.hpp"
-#include "store/peak_rows.hpp"
+#include "store/object_rows.hpp"
+#include "store/set_records.hpp"
+#include "store/source_text.hpp"
 
 namespace cukiln {
+
+namespace {
+
+/// Damage is reported when an object is read; here a size is only kept from being negative.
+std::uint64_t not_negative(std::int64_t number) noexcept {
+  return static_cast<std::uint64_t>(std::max<std::int64_t>(number, 0));
+}
+
+}  // namespace
 
 Result<std::vector<EntrySummary>> SqliteInventory::list() {
   return session_.read([](SqliteHandle& db) -> Result<std::vector<EntrySummary>> {
     std::vector<EntrySummary> entries;
-    CUKILN_TRY(const PeakRows rows, read_peaks(db));
     Query query = db.query(
-        "SELECT key, created_s, last_used_s, hits, compile_us, origin, cubin_bytes, "
-        "dependency_count, "
-        "name, source, target, flags, compiler, signer, kernels FROM entry ORDER BY id");
+        "SELECT o.name, o.created_s, o.last_used_s, o.hits, o.origin, o.bytes, o.signer, "
+        "o.summary, r.peak_bytes FROM object o LEFT JOIN request r ON r.digest=o.request "
+        "WHERE o.kind='' ORDER BY o.id");
     for (;;) {
       CUKILN_TRY(const bool row, query.next());
       if (!row) {
@@ -28,36 +36,58 @@ Result<std::vector<EntrySummary>> SqliteInventory::list() {
       entry.created_s = query.column_number(1);
       entry.last_used_s = query.column_number(2);
       entry.hits = query.column_number(3);
-      entry.compile_us = query.column_number(4);
-      entry.origin = static_cast<Origin>(query.column_number(5));
-      // Damage is reported when the entry is read; here a size is only kept from being negative.
-      entry.cubin_bytes =
-          static_cast<std::uint64_t>(std::max<std::int64_t>(query.column_number(6), 0));
-      entry.dependencies =
-          static_cast<std::size_t>(std::max<std::int64_t>(query.column_number(7), 0));
-      entry.labels = {std::string(query.column_bytes(8)), std::string(query.column_bytes(9)),
-                      std::string(query.column_bytes(10)), std::string(query.column_bytes(11)),
-                      std::string(query.column_bytes(12))};
-      entry.signer = query.column_bytes(13);
-      if (auto kernels = decode_kernels(query.column_bytes(14))) {
-        entry.kernels = *std::move(kernels);
-      }
-      const auto peak = rows.peaks.find(entry.key);
-      entry.peak_bytes = peak != rows.peaks.end() ? peak->second : 0;
+      entry.origin = static_cast<Origin>(query.column_number(4));
+      entry.cubin_bytes = not_negative(query.column_number(5));
+      entry.signer = query.column_bytes(6);
+      auto summary = decode_summary(query.column_bytes(7)).value_or(EntrySummaryFields());
+      entry.labels = std::move(summary.labels);
+      entry.kernels = std::move(summary.kernels);
+      entry.compile_us = summary.compile_us;
+      entry.dependencies = summary.files;
+      entry.peak_bytes = not_negative(query.column_number(8));
       entries.push_back(std::move(entry));
     }
   });
 }
 
+Result<std::vector<BlobSummary>> SqliteInventory::list_blobs(ByteView kind) {
+  return session_.read([&](SqliteHandle& db) -> Result<std::vector<BlobSummary>> {
+    std::vector<BlobSummary> blobs;
+    Query query = db.query(
+        "SELECT name, kind, summary, bytes, created_s, last_used_s, hits, signer FROM object "
+        "WHERE kind<>'' AND (?1='' OR kind=?1) ORDER BY id");
+    query.text(kind);
+    for (;;) {
+      CUKILN_TRY(const bool there, query.next());
+      if (!there) {
+        return blobs;
+      }
+      blobs.push_back({digest_from<BlobId>(query.column_bytes(0)),
+                       std::string(query.column_bytes(1)), std::string(query.column_bytes(2)),
+                       not_negative(query.column_number(3)), query.column_number(4),
+                       query.column_number(5), query.column_number(6),
+                       std::string(query.column_bytes(7))});
+    }
+  });
+}
+
+Result<SqliteInventory::BlobTotals> SqliteInventory::blob_totals() {
+  return session_.read([](SqliteHandle& db) -> Result<BlobTotals> {
+    Query query = db.query("SELECT count(*), coalesce(sum(bytes), 0) FROM object WHERE kind<>''");
+    CUKILN_TRY([[maybe_unused]] const bool row, query.next());
+    return BlobTotals{not_negative(query.column_number(0)), not_negative(query.column_number(1))};
+  });
+}
+
 std::uint64_t SqliteInventory::peak_bytes(const RequestDigest& request) {
-  const auto peak = session_.read([&](SqliteHandle& db) { return read_peak(db, request); });
-  return peak ? *peak : 0;
+  const auto row = session_.read([&](SqliteHandle& db) { return request_of(db, request); });
+  return row && *row ? not_negative((*row)->peak_bytes) : 0;
 }
 
 StoreStats SqliteInventory::stats() {
   StoreStats stats;
-  const auto entries =
-      session_.read([](SqliteHandle& db) { return db.number("SELECT count(*) FROM entry"); });
+  const auto entries = session_.read(
+      [](SqliteHandle& db) { return db.number("SELECT count(*) FROM object WHERE kind=''"); });
   stats.entries = entries ? static_cast<std::uint64_t>(*entries) : 0;
   stats.bytes = session_.file_bytes();
   const StoreCounters& counters = accounting_.counters();
@@ -93,7 +123,8 @@ Result<std::map<std::string, std::int64_t>> SqliteInventory::counters() {
 
 Result<std::optional<std::int64_t>> SqliteInventory::oldest_use_s() {
   return session_.read([](SqliteHandle& db) -> Result<std::optional<std::int64_t>> {
-    Query query = db.query("SELECT last_used_s FROM entry ORDER BY last_used_s LIMIT 1");
+    Query query =
+        db.query("SELECT last_used_s FROM object WHERE kind='' ORDER BY last_used_s LIMIT 1");
     CUKILN_TRY(const bool row, query.next());
     return row ? std::optional(query.column_number(0)) : std::nullopt;
   });
@@ -105,8 +136,9 @@ Result<std::string> SqliteInventory::source_text(const CacheKey& key) {
   };
   auto read = session_.read([&](SqliteHandle& db) -> Result<std::optional<Row>> {
     Query query = db.query(
-        "SELECT e.source_text, e.request, r.canonical"
-        " FROM entry e LEFT JOIN request r ON r.digest=e.request WHERE e.key=?");
+        "SELECT p.source_text, o.request, r.canonical FROM object o "
+        "LEFT JOIN payload p ON p.id=o.id LEFT JOIN request r ON r.digest=o.request "
+        "WHERE o.name=? AND o.kind=''");
     CUKILN_TRY(const bool there, query.blob(view_of(key)).next());
     return there ? std::optional<Row>({std::string(query.column_bytes(0)),
                                        std::string(query.column_bytes(1)),
@@ -127,7 +159,7 @@ Result<std::string> SqliteInventory::source_text(const CacheKey& key) {
   if (!text) {
     Error damage =
         make_error(ErrorCode::corrupt, "{}, of the entry {}", text.error().message(), key.hex());
-    accounting_.drop_damaged(key, damage);
+    accounting_.drop_damaged(ObjectName::of(key), StoreAccounting::Damage::entry, damage);
     return damage;
   }
   return std::string(*text);

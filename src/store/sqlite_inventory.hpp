@@ -12,16 +12,24 @@
 #include "store/store_accounting.hpp"
 #include "store/store_session.hpp"
 
+#include <cukiln/blob_store.hpp>
+
 namespace cukiln {
 
-/// Lists the entries, counters and stat records of an SQLite store, for inspection and metrics.
-/// Threads: safe.
+/// Lists the entries, blobs, counters and stat records of an SQLite store, for inspection and
+/// metrics. Threads: safe.
 class SqliteInventory {
  public:
   SqliteInventory(StoreSession& session, StoreAccounting& accounting)
       : session_(session), accounting_(accounting) {}
 
   Result<std::vector<EntrySummary>> list();
+  /// Lists the blobs of a kind; of every kind, if it is empty.
+  Result<std::vector<BlobSummary>> list_blobs(ByteView kind);
+  struct BlobTotals {
+    std::uint64_t blobs = 0, bytes = 0;
+  };
+  Result<BlobTotals> blob_totals();
   StoreStats stats();
   std::uint64_t peak_bytes(const RequestDigest& request);
   /// Removes an entry whose text is damaged, and reports it (corrupt).

@@ -15,33 +15,34 @@ namespace {
 struct FoundRequest {
   bool there = false;
   std::optional<SetTree> tree;  ///< if the row is sound
-  std::optional<CheckedEntry> only;
+  std::optional<Checked<StoreEntry>> only;
 };
 
 Result<FoundRequest> read_request(SqliteHandle& db, const RequestDigest& request,
                                   ByteView canonical) {
   FoundRequest found;
-  Query query = db.query("SELECT " CUKILN_REQUEST_COLUMNS ", " CUKILN_ENTRY_COLUMNS
-                         " FROM request r LEFT JOIN entry e ON e.id=r.only_entry"
+  Query query = db.query("SELECT " CUKILN_REQUEST_COLUMNS ", " CUKILN_OBJECT_COLUMNS
+                         " FROM request r LEFT JOIN object o ON o.id=r.only_entry"
                          " WHERE r.digest=?");
   CUKILN_TRY(found.there, query.blob(view_of(request)).next());
   if (!found.there) {
     return found;
   }
   found.tree = RequestRow(query).sound_tree(request, canonical);
-  const StoredRow only(query, kRequestColumns);
-  // The number of an entry that was evicted may be that of another request's by now.
+  ObjectRow only(query, kRequestColumns);
+  // The number of an entry that was evicted may be that of another object by now.
   if (found.tree && only.id != 0 && only.request == view_of(request)) {
-    CUKILN_TRY(found.only,
-               read_entry(db, digest_from<CacheKey>(only.key), only, request, canonical));
+    const CacheKey key{only.object.name.bytes};
+    CUKILN_TRY(found.only, read_entry(db, key, std::move(only), request, canonical));
   }
   return found;
 }
 
-Result<CheckedEntry> read_leaf(SqliteHandle& db, const SetTree::Leaf& leaf,
-                               const RequestDigest& request, ByteView canonical) {
-  CUKILN_TRY(const auto row, row_of(db, leaf));
-  return row ? read_entry(db, leaf.key, *row, request, canonical) : CheckedEntry{leaf.key, {}, {}};
+Result<Checked<StoreEntry>> read_leaf(SqliteHandle& db, const SetTree::Leaf& leaf,
+                                      const RequestDigest& request, ByteView canonical) {
+  CUKILN_TRY(auto row, row_of(db, leaf));
+  return row ? read_entry(db, leaf.key, *std::move(row), request, canonical)
+             : Checked<StoreEntry>{ObjectName::of(leaf.key), {}, {}};
 }
 
 }  // namespace
@@ -84,7 +85,7 @@ Lookup SqliteLookup::search(const RequestDigest& request, ByteView request_canon
   }
   for (const SetTree::Leaf& leaf : leaves) {
     // Reads the cubin at once: a set that the tree leads to almost always holds.
-    CUKILN_TRY(CheckedEntry read, session_.read([&](SqliteHandle& db) {
+    CUKILN_TRY(auto read, session_.read([&](SqliteHandle& db) {
       return read_leaf(db, leaf, request, request_canonical);
     }));
     if (auto entry = accept(std::move(read), check, purpose)) {
@@ -94,12 +95,12 @@ Lookup SqliteLookup::search(const RequestDigest& request, ByteView request_canon
   return miss;
 }
 
-std::optional<StoreEntry> SqliteLookup::accept(CheckedEntry read, SetCheck& check,
+std::optional<StoreEntry> SqliteLookup::accept(Checked<StoreEntry> read, SetCheck& check,
                                                Purpose purpose) {
   if (!read.sound) {
     check.lost(read.damage ? SetCheck::Loss::damaged : SetCheck::Loss::evicted);
     if (read.damage && purpose == Purpose::use) {
-      accounting_.drop_damaged(read.key, *read.damage);
+      accounting_.drop_damaged(read.name, StoreAccounting::Damage::entry, *read.damage);
     }
     return std::nullopt;
   }
@@ -126,7 +127,7 @@ Lookup SqliteLookup::counted(Lookup found) {
     accounting_.counters().add(StoreEvent::error);
   } else if (*found) {
     accounting_.counters().add(StoreEvent::hit);
-    accounting_.touch((*found)->key);
+    accounting_.touch(ObjectName::of((*found)->key));
   } else {
     accounting_.counters().add(StoreEvent::miss);
   }
@@ -164,20 +165,48 @@ Lookup SqliteLookup::get(const CacheKey& key) {
     return counted(std::move(read).error());
   }
   if (read->damage) {
-    accounting_.drop_damaged(key, *read->damage);
+    accounting_.drop_damaged(read->name, StoreAccounting::Damage::entry, *read->damage);
   }
   complete(read->sound);
   return counted(std::move(read->sound));
 }
 
 Lookup SqliteLookup::peek(const CacheKey& key) {
-  CUKILN_TRY(CheckedEntry read,
-             session_.inspect([&](SqliteHandle& db) { return read_entry(db, key); }));
+  CUKILN_TRY(auto read, session_.inspect([&](SqliteHandle& db) { return read_entry(db, key); }));
   if (read.damage) {
     return *std::move(read.damage);
   }
   complete(read.sound);
   return std::move(read.sound);
+}
+
+Result<std::optional<StoreBlob>> SqliteLookup::get(const BlobName& name) {
+  CUKILN_TRY(auto read, session_.read([&](SqliteHandle& db) { return read_blob(db, name.id); }));
+  if (read.sound) {
+    accounting_.touch(read.name);
+  } else if (read.damage) {
+    accounting_.drop_damaged(
+        read.name, StoreAccounting::Damage::blob,
+        make_error(ErrorCode::corrupt, "{}, of kind {}", read.damage->message(), name.kind));
+  }
+  return std::move(read.sound);
+}
+
+Result<std::optional<StoreBlob>> SqliteLookup::peek(const BlobId& id) {
+  CUKILN_TRY(auto read, session_.read([&](SqliteHandle& db) { return read_blob(db, id); }));
+  if (read.damage) {
+    return make_error(ErrorCode::corrupt, "{}; 'cukiln verify --repair' removes it",
+                      read.damage->message());
+  }
+  return std::move(read.sound);
+}
+
+Result<std::optional<std::string>> SqliteLookup::signer_of(const BlobName& name) {
+  return session_.read([&](SqliteHandle& db) -> Result<std::optional<std::string>> {
+    Query query = db.query("SELECT signer FROM object WHERE name=?");
+    CUKILN_TRY(const bool there, query.blob(view_of(name.id)).next());
+    return there ? std::optional(std::string(query.column_bytes(0))) : std::nullopt;
+  });
 }
 
 }  // namespace cukiln

@@ -4,16 +4,17 @@
 #include <optional>
 #include <vector>
 
+#include "store/blob_name.hpp"
 #include "store/cubin_store.hpp"
-#include "store/entry_rows.hpp"
+#include "store/object_rows.hpp"
 #include "store/store_accounting.hpp"
 #include "store/store_session.hpp"
 
 namespace cukiln {
 
-/// Looks up entries of an SQLite store by request and by key. What fails its check is a miss: a
-/// damaged entry is removed alone, a damaged request with its entries. The public members are those
-/// of CubinStore. Threads: safe.
+/// Looks up the objects of an SQLite store: entries by request and by key, blobs by name. What
+/// fails its check is a miss: a damaged object is removed alone, a damaged request with its
+/// entries. The members for entries are those of CubinStore. Threads: safe.
 class SqliteLookup {
  public:
   using Purpose = CubinStore::Purpose;
@@ -28,12 +29,19 @@ class SqliteLookup {
   Lookup get(const CacheKey& key);
   Lookup peek(const CacheKey& key);
 
+  /// Counts as a use. A damaged blob is removed, counted and reported absent.
+  Result<std::optional<StoreBlob>> get(const BlobName& name);
+  /// Does not count as a use. Errors: corrupt (damaged).
+  Result<std::optional<StoreBlob>> peek(const BlobId& id);
+  /// Returns the signers of a blob; nothing if there is none. Does not count as a use.
+  Result<std::optional<std::string>> signer_of(const BlobName& name);
+
  private:
   /// Finds the entry whose set holds, without counting.
   Lookup search(const RequestDigest& request, ByteView request_canonical, SetCheck& check,
                 Purpose purpose);
   /// Returns the entry that a set led to if it is sound and the set holds.
-  std::optional<StoreEntry> accept(CheckedEntry read, SetCheck& check, Purpose purpose);
+  std::optional<StoreEntry> accept(Checked<StoreEntry> read, SetCheck& check, Purpose purpose);
   /// Completes an entry by what its row does not say: whose the store is.
   void complete(std::optional<StoreEntry>& entry) const;
   /// Counts the result of a use.

@@ -19,8 +19,7 @@ SqliteStore::SqliteStore(std::unique_ptr<StoreSession> session)
       writer_(*session_, accounting_, eviction_),
       maintenance_(*session_, accounting_, eviction_, log_),
       verification_(*session_, accounting_, eviction_),
-      inventory_(*session_, accounting_),
-      blobs_(*session_, accounting_, eviction_) {}
+      inventory_(*session_, accounting_) {}
 
 Result<std::unique_ptr<SqliteStore>> SqliteStore::open(const SqliteStoreOptions& options) {
   const ForkGate::Pass pass;  // without memory for the rest, the session is destroyed under it

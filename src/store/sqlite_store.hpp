@@ -13,10 +13,9 @@
 
 #include "key/stat_cache.hpp"
 #include "store/cubin_store.hpp"
-#include "store/entry_writer.hpp"
 #include "store/eviction.hpp"
 #include "store/maintenance.hpp"
-#include "store/sqlite_blobs.hpp"
+#include "store/object_writer.hpp"
 #include "store/sqlite_inventory.hpp"
 #include "store/sqlite_lookup.hpp"
 #include "store/sqlite_maintenance.hpp"
@@ -26,9 +25,10 @@
 
 namespace cukiln {
 
-/// Entries in an SQLite file that any number of processes share; cache/FORMAT.md specifies it. A
-/// read takes SQLite's shared lock only. A write excludes the writes of all processes, and fails at
-/// a deadline. A façade over parts with one duty each, which share the session and the accounting.
+/// Entries and blobs in an SQLite file that any number of processes share; cache/FORMAT.md
+/// specifies it. A read takes SQLite's shared lock only. A write excludes the writes of all
+/// processes, and fails at a deadline. A façade over parts with one duty each, which share the
+/// session and the accounting.
 class SqliteStore final : public CubinStore {
  public:
   /// Errors: those of StoreSession::open. After each the caller continues without this tier.
@@ -50,7 +50,7 @@ class SqliteStore final : public CubinStore {
   Lookup get(const CacheKey& key) override { return lookup_.get(key); }
   Lookup peek(const CacheKey& key) override { return lookup_.peek(key); }
   Result<PutOutcome> put(const StoreEntry& entry) override { return writer_.put(entry); }
-  Result<bool> remove(const CacheKey& key) override { return writer_.remove(key); }
+  Result<bool> remove(const CacheKey& key) override { return writer_.remove(ObjectName::of(key)); }
   Result<std::vector<EntrySummary>> list() override { return inventory_.list(); }
   StoreStats stats() override { return inventory_.stats(); }
   std::uint64_t peak_bytes(const RequestDigest& request) override {
@@ -61,8 +61,21 @@ class SqliteStore final : public CubinStore {
   }
 
   /// Records a use of an entry that a tier above served, for the eviction order.
-  void touch(const CacheKey& key) { accounting_.touch(key); }
-  SqliteBlobs& blobs() noexcept { return blobs_; }
+  void touch(const CacheKey& key) { accounting_.touch(ObjectName::of(key)); }
+
+  // The blobs: see SqliteLookup, ObjectWriter and SqliteInventory.
+  Result<std::optional<StoreBlob>> get(const BlobName& name) { return lookup_.get(name); }
+  Result<std::optional<StoreBlob>> peek(const BlobId& id) { return lookup_.peek(id); }
+  Result<std::optional<std::string>> signer_of(const BlobName& name) {
+    return lookup_.signer_of(name);
+  }
+  Result<void> put(const BlobName& name, ByteView bytes, ByteView signer = {}) {
+    return writer_.put(name, bytes, signer);
+  }
+  Result<bool> remove(const BlobId& id) { return writer_.remove(ObjectName::of(id)); }
+  Result<std::vector<BlobSummary>> list_blobs(ByteView kind) { return inventory_.list_blobs(kind); }
+  Result<SqliteInventory::BlobTotals> blob_totals() { return inventory_.blob_totals(); }
+
   Result<std::uint64_t> remove_all() { return writer_.remove_all(); }
   Result<VerifyReport> verify(bool repair) { return verification_.verify(repair); }
   Result<GcReport> collect(const GcOptions& options) { return maintenance_.collect(options); }
@@ -112,11 +125,10 @@ class SqliteStore final : public CubinStore {
   MaintenanceLog log_;
   Eviction eviction_;
   SqliteLookup lookup_;
-  EntryWriter writer_;
+  ObjectWriter writer_;
   StoreMaintenance maintenance_;
   Verification verification_;
   SqliteInventory inventory_;
-  SqliteBlobs blobs_;
 };
 
 }  // namespace cukiln

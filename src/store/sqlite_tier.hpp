@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -21,6 +22,11 @@ class SqliteTier {
  public:
   static constexpr std::chrono::seconds kPause{30};
   using Opener = std::function<Result<std::unique_ptr<SqliteStore>>()>;
+  /// Learns of a failure of `op`: `find`, `get` or `put`. `opened`: it opened the circuit.
+  using OnFailure =
+      std::function<void(SqliteStore& store, const char* op, const Error& error, bool opened)>;
+
+  explicit SqliteTier(OnFailure on_failure) : on_failure_(std::move(on_failure)) {}
 
   /// `store` may be null.
   void open(std::unique_ptr<SqliteStore> store) {
@@ -43,11 +49,25 @@ class SqliteTier {
   /// `succeeded()` or `failed()`.
   bool allows() { return store() != nullptr && breaker_.allows(std::chrono::steady_clock::now()); }
   void succeeded() { breaker_.succeeded(); }
-  /// True if this failure opened the circuit, so that the caller logs it once.
-  bool failed(const Error& error) {
+  void failed(const char* op, const Error& error) {
     // A timeout opens it alone: it has cost its whole deadline, and the next would cost it again.
     const int weight = error.code() == ErrorCode::timeout ? kFailuresToOpen : 1;
-    return breaker_.failed(std::chrono::steady_clock::now(), weight);
+    on_failure_(*store(), op, error, breaker_.failed(std::chrono::steady_clock::now(), weight));
+  }
+  /// Runs a query on the store. Nothing if it is missing, its circuit is open, or it fails.
+  template <class Query>
+  auto query(const char* op, Query&& query)
+      -> std::optional<typename decltype(query(std::declval<SqliteStore&>()))::value_type> {
+    if (!allows()) {
+      return std::nullopt;
+    }
+    auto answer = query(*store());
+    if (!answer) {
+      failed(op, answer.error());
+      return std::nullopt;
+    }
+    succeeded();
+    return *std::move(answer);
   }
   /// True if the circuit is closed. Admits no operation.
   bool is_closed() const {
@@ -60,6 +80,7 @@ class SqliteTier {
   std::vector<std::unique_ptr<SqliteStore>> stores_;  // the last one is used; readers may have
                                                       // pointers to those before
   std::atomic<SqliteStore*> current_{nullptr};
+  OnFailure on_failure_;
   Opener opener_;
   std::chrono::milliseconds pause_{0};
   std::atomic<bool> is_reopening_{false};  // guards the next member, and a change of `stores_`

@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "base/result.hpp"
-#include "store/entry_rows.hpp"
+#include "store/object_rows.hpp"
 
 namespace cukiln {
 
@@ -16,15 +16,9 @@ constexpr std::int64_t kClockJumpS = 3600;
 
 }  // namespace
 
-void StoreAccounting::touch(const CacheKey& key) {
+void StoreAccounting::touch(const ObjectName& name) {
   if (!session_.read_only()) {
-    pending_.add_use(key, now_s());
-  }
-}
-
-void StoreAccounting::touch(const BlobId& id) {
-  if (!session_.read_only()) {
-    pending_.add_use(id, now_s());
+    pending_.add_use(name, now_s());
   }
 }
 
@@ -48,8 +42,11 @@ void StoreAccounting::count_damage(Damage damage, const CacheKey& key, std::stri
 }
 
 template <class Digest>
-void StoreAccounting::drop(const Digest& digest, const char* what, Damage damage,
-                           const CacheKey& key, const Error& why) {
+void StoreAccounting::drop(const Digest& digest, Damage damage, const CacheKey& key,
+                           const Error& why) {
+  const char* const what = damage == Damage::set     ? "request"
+                           : damage == Damage::entry ? "entry"
+                                                     : "blob";
   count_damage(damage, key, why.message());
   const bool stays = session_.read_only();
   session_.options().log.warn("a damaged {} of the {} store is {}: {}", what, tier_name(),
@@ -65,16 +62,12 @@ void StoreAccounting::drop(const Digest& digest, const char* what, Damage damage
   }
 }
 
-void StoreAccounting::drop_damaged(const CacheKey& key, const Error& why) {
-  drop(key, "entry", Damage::entry, key, why);
+void StoreAccounting::drop_damaged(const ObjectName& name, Damage what, const Error& why) {
+  drop(name, what, what == Damage::entry ? CacheKey{name.bytes} : CacheKey{}, why);
 }
 
 void StoreAccounting::drop_damaged(const RequestDigest& request, const Error& why) {
-  drop(request, "request", Damage::set, {}, why);
-}
-
-void StoreAccounting::drop_damaged(const BlobId& id, const Error& why) {
-  drop(id, "blob", Damage::blob, {}, why);
+  drop(request, Damage::set, {}, why);
 }
 
 Result<void> StoreAccounting::flush(std::chrono::milliseconds wait) {
@@ -95,11 +88,9 @@ Result<void> StoreAccounting::flush(std::chrono::milliseconds wait) {
 
 Result<std::int64_t> StoreAccounting::now_s(SqliteHandle& db) {
   static_assert(kMaxLastUsedS == 4294967296);
-  CUKILN_TRY(const std::int64_t of_entries,
-             db.number("SELECT max(last_used_s) FROM entry WHERE last_used_s<4294967296"));
-  CUKILN_TRY(const std::int64_t of_blobs,
-             db.number("SELECT max(last_used_s) FROM blob WHERE last_used_s<4294967296"));
-  return now_after(std::max(of_entries, of_blobs));
+  CUKILN_TRY(const std::int64_t stored,
+             db.number("SELECT max(last_used_s) FROM object WHERE last_used_s<4294967296"));
+  return now_after(stored);
 }
 
 std::int64_t StoreAccounting::now_s() { return now_after(0); }

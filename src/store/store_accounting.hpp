@@ -28,20 +28,18 @@ class StoreAccounting {
   PendingWrites& pending() noexcept { return pending_; }
   StoreCounters& counters() noexcept { return counters_; }
 
-  /// Records a use of an entry, for the eviction order.
-  void touch(const CacheKey& key);
-  void touch(const BlobId& id);
+  /// Records a use of an object, for the eviction order.
+  void touch(const ObjectName& name);
 
   /// What was damaged: a request, an entry, what verify found, a blob; for the counters.
   enum class Damage { set, entry, verify, blob };
   /// Counts damage, and adds an event. `key` is zero if it is not of one entry.
   void count_damage(Damage damage, const CacheKey& key, std::string_view why);
-  /// Counts and logs a damaged entry, a request or a blob, and removes it, a request with its
-  /// entries: immediately or, if another process is writing, with the next write. In a store that
-  /// cannot be written it stays, and each lookup passes over it.
-  void drop_damaged(const CacheKey& key, const Error& why);
+  /// Counts and logs a damaged object (`what` is entry or blob) or request, and removes it, a
+  /// request with its entries: immediately or, if another process is writing, with the next write.
+  /// In a store that cannot be written it stays, and each lookup passes over it.
+  void drop_damaged(const ObjectName& name, Damage what, const Error& why);
   void drop_damaged(const RequestDigest& request, const Error& why);
-  void drop_damaged(const BlobId& id, const Error& why);
 
   /// Writes what is pending. Errors: io, timeout.
   Result<void> flush(std::chrono::milliseconds wait);
@@ -55,8 +53,7 @@ class StoreAccounting {
  private:
   std::int64_t now_after(std::int64_t stored_s);
   template <class Digest>
-  void drop(const Digest& digest, const char* what, Damage damage, const CacheKey& key,
-            const Error& why);
+  void drop(const Digest& digest, Damage damage, const CacheKey& key, const Error& why);
 
   StoreSession& session_;
   PendingWrites pending_;

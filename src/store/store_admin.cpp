@@ -86,7 +86,7 @@ StoreFacts StoreAdmin::facts() {
     facts.bytes = now.bytes;
     facts.entries = now.entries;
     facts.rebuilds = disk->rebuilds();
-    if (const auto blobs = disk->blobs().totals()) {
+    if (const auto blobs = disk->blob_totals()) {
       facts.blobs = blobs->blobs;
       facts.blob_bytes = blobs->bytes;
     }

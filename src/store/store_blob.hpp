@@ -4,12 +4,14 @@
 #include <cstdint>
 #include <string>
 
+#include "base/bytes.hpp"
+
 namespace cukiln {
 
 /// A blob with its bytes and where it is from.
 struct StoreBlob {
   std::string kind, key;
-  std::string bytes;
+  SharedBytes bytes;
   std::string signer;          ///< the chain of its signers (store/signers.hpp); empty if made here
   std::int64_t created_s = 0;  ///< set by the store that it is put into
 };

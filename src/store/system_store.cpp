@@ -14,7 +14,7 @@
 #include "base/fork_gate.hpp"
 #include "base/hasher.hpp"
 #include "base/result.hpp"
-#include "store/blob_rows.hpp"
+#include "store/blob_name.hpp"
 #include "store/sqlite_store.hpp"
 #include "store/store_directory.hpp"
 
@@ -49,11 +49,11 @@ bool by_key(const EntrySummary& a, const EntrySummary& b) noexcept { return a.ke
 /// Calls `body` with every blob of a store, in the order of their ids. `where` is for messages.
 Result<void> for_each_blob(SqliteStore& store, const std::string& where,
                            const std::function<Result<void>(StoreBlob)>& body) {
-  CUKILN_TRY(auto blobs, store.blobs().list({}));
+  CUKILN_TRY(auto blobs, store.list_blobs({}));
   std::sort(blobs.begin(), blobs.end(),
             [](const BlobSummary& a, const BlobSummary& b) { return a.id < b.id; });
   for (const BlobSummary& one : blobs) {
-    CUKILN_TRY(auto blob, store.blobs().peek(one.id));
+    CUKILN_TRY(auto blob, store.peek(one.id));
     if (!blob) {
       return make_error(ErrorCode::io, "the blob {} is gone from {}", one.id.hex(), where);
     }
@@ -241,11 +241,11 @@ Result<PutOutcome> SystemStoreWriter::add(StoreEntry entry) {
 
 Result<PutOutcome> SystemStoreWriter::add(const StoreBlob& blob) {
   CUKILN_TRY(const BlobName name, BlobName::make(blob.kind, blob.key));
-  CUKILN_TRY(const auto there, staged_->blobs().signer_of(name));
+  CUKILN_TRY(const auto there, staged_->signer_of(name));
   if (there) {
     return PutOutcome::already_there;
   }
-  CUKILN_CHECK(staged_->blobs().put(name, blob.bytes, blob.signer));
+  CUKILN_CHECK(staged_->put(name, blob.bytes, blob.signer));
   return PutOutcome::stored;
 }
 
@@ -254,7 +254,7 @@ Result<void> SystemStoreWriter::copy_blobs(SqliteStore& to, std::string& ids) {
   return for_each_blob(*staged_, folder(kPart), [&](const StoreBlob& blob) -> Result<void> {
     CUKILN_TRY(const BlobName name, BlobName::make(blob.kind, blob.key));
     ids += view_of(name.id);
-    return to.blobs().put(name, blob.bytes, blob.signer);
+    return to.put(name, blob.bytes, blob.signer);
   });
 }
 

@@ -42,7 +42,7 @@ class SystemStoreWriter {
   /// Adds an entry, without what differs between two compiles of it: times, uses. Errors: those of
   /// CubinStore::put.
   Result<PutOutcome> add(StoreEntry entry);
-  /// Adds a blob, unless there is one of its name. Errors: those of SqliteBlobs::put.
+  /// Adds a blob, unless there is one of its name. Errors: those of SqliteStore::put.
   Result<PutOutcome> add(const StoreBlob& blob);
 
   struct Summary {

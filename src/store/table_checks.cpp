@@ -7,12 +7,11 @@
 #include <utility>
 
 #include "base/result.hpp"
-#include "store/blob_rows.hpp"
-#include "store/entry_rows.hpp"
 #include "store/meta_rows.hpp"
-#include "store/peak_rows.hpp"
+#include "store/object_rows.hpp"
 #include "store/pending_writes.hpp"
 #include "store/set_records.hpp"
+#include "store/source_text.hpp"
 
 namespace cukiln {
 
@@ -28,10 +27,8 @@ class TableChecks {
     CUKILN_CHECK(check_structure());
     CUKILN_CHECK(check_meta_rows());
     CUKILN_CHECK(check_requests());
-    CUKILN_CHECK(check_entries());
+    CUKILN_CHECK(check_objects());
     CUKILN_CHECK(check_counters());
-    CUKILN_CHECK(check_peaks());
-    CUKILN_CHECK(check_blobs());
     return check_stat_records();
   }
 
@@ -124,36 +121,43 @@ class TableChecks {
     }
   }
 
-  Result<void> check_entries() {
-    return check_pages("SELECT " CUKILN_ENTRY_COLUMNS
-                       ", e.source_text, c.data FROM entry e LEFT JOIN cubin c ON "
-                       "c.id=e.cubin_id WHERE e.id>? ORDER BY e.id LIMIT 200",
+  Result<void> check_objects() {
+    return check_pages("SELECT " CUKILN_OBJECT_COLUMNS
+                       ", p.source_text, p.data FROM object o LEFT JOIN payload p ON p.id=o.id "
+                       "WHERE o.id>? ORDER BY o.id LIMIT 200",
                        [this](const Query& query) -> Result<std::int64_t> {
-                         const StoredRow row(query);
-                         CUKILN_CHECK(check_entry(row, query.column_bytes(kEntryColumns),
-                                                  query.column_bytes(kEntryColumns + 1)));
+                         ObjectRow row(query);
+                         row.object.data =
+                             SharedBytes::borrowed(query.column_bytes(kObjectColumns + 1));
+                         CUKILN_CHECK(check_object(row, query.column_bytes(1),
+                                                   query.column_bytes(kObjectColumns)));
                          return row.id;
                        });
   }
 
-  Result<void> check_entry(const StoredRow& row, ByteView source_text, ByteView image) {
-    ++report_.checked;
-    CUKILN_TRY(std::string damage, damage_of(row, source_text, image));
+  Result<void> check_object(const ObjectRow& row, ByteView name, ByteView source_text) {
+    ++(row.object.is_entry() ? report_.checked : report_.checked_blobs);
+    const auto checked = row.check(row.object.name);
+    std::string damage = checked ? std::string() : std::string(checked.error().message());
+    if (checked && row.object.is_entry()) {
+      CUKILN_TRY(damage, damage_of_entry(row, source_text));
+    } else if (checked) {
+      const auto blob = decode_blob(row.object);
+      damage = blob ? std::string() : std::string(blob.error().message());
+    }
     if (!damage.empty()) {
-      // The trigger must not remove the cubin of another entry.
-      remove("UPDATE entry SET cubin_id=0 WHERE id=?1 AND key=?2", row.id, row.key);
-      remove("DELETE FROM entry WHERE id=?1 AND key=?2", row.id, row.key);
-      report(digest_from<CacheKey>(row.key), std::move(damage));
+      remove("DELETE FROM object WHERE id=?1 AND name=?2", row.id, name);
+      report(CacheKey{row.object.name.bytes}, std::move(damage));
     }
     return {};
   }
 
   /// Returns what is wrong with an entry; empty if nothing is.
-  Result<std::string> damage_of(const StoredRow& row, ByteView source_text, ByteView image) {
-    const auto key = digest_from<CacheKey>(row.key);
+  Result<std::string> damage_of_entry(const ObjectRow& row, ByteView source_text) {
+    const CacheKey key{row.object.name.bytes};
     const auto digest = digest_from<RequestDigest>(row.request);
-    CUKILN_TRY(const Request request, request_of(digest));
-    const auto entry = check_row(row, digest, {}, request.output, SharedBytes(std::string(image)));
+    CUKILN_TRY(const Request request, request_seen(digest));
+    const auto entry = decode_entry(row.object, digest, request.output);
     if (!entry) {
       return std::string(entry.error().message());
     }
@@ -164,8 +168,8 @@ class TableChecks {
       return fmt::format("{}, of the entry {}", text.error().message(), key.hex());
     }
     if (!recorded_.contains(key)) {  // it may have been stored since
-      CUKILN_TRY(const auto tree, tree_of(db_, digest));
-      if (!tree || !leads_to(*tree, key)) {
+      CUKILN_TRY(const auto now, request_of(db_, digest));
+      if (!now || !leads_to(SetTree::from_verified(now->tree), key)) {
         return fmt::format("the sets of its request do not lead to the entry {}", key.hex());
       }
     }
@@ -173,7 +177,7 @@ class TableChecks {
   }
 
   /// A request that was not seen may have been stored since.
-  Result<Request> request_of(const RequestDigest& digest) {
+  Result<Request> request_seen(const RequestDigest& digest) {
     if (const auto at = requests_.find(digest); at != requests_.end()) {
       return at->second;
     }
@@ -198,35 +202,6 @@ class TableChecks {
       const ByteView name = query.column_bytes(0);
       remove("DELETE FROM counter WHERE name=CAST(?2 AS TEXT)", 0, name);
       report({}, fmt::format("the counter {} is damaged: {}", name, query.column_number(1)));
-    }
-  }
-
-  Result<void> check_peaks() {
-    CUKILN_TRY(const PeakRows rows, read_peaks(db_));
-    for (const std::string& key : rows.damaged) {
-      remove("DELETE FROM compile_peak WHERE key=?2", 0, key);
-      report(digest_from<CacheKey>(key), "the memory that its compile used is damaged");
-    }
-    return {};
-  }
-
-  Result<void> check_blobs() {
-    return check_pages("SELECT " CUKILN_BLOB_COLUMNS
-                       ", data FROM blob WHERE id>? ORDER BY id LIMIT 200",
-                       [this](const Query& query) -> Result<std::int64_t> {
-                         const BlobRow row(query);
-                         check_blob(row, query.column_bytes(kBlobColumns));
-                         return row.id;
-                       });
-  }
-
-  void check_blob(const BlobRow& row, ByteView data) {
-    ++report_.checked_blobs;
-    if (!row.is_sound(data)) {
-      const auto key = digest_from<CacheKey>(row.digest);
-      remove("DELETE FROM blob WHERE id=?1 AND digest=?2", row.id, row.digest);
-      report(key, fmt::format("the blob {} does not match its checksum, or has impossible uses",
-                              key.hex()));
     }
   }
 

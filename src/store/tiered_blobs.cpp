@@ -10,34 +10,12 @@
 
 namespace cukiln {
 
-void TieredBlobs::record_failure(SqliteTier& tier, const char* op, const Error& error) {
-  records_.count(fmt::format("store_errors_{}_{}", op, name_of(error.code())), 1);
-  const bool opened = tier.failed(error);
-  log_.info("the {} store failed: {}{}", tier.store()->tier_name(), error.message(),
-            opened ? "; it is not used for a while (circuit breaker open)" : "");
-}
-
-template <class Query>
-auto TieredBlobs::query_tier(SqliteTier& tier, const char* op, Query&& query)
-    -> std::optional<typename decltype(query(std::declval<SqliteStore&>()))::value_type> {
-  if (!tier.allows()) {
-    return std::nullopt;
-  }
-  auto answer = query(*tier.store());
-  if (!answer) {
-    record_failure(tier, op, answer.error());
-    return std::nullopt;
-  }
-  tier.succeeded();
-  return *std::move(answer);
-}
-
 void TieredBlobs::use_daemon(DaemonStore& daemon, DaemonStore::IsOwnStore is_own) {
   daemon_ = &daemon;
   is_own_store_ = std::move(is_own);
 }
 
-std::optional<std::string> TieredBlobs::search_daemon(const BlobName& name) {
+std::optional<SharedBytes> TieredBlobs::search_daemon(const BlobName& name) {
   if (daemon_ == nullptr) {
     return std::nullopt;
   }
@@ -50,7 +28,7 @@ std::optional<std::string> TieredBlobs::search_daemon(const BlobName& name) {
   if (*found) {
     records_.count("blob_daemon_hits", 1);
   }
-  return *std::move(found);
+  return *found ? std::optional(SharedBytes(**std::move(found))) : std::nullopt;
 }
 
 DaemonStore::BlobPut TieredBlobs::put_in_daemon(const BlobName& name, ByteView bytes) {
@@ -64,15 +42,14 @@ DaemonStore::BlobPut TieredBlobs::put_in_daemon(const BlobName& name, ByteView b
   return stored ? *stored : DaemonStore::BlobPut::not_asked;
 }
 
-std::optional<std::string> TieredBlobs::search_disk(const BlobName& name) {
-  std::optional<std::string> found;
+std::optional<SharedBytes> TieredBlobs::search_disk(const BlobName& name) {
+  std::optional<SharedBytes> found;
   for (SqliteTier* const tier : {&disk_, &system_}) {
     if (found) {
       break;
     }
-    auto blob = query_tier(*tier, "get", [&](SqliteStore& store) {
-                  return store.blobs().get(name);
-                }).value_or(std::nullopt);
+    auto blob = tier->query("get", [&](SqliteStore& store) { return store.get(name); })
+                    .value_or(std::nullopt);
     if (blob && may_use(blob->signer)) {
       found = std::move(blob->bytes);
     } else if (blob) {
@@ -84,12 +61,12 @@ std::optional<std::string> TieredBlobs::search_disk(const BlobName& name) {
   return found;
 }
 
-std::optional<std::string> TieredBlobs::find(const BlobName& name) {
+std::optional<SharedBytes> TieredBlobs::find(const BlobName& name) {
   auto found = search_disk(name);
   return found ? std::move(found) : search_daemon(name);
 }
 
-Result<std::optional<std::string>> TieredBlobs::get(const BlobName& name) {
+Result<std::optional<SharedBytes>> TieredBlobs::get(const BlobName& name) {
   auto found = find(name);
   records_.count(found ? "blob_hits" : "blob_misses", 1);
   return found;
@@ -124,9 +101,9 @@ Result<TieredBlobs::BytesOrFlight> TieredBlobs::get_or_produce(const BlobName& n
 
 Result<bool> TieredBlobs::contains(const BlobName& name) {
   for (SqliteTier* const tier : {&disk_, &system_}) {
-    const auto signer = query_tier(*tier, "get", [&](SqliteStore& store) {
-                          return store.blobs().signer_of(name);
-                        }).value_or(std::nullopt);
+    const auto signer =
+        tier->query("get", [&](SqliteStore& store) { return store.signer_of(name); })
+            .value_or(std::nullopt);
     if (signer && may_use(*signer)) {
       return true;
     }
@@ -138,7 +115,7 @@ Result<std::optional<StoreBlob>> TieredBlobs::peek(const BlobId& id) {
   std::optional<StoreBlob> found;
   for (SqliteTier* const tier : {&disk_, &system_}) {
     if (!found && tier->store() != nullptr) {
-      CUKILN_TRY(found, tier->store()->blobs().peek(id));
+      CUKILN_TRY(found, tier->store()->peek(id));
     }
   }
   return found;
@@ -151,7 +128,7 @@ Result<PutOutcome> TieredBlobs::add(const StoreBlob& blob) {
     return PutOutcome::not_stored;
   }
   if (disk != nullptr) {
-    const auto there = disk->blobs().peek(name.id);  // a damaged one is replaced
+    const auto there = disk->peek(name.id);  // a damaged one is replaced
     if (there && *there && may_use((*there)->signer)) {
       return PutOutcome::already_there;
     }
@@ -186,9 +163,9 @@ Result<void> TieredBlobs::put_on_disk(const BlobName& name, ByteView bytes,
     return make_error(ErrorCode::timeout, "the disk store failed and is not used for {} s",
                       SqliteTier::kPause.count());
   }
-  auto stored = disk->blobs().put(name, bytes, signer);
+  auto stored = disk->put(name, bytes, signer);
   if (!stored && stored.error().code() != ErrorCode::invalid_argument) {
-    record_failure(disk_, "put", stored.error());
+    disk_.failed("put", stored.error());
   } else {
     disk_.succeeded();
   }
@@ -196,7 +173,7 @@ Result<void> TieredBlobs::put_on_disk(const BlobName& name, ByteView bytes,
 }
 
 Result<bool> TieredBlobs::remove(const BlobId& id) {
-  return disk_.store() == nullptr ? Result<bool>(false) : disk_.store()->blobs().remove(id);
+  return disk_.store() == nullptr ? Result<bool>(false) : disk_.store()->remove(id);
 }
 
 Result<std::vector<BlobSummary>> TieredBlobs::list(ByteView kind) {
@@ -206,7 +183,7 @@ Result<std::vector<BlobSummary>> TieredBlobs::list(ByteView kind) {
     if (tier->store() == nullptr) {
       continue;
     }
-    CUKILN_TRY(std::vector<BlobSummary> more, tier->store()->blobs().list(kind));
+    CUKILN_TRY(std::vector<BlobSummary> more, tier->store()->list_blobs(kind));
     for (BlobSummary& blob : more) {
       if (known.insert(blob.id).second) {
         blobs.push_back(std::move(blob));

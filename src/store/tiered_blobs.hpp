@@ -8,7 +8,7 @@
 
 #include "base/logger.hpp"
 #include "store/blob_flights.hpp"
-#include "store/blob_rows.hpp"
+#include "store/blob_name.hpp"
 #include "store/cubin_store.hpp"
 #include "store/daemon_store.hpp"
 #include "store/signers.hpp"
@@ -42,13 +42,13 @@ class TieredBlobs {
   /// Adds the daemon's store, which `get` asks last and `put` also fills. Outlives this.
   void use_daemon(DaemonStore& daemon, DaemonStore::IsOwnStore is_own);
 
-  Result<std::optional<std::string>> get(const BlobName& name);
+  Result<std::optional<SharedBytes>> get(const BlobName& name);
   /// As `get`, and does not count: for cukilnd, whose clients count.
-  std::optional<std::string> find(const BlobName& name);
+  std::optional<SharedBytes> find(const BlobName& name);
   /// Returns the bytes, or the right to produce them: see BlobFlights::take. Errors: timeout
   /// (cancelled).
   struct BytesOrFlight {
-    std::optional<std::string> bytes;
+    std::optional<SharedBytes> bytes;
     BlobFlights::Flight flight;
   };
   Result<BytesOrFlight> get_or_produce(const BlobName& name, std::chrono::milliseconds wait,
@@ -65,18 +65,11 @@ class TieredBlobs {
 
  private:
   /// Gets a blob from the stores on disk, and does not count.
-  std::optional<std::string> search_disk(const BlobName& name);
+  std::optional<SharedBytes> search_disk(const BlobName& name);
   /// Gets a blob from the daemon. What it does not answer is a miss.
-  std::optional<std::string> search_daemon(const BlobName& name);
+  std::optional<SharedBytes> search_daemon(const BlobName& name);
   DaemonStore::BlobPut put_in_daemon(const BlobName& name, ByteView bytes);
   Result<void> put_on_disk(const BlobName& name, ByteView bytes, std::string_view signer);
-  /// Counts and logs a failure of `op`: `get` or `put`.
-  void record_failure(SqliteTier& tier, const char* op, const Error& error);
-  /// Runs a query on a tier. Nothing if the tier is missing, its circuit is open, or it fails.
-  template <class Query>
-  auto query_tier(SqliteTier& tier, const char* op, Query&& query)
-      -> std::optional<typename decltype(query(std::declval<SqliteStore&>()))::value_type>;
-
   SqliteTier& disk_;
   SqliteTier& system_;
   StoreRecords& records_;

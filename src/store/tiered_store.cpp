@@ -132,11 +132,11 @@ bool TieredStore::is_store_of(const wire::Greeting& greeting) const noexcept {
          status.st_dev == greeting.store_device;
 }
 
-void TieredStore::record_failure(SqliteTier& tier, const char* op, const Error& error) {
+void TieredStore::record_failure(SqliteStore& store, const char* op, const Error& error,
+                                 bool opened) {
   counters_.add(StoreEvent::error);
   count(fmt::format("store_errors_{}_{}", op, name_of(error.code())));
-  const char* const name = tier.store()->tier_name();
-  const bool opened = tier.failed(error);
+  const char* const name = store.tier_name();
   if (opened && std::string_view(op) != "put") {  // of a put there is a warning already
     log_.warn("the {} store is not used for {} s (circuit breaker open): {}", name,
               SqliteTier::kPause.count(), error.message());
@@ -158,22 +158,6 @@ void TieredStore::warn_not_stored(const StoreEntry& entry, const Error& error) {
             *unreported == 0 ? "" : fmt::format("; {} more since the last", *unreported));
 }
 
-template <class Query>
-auto TieredStore::query_tier(Tier tier, const char* op, Query&& query)
-    -> std::optional<typename decltype(query(std::declval<SqliteStore&>()))::value_type> {
-  SqliteTier& queried = tier_of(tier);
-  if (!queried.allows()) {
-    return std::nullopt;
-  }
-  auto answer = query(*queried.store());
-  if (!answer) {
-    record_failure(queried, op, answer.error());
-    return std::nullopt;
-  }
-  queried.succeeded();
-  return *std::move(answer);
-}
-
 Lookup TieredStore::search_tiers(const std::function<Lookup(CubinStore&)>& look_up,
                                  Purpose purpose) {
   CUKILN_TRY(std::optional<StoreEntry> found, look_up(memory_));
@@ -187,7 +171,7 @@ Lookup TieredStore::search_tiers(const std::function<Lookup(CubinStore&)>& look_
     if (found) {
       break;
     }
-    found = query_tier(tier, "get", look_up).value_or(std::nullopt);
+    found = tier_of(tier).query("get", look_up).value_or(std::nullopt);
     if (found) {
       found->found_in = tier;
       if (purpose == Purpose::use) {
@@ -216,7 +200,7 @@ Result<SetTree> TieredStore::find_sets(const RequestDigest& request, ByteView re
   const auto sets_of = [&](CubinStore& tier) { return tier.find_sets(request, request_canonical); };
   CUKILN_TRY(SetTree tree, sets_of(memory_));
   for (const Tier tier : {Tier::disk, Tier::system}) {
-    if (auto more = query_tier(tier, "find", sets_of); more && more->size() > tree.size()) {
+    if (auto more = tier_of(tier).query("find", sets_of); more && more->size() > tree.size()) {
       tree = *std::move(more);  // memory has a part of the sets that the disk has
     }
   }
@@ -228,7 +212,7 @@ Result<std::vector<RecordedSet>> TieredStore::list_sets(const RequestDigest& req
   const auto sets_of = [&](CubinStore& tier) { return tier.list_sets(request, request_canonical); };
   CUKILN_TRY(std::vector<RecordedSet> sets, sets_of(memory_));
   for (const Tier tier : {Tier::disk, Tier::system}) {
-    if (auto more = query_tier(tier, "find", sets_of)) {
+    if (auto more = tier_of(tier).query("find", sets_of)) {
       add_new(sets, *std::move(more));
     }
   }
@@ -262,7 +246,7 @@ Result<PutOutcome> TieredStore::put(const StoreEntry& entry) {
   auto outcome = disk->put(entry);
   if (!outcome) {
     warn_not_stored(entry, outcome.error());
-    record_failure(disk_, "put", outcome.error());
+    disk_.failed("put", outcome.error());
   } else {
     disk_.succeeded();
     counters_.add(StoreEvent::stored, *outcome == PutOutcome::stored ? 1 : 0);

@@ -144,15 +144,9 @@ class TieredStore final : public CubinStore {
     assert(tier == Tier::disk || tier == Tier::system);
     return tier == Tier::disk ? disk_ : system_;
   }
-  /// Counts and logs a failure of `op`: `find`, `get` or `put`.
-  void record_failure(SqliteTier& tier, const char* op, const Error& error);
+  void record_failure(SqliteStore& store, const char* op, const Error& error, bool opened);
   /// Warns that an entry was not stored, unless there was such a warning a moment ago.
   void warn_not_stored(const StoreEntry& entry, const Error& error);
-  /// Runs a query on a tier. Nothing if the tier is missing, its circuit is open, or it fails; a
-  /// failure is counted and logged.
-  template <class Query>
-  auto query_tier(Tier tier, const char* op, Query&& query)
-      -> std::optional<typename decltype(query(std::declval<SqliteStore&>()))::value_type>;
   /// Runs a lookup on each tier until one has the entry.
   Lookup search_tiers(const std::function<Lookup(CubinStore&)>& look_up, Purpose purpose);
 
@@ -164,8 +158,12 @@ class TieredStore final : public CubinStore {
   MemoryStore memory_;
   std::string bypass_reason_;  ///< when the store was opened
   std::string system_problem_;
-  SqliteTier disk_;
-  SqliteTier system_;
+  const SqliteTier::OnFailure on_failure_ = [this](SqliteStore& store, const char* op,
+                                                   const Error& error, bool opened) {
+    record_failure(store, op, error, opened);
+  };
+  SqliteTier disk_{on_failure_};
+  SqliteTier system_{on_failure_};
   StoreRecords records_{disk_};
   TieredBlobs blobs_{disk_, system_, records_, log_, bypass_reason_, revoked_keys_, key_scopes_};
   PutFailures put_failures_;

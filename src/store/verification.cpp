@@ -24,11 +24,11 @@ Result<void> remove_rows(SqliteHandle& db, const StoreDamage& damage, std::size_
 
 /// Removes rows to which nothing leads: they are no damage, and take room.
 Result<void> remove_strays(SqliteHandle& db) {
-  CUKILN_CHECK(db.query("DELETE FROM cubin WHERE id NOT IN (SELECT cubin_id FROM entry)").run());
+  CUKILN_CHECK(db.query("DELETE FROM payload WHERE id NOT IN (SELECT id FROM object)").run());
   return db
       .query(
           "DELETE FROM request WHERE NOT EXISTS "
-          "(SELECT 1 FROM entry WHERE entry.request=request.digest)")
+          "(SELECT 1 FROM object WHERE object.request=request.digest)")
       .run();
 }
 

@@ -145,8 +145,8 @@ double sqlite_us(const std::string& folder, const std::vector<CompileRequest>& r
   const double start = now_us();
   for (const RequestDigest& digest : digests) {
     Query query = db->query(
-        "SELECT e.check128, r.canonical, e.dependencies, e.kernels, c.data FROM request r "
-        "JOIN entry e ON e.id=r.only_entry JOIN cubin c ON c.id=e.cubin_id WHERE r.digest=?");
+        "SELECT o.check128, r.canonical, o.details, o.summary, p.data FROM request r "
+        "JOIN object o ON o.id=r.only_entry JOIN payload p ON p.id=o.id WHERE r.digest=?");
     const auto row = query.blob(view_of(digest)).next();
     if (!row || !*row) std::exit(fail("an entry is missing"));
     bytes += std::string(query.column_bytes(4)).size();

@@ -300,7 +300,7 @@ class BlobBundles(BundleTest):
     def bytes_of(self, store, key):
         (database,) = store.rglob("store.db")
         with contextlib.closing(sqlite3.connect(database)) as connection:
-            ((data,),) = connection.execute("SELECT data FROM blob WHERE key=?", (key.encode(),))
+            ((data,),) = connection.execute("SELECT data FROM payload JOIN object USING(id) WHERE kind<>'' AND summary=?", (key.encode(),))
         return data
 
     def refused(self, *arguments):

@@ -129,7 +129,7 @@ class Link(CliTest):
         self.assertEqual(self.run_cli("show", "m", "--ptx").out.count(".entry k("), 1)
         (database,) = self.store.rglob("store.db")
         with contextlib.closing(sqlite3.connect(database)) as connection, connection:
-            connection.execute("UPDATE entry SET source_text=x''")  # as where it was damaged
+            connection.execute("UPDATE payload SET source_text=x''")  # as where it was damaged
         error = self.run_cli("show", "m", "--ptx", expect=ENVIRONMENT).err
         self.assertIn("without the text of /cukiln/src/c.cu", error)
 

@@ -138,10 +138,10 @@ class Maintenance(CliTest):
         """Turns bytes over in every stored cubin."""
         (database,) = self.store.rglob("store.db")
         with sqlite3.connect(database) as db:
-            for row, data in db.execute("SELECT id, data FROM cubin").fetchall():
+            for row, data in db.execute("SELECT id, data FROM payload").fetchall():
                 middle = len(data) // 2
                 data = data[:middle] + bytes(b ^ 0xFF for b in data[middle : middle + 8]) + data[middle + 8 :]
-                db.execute("UPDATE cubin SET data=? WHERE id=?", (data, row))
+                db.execute("UPDATE payload SET data=? WHERE id=?", (data, row))
         db.close()
 
     def test_verify_finds_and_repairs_damage(self):
@@ -514,7 +514,7 @@ class Blobs(CliTest):
         self.assertIn("0 entries and 3 blobs checked, no damage found", self.run_cli("verify").out)
         (database,) = self.store.rglob("store.db")
         with sqlite3.connect(database) as connection:
-            connection.execute("UPDATE blob SET data=x'7b7e' WHERE data=x'7b7d'")
+            connection.execute("UPDATE payload SET data=x'7b7e' WHERE data=x'7b7d'")
         connection.close()
         report = self.run_json("verify", "--repair", expect=FAILED)
         self.assertEqual((report["blobs"], report["damaged"], report["repaired"]), (3, 1, 1))

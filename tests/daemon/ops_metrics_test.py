@@ -200,14 +200,14 @@ class MetricsTest(DaemonCase):
                            now['store_lock_wait_seconds_bucket{le="0.5"}'])  # fmt: skip
 
     def test_damage_is_counted_by_kind(self) -> None:
-        changes = {"entry": "UPDATE entry SET log='another' WHERE name=?",
-                   "set": "UPDATE request SET tree=x'00' WHERE digest IN (SELECT request FROM entry WHERE name=?)"}  # fmt: skip
+        changes = {"entry": "UPDATE object SET details=x'00' WHERE instr(summary, ?)",
+                   "set": "UPDATE request SET tree=x'00' WHERE digest IN (SELECT request FROM object WHERE instr(summary, ?))"}  # fmt: skip
         for kind, change in changes.items():
             def damage(change: str = change) -> None:
                 name = self.run_client()
                 self.stop()
                 with sqlite3.connect(self.database()) as database:
-                    database.execute(change, (name,))
+                    database.execute(change, (name.encode(),))
                 database.close()
                 self.start()
                 self.run_client(name=name, CUKILN_STORE=str(self.folder / "other"))

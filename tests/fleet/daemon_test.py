@@ -50,7 +50,7 @@ class Daemons(DaemonFleetTest):
         for folder, mark in ({}, "own-toolkit"), ({"CUKILN_INCLUDE_PATH": str(foreign)}, ""):
             self.assertEqual(self.outcome(client | folder, "half.cu", "--arch", "sm_90a"), "compiled")
             with sqlite3.connect(Path(client["CUKILN_STORE"]) / "v6/gen-0001/store.db") as store:
-                rows = store.execute("SELECT signer FROM entry ORDER BY id DESC LIMIT 1").fetchall()
+                rows = store.execute("SELECT signer FROM object WHERE kind='' ORDER BY id DESC LIMIT 1").fetchall()
             self.assertEqual(rows, [(mark,)])
         entries = self.run_json("ls", env=client)["entries"]
         self.assertEqual([(e["origin"], e["signer"], e["signers"]) for e in entries], [("compiled", "", [])] * 2)

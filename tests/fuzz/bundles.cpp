@@ -21,7 +21,7 @@
 #include "remote/bundle.hpp"
 #include "remote/envelope.hpp"
 #include "remote/keys.hpp"
-#include "store/blob_rows.hpp"
+#include "store/blob_name.hpp"
 #include "support/store_entries.hpp"
 
 namespace {
@@ -114,12 +114,11 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     return 0;
   }
   EnvelopeHead head;
-  head.name = ObjectName::of_entry(builders.entry.request_canonical,
-                                   builders.entry.dependencies.canonical());
+  head.name = ObjectName::of(builders.entry.key);
   head.target = builders.entry.labels.target;
   const bool blobs = (data[0] & 2) != 0;
   if (blobs) {
-    head.name = ObjectName::of_blob(BlobName::id_of("k", "key"));
+    head.name = ObjectName::of(BlobName::id_of("k", "key"));
     head.target.clear();
   }
   std::uint32_t count = 0;

@@ -75,8 +75,7 @@ void try_envelope(ByteView bytes, const Builder& builder) {
 
 void try_payload(ByteView payload, const Builder& builder) {
   EnvelopeHead head;
-  head.name =
-      ObjectName::of_entry(builder.entry.request_canonical, builder.entry.dependencies.canonical());
+  head.name = ObjectName::of(builder.entry.key);
   head.target = builder.entry.labels.target;
   const std::string entry = seal_envelope(head, payload, &builder.key);
   open_as_entry(entry, {&builder.trusted, &head.name});

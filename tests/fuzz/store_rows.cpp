@@ -18,7 +18,7 @@
 #include "key/compile_request.hpp"
 #include "key/dependency_set.hpp"
 #include "key/set_tree.hpp"
-#include "store/entry_codec.hpp"
+#include "store/object_codec.hpp"
 #include "store/sqlite_store.hpp"
 #include "support/store_entries.hpp"
 
@@ -73,20 +73,25 @@ struct Columns {
 
 void try_entry(ByteView bytes) {
   Columns columns{bytes};
-  EntryParts parts;
-  parts.request_canonical = columns.next();
-  parts.dependencies = columns.next();
-  parts.kernels = columns.next();
-  parts.target = columns.next();
-  parts.origin = static_cast<std::int64_t>(columns.next().size()) - 1;
-  parts.log = parts.name = parts.flags = columns.next();
-  const CacheKey key = cache_key_of(parts.request_canonical, parts.dependencies);
-  const auto entry = decode_entry(key, parts, SharedBytes(std::string(columns.rest)));
+  Object object;
+  object.request = columns.next();
+  object.summary = columns.next();
+  object.details = columns.next();
+  object.origin = static_cast<Origin>(static_cast<int>(columns.next().size()) - 1);
+  object.signer = columns.next();
+  object.data = SharedBytes(std::string(columns.rest));
+  const auto set = set_in_details(object.details);
+  const CacheKey key = cache_key_of(object.request, set.value_or(""));
+  object.name = ObjectName::of(key);
+  const auto entry = decode_entry(object);
   if (entry) {
     require(entry->key == key, "an entry has its key");
     require(entry->request == CompileRequest::digest_of(entry->request_canonical),
             "and its request");
-    require(entry->dependencies.canonical() == parts.dependencies, "and its set");
+    require(set && entry->dependencies.canonical() == *set, "and its set");
+    const Object again = encode(*entry);
+    require(again.summary == object.summary && again.details == object.details,
+            "an entry is written as it was read");
   }
 }
 
@@ -95,24 +100,22 @@ struct Change {
   enum Type { blob, text, number } type;
 };
 constexpr Change kChanges[] = {
-    {"UPDATE entry SET request=?", Change::blob},
-    {"UPDATE entry SET check128=?", Change::blob},
-    {"UPDATE entry SET dependencies=?", Change::blob},
-    {"UPDATE entry SET kernels=?", Change::blob},
-    {"UPDATE entry SET key=?", Change::blob},
-    {"UPDATE entry SET source_text=?", Change::blob},
-    {"UPDATE entry SET name=?", Change::text},
-    {"UPDATE entry SET target=?", Change::text},
-    {"UPDATE entry SET flags=?", Change::text},
-    {"UPDATE entry SET log=?", Change::text},
-    {"UPDATE entry SET signer=?", Change::text},
-    {"UPDATE entry SET cubin_bytes=?", Change::number},
-    {"UPDATE entry SET dependency_count=?", Change::number},
-    {"UPDATE entry SET origin=?", Change::number},
-    {"UPDATE entry SET created_s=?", Change::number},
-    {"UPDATE entry SET last_used_s=?", Change::number},
-    {"UPDATE entry SET hits=?", Change::number},
-    {"UPDATE cubin SET data=?", Change::blob},
+    {"UPDATE object SET request=?", Change::blob},
+    {"UPDATE object SET check128=?", Change::blob},
+    {"UPDATE object SET summary=?", Change::blob},
+    {"UPDATE object SET details=?", Change::blob},
+    {"UPDATE object SET name=?", Change::blob},
+    {"UPDATE object SET kind=?", Change::text},
+    {"UPDATE object SET signer=?", Change::text},
+    {"UPDATE object SET bytes=?", Change::number},
+    {"UPDATE object SET origin=?", Change::number},
+    {"UPDATE object SET created_s=?", Change::number},
+    {"UPDATE object SET last_used_s=?", Change::number},
+    {"UPDATE object SET hits=?", Change::number},
+    {"UPDATE payload SET source_text=?", Change::blob},
+    {"UPDATE payload SET data=?", Change::blob},
+    {"UPDATE payload SET id=?", Change::number},
+    {"UPDATE request SET peak_bytes=?", Change::number},
     {"UPDATE request SET digest=?", Change::blob},
     {"UPDATE request SET canonical=?", Change::blob},
     {"UPDATE request SET tree=?", Change::blob},

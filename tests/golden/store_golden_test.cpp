@@ -55,7 +55,7 @@ TEST_CASE("the golden store holds its entries byte for byte") {
   CHECK(sets->front().key == twice.key);
 
   const StoreBlob blob = golden_blob();
-  CHECK((**(*store)->blobs().get(*BlobName::make(blob.kind, blob.key))).bytes == blob.bytes);
+  CHECK((**(*store)->get(*BlobName::make(blob.kind, blob.key))).bytes == blob.bytes);
   CHECK((*store)->peak_bytes(entries[2].request) == entries[2].peak_bytes);
 
   const StatRecord record = golden_stat_record();

@@ -177,7 +177,7 @@ TEST_CASE_FIXTURE(Fixture, "events: what the store evicts, and damage that it fi
   {
     auto db = SqliteHandle::open(scratch / "store/v6/gen-0001/store.db", {});
     REQUIRE(db);
-    REQUIRE(db->execute("UPDATE cubin SET data=zeroblob(length(data))"));
+    REQUIRE(db->execute("UPDATE payload SET data=zeroblob(length(data))"));
   }
   {
     const Opened opened = open(store(), options());

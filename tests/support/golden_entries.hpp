@@ -26,7 +26,7 @@ inline std::vector<StoreEntry> golden_entries() {
   return entries;
 }
 
-inline StoreBlob golden_blob() { return {"test", "golden", std::string(3000, 'b'), "", 0}; }
+inline StoreBlob golden_blob() { return make_blob("test", "golden", std::string(3000, 'b')); }
 
 inline StatRecord golden_stat_record() {
   StatRecord record;

@@ -8,11 +8,13 @@
 #include <cstring>
 #include <fstream>
 #include <string>
+#include <utility>
 
 #include "base/clock.hpp"
 #include "base/hasher.hpp"
 #include "key/compile_request.hpp"
 #include "store/cubin_store.hpp"
+#include "store/store_blob.hpp"
 #include "support/scratch.hpp"
 
 namespace cukiln::testing {
@@ -35,6 +37,12 @@ inline std::string fake_cubin(int capability, std::size_t size, std::uint64_t se
     bytes[i] = static_cast<char>(state >> 56);
   }
   return bytes;
+}
+
+inline StoreBlob make_blob(std::string kind, std::string key, std::string bytes,
+                           std::string signer = {}, std::int64_t created_s = 0) {
+  return {std::move(kind), std::move(key), SharedBytes(std::move(bytes)), std::move(signer),
+          created_s};
 }
 
 /// What entries differ in.

@@ -96,7 +96,8 @@ TEST_CASE_FIXTURE(Fixture, "a key that may sign some modules only signs no other
 }
 
 TEST_CASE_FIXTURE(Fixture, "fault 281: an image gives back its blobs, under its signer") {
-  write_layout(store(1, {{"triton", "b", "second", {}, 5}, {"triton", "a", "", "earlier", 0}}));
+  write_layout(store(
+      1, {make_blob("triton", "b", "second", {}, 5), make_blob("triton", "a", "", "earlier")}));
   trusted.add(key.public_key());
   Rejection why = Rejection::none;
   REQUIRE(read(why));

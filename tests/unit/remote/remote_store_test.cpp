@@ -511,7 +511,7 @@ TEST_CASE("a machine does not upload what the fleet would reject from its key, a
 namespace {
 
 StoreBlob triton_blob(std::string key, std::string bytes) {
-  return {"triton", std::move(key), std::move(bytes), {}, 0};
+  return make_blob("triton", std::move(key), std::move(bytes));
 }
 
 std::optional<StoreBlob> find_blob(RemoteStore& store, std::string_view key,
@@ -525,7 +525,7 @@ void put_blob(RemoteStore& store, const StoreBlob& blob) {
 }
 
 std::string object_of(std::string_view key) {
-  return ObjectName::of_blob(BlobName::id_of("triton", key)).hex();
+  return ObjectName::of(BlobName::id_of("triton", key)).hex();
 }
 
 std::uint64_t count_rejected(const RemoteStore& store, Rejection why) {
@@ -602,7 +602,7 @@ TEST_CASE("fault 284: what a server has under a blob's name and is no such blob 
   flipped.back() = static_cast<char>(flipped.back() ^ 1);
   const std::pair<std::string, Rejection> cases[] = {
       {seal_blob(triton_blob("other", "bytes"), &fleet.key), Rejection::wrong_name},
-      {seal_blob({"inductor", "key", "bytes", {}, 0}, &fleet.key), Rejection::wrong_name},
+      {seal_blob(make_blob("inductor", "key", "bytes"), &fleet.key), Rejection::wrong_name},
       {seal_entry(make_entry(1), &fleet.key, false), Rejection::wrong_name},
       {seal_blob(blob, nullptr), Rejection::no_signature},
       {seal_blob(blob, &stranger), Rejection::unknown_signer},

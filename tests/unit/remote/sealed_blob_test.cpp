@@ -7,7 +7,7 @@
 #include "base/serial.hpp"
 #include "remote/bundle.hpp"
 #include "remote/envelope.hpp"
-#include "store/blob_rows.hpp"
+#include "store/blob_name.hpp"
 #include "support/store_entries.hpp"
 
 using namespace cukiln;
@@ -21,11 +21,11 @@ const SecretKey& owner() {
 }
 
 StoreBlob blob_of(std::string kind, std::string key, std::string bytes) {
-  return {std::move(kind), std::move(key), std::move(bytes), {}, 1'700'000'000};
+  return make_blob(std::move(kind), std::move(key), std::move(bytes), {}, 1'700'000'000);
 }
 
 ObjectName name_of_blob(const StoreBlob& blob) {
-  return ObjectName::of_blob(BlobName::id_of(blob.kind, blob.key));
+  return ObjectName::of(BlobName::id_of(blob.kind, blob.key));
 }
 
 TrustedKeys trust(const std::string& list) { return *TrustedKeys::parse(list); }
@@ -120,7 +120,7 @@ TEST_CASE("fault 280: a sealed blob is no other key's, no other kind's and no en
   head.name = name_of_blob(blob_of("triton", "KEY/sub.cubin", ""));
   CHECK_FALSE(open_blob(seal_envelope(head, payload_of(sealed), &owner()), {&keys, nullptr}, why));
   CHECK(why == Rejection::wrong_name);
-  head.name = ObjectName::of_entry(entry.key);
+  head.name = ObjectName::of(entry.key);
   CHECK_FALSE(open_entry(seal_envelope(head, payload_of(sealed), &owner()), {&keys, nullptr}, why));
   CHECK(why == Rejection::bad_payload);
   head.name = name_of_blob(blob);
@@ -136,9 +136,16 @@ TEST_CASE("fault 280: a signed blob with a kind, key or list of signers that non
   const TrustedKeys keys = trust(owner().public_key().text());
   const auto sealed = [&](ByteView kind, ByteView key, const std::vector<std::string>& signers) {
     EnvelopeHead head;
-    head.name = ObjectName::of_blob(BlobName::id_of(kind, key));
-    const std::string payload =
-        SerialWriter().bytes(kind).bytes(key).strings(signers).raw("bytes").take();
+    head.name = ObjectName::of(BlobName::id_of(kind, key));
+    const std::string payload = SerialWriter()
+                                    .bytes(kind)
+                                    .bytes("")
+                                    .bytes(key)
+                                    .bytes("")
+                                    .strings(signers)
+                                    .bytes("")
+                                    .raw("bytes")
+                                    .take();
     return seal_envelope(head, payload, &owner());
   };
   const auto refused_for = [&](const std::string& object) {
@@ -157,9 +164,9 @@ TEST_CASE("fault 280: a signed blob with a kind, key or list of signers that non
         Rejection::bad_payload);
   CHECK(refused_for(sealed("k", "key", {"\x1b[31mfleet"})) == Rejection::bad_payload);
   EnvelopeHead head;
-  head.name = ObjectName::of_blob(BlobName::id_of("k", "key"));
+  head.name = ObjectName::of(BlobName::id_of("k", "key"));
   for (const std::string& cut : {std::string(), SerialWriter().u32(~0u).take(),
-                                 SerialWriter().bytes("k").bytes("key").u32(1).take()}) {
+                                 SerialWriter().bytes("k").bytes("").bytes("key").u32(1).take()}) {
     CHECK(refused_for(seal_envelope(head, cut, &owner())) == Rejection::bad_payload);
   }
 }
@@ -235,7 +242,7 @@ TEST_CASE("fault 283: the largest blob is taken, and a larger one, or claim, is 
   const auto largest = open_blob(seal_blob(blob, &owner()), {&keys, nullptr}, why);
   REQUIRE(largest);
   CHECK(largest->bytes.size() == kMaxBlobBytes);
-  blob.bytes.resize(kMaxBlobBytes + 1);
+  blob.bytes = SharedBytes(std::string(kMaxBlobBytes + 1, 0));
   CHECK_FALSE(open_blob(seal_blob(blob, &owner()), {&keys, nullptr}, why));
   CHECK(why == Rejection::bad_payload);
   // Claims, in the header: nothing is allocated for them.

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // What other compilers and caches keep in the store, beside its entries.
-#include "store/sqlite_blobs.hpp"
 #include "unit/store/open_sqlite_store.hpp"
 
 namespace cukiln::testing {
@@ -13,14 +12,14 @@ BlobName name_of(std::string_view kind, std::string_view key) {
 }
 
 void put_blob(SqliteStore& store, std::string_view key, std::string_view bytes) {
-  const auto stored = store.blobs().put(name_of("test", key), bytes);
+  const auto stored = store.put(name_of("test", key), bytes);
   REQUIRE_MESSAGE(stored.has_value(), stored.error().message());
 }
 
 std::optional<std::string> get_blob(SqliteStore& store, std::string_view key) {
-  auto found = store.blobs().get(name_of("test", key));
+  auto found = store.get(name_of("test", key));
   REQUIRE_MESSAGE(found.has_value(), found.error().message());
-  return *found ? std::optional((*found)->bytes) : std::nullopt;
+  return *found ? std::optional(std::string((*found)->bytes)) : std::nullopt;
 }
 
 void execute_sql(SqliteStore& store, const char* sql) {
@@ -34,7 +33,7 @@ TEST_CASE("fault 240: a blob larger than the cap is refused, and nothing is evic
   options.max_bytes = 1 << 20;
   const auto store = open_store_at(options);
   put_numbers(*store, 0, 3);
-  const auto refused = store->blobs().put(name_of("k", "key"), std::string((1 << 20) + 1, 'x'));
+  const auto refused = store->put(name_of("k", "key"), std::string((1 << 20) + 1, 'x'));
   REQUIRE_FALSE(refused);
   CHECK(refused.error().code() == ErrorCode::invalid_argument);
   CHECK(refused.error().message().find("max_size") != std::string::npos);
@@ -43,13 +42,14 @@ TEST_CASE("fault 240: a blob larger than the cap is refused, and nothing is evic
 
 TEST_CASE("fault 241: a byte of a blob flips: it is absent, counted and removed") {
   for (const char* damage :
-       {"UPDATE blob SET data=x'6669727375' WHERE key=x'31'",
-        "UPDATE blob SET key=x'39' WHERE key=x'31'",
-        "UPDATE blob SET created_s=created_s+1 WHERE key=x'31'",
-        "UPDATE blob SET kind='tess' WHERE key=x'31'",
-        "UPDATE blob SET signer='other' WHERE key=x'31'",
-        "UPDATE blob SET check128=x'00' WHERE key=x'31'",
-        "UPDATE blob SET bytes=-7 WHERE key=x'31'", "UPDATE blob SET data=x'' WHERE key=x'31'"}) {
+       {"UPDATE payload SET data=x'6669727375' WHERE id=1",
+        "UPDATE object SET summary=x'39' WHERE id=1", "UPDATE object SET details=x'39' WHERE id=1",
+        "UPDATE object SET created_s=created_s+1 WHERE id=1",
+        "UPDATE object SET kind='tess' WHERE id=1", "UPDATE object SET kind='' WHERE id=1",
+        "UPDATE object SET request=x'00' WHERE id=1", "UPDATE object SET origin=1 WHERE id=1",
+        "UPDATE object SET signer='other' WHERE id=1",
+        "UPDATE object SET check128=x'00' WHERE id=1", "UPDATE object SET bytes=-7 WHERE id=1",
+        "UPDATE payload SET data=x'' WHERE id=1", "DELETE FROM payload WHERE id=1"}) {
     CAPTURE(damage);
     const ScratchFolder folder;
     const auto store = open_store_at(folder / "s");
@@ -59,7 +59,7 @@ TEST_CASE("fault 241: a byte of a blob flips: it is absent, counted and removed"
     CHECK(store->verify(false)->damaged == 1);
     CHECK_FALSE(get_blob(*store, "1"));
     CHECK((*store->counters())["corrupt_blob"] == 1);
-    CHECK(store->blobs().list("")->size() == 1);
+    CHECK(store->list_blobs("")->size() == 1);
     CHECK(store->verify(false)->damaged == 0);
     CHECK(*get_blob(*store, "2") == "second");
     put_blob(*store, "1", "again");
@@ -71,12 +71,12 @@ TEST_CASE("fault 241: a blob whose digest is damaged is absent, and verify remov
   const ScratchFolder folder;
   const auto store = open_store_at(folder / "s");
   put_blob(*store, "1", "first");
-  execute_sql(*store, "UPDATE blob SET digest=x'00'");
+  execute_sql(*store, "UPDATE object SET name=x'00'");
   CHECK_FALSE(get_blob(*store, "1"));
   put_blob(*store, "1", "again");
-  CHECK(store->blobs().list("")->size() == 2);
+  CHECK(store->list_blobs("")->size() == 2);
   CHECK(store->verify(true)->repaired == 1);
-  CHECK(store->blobs().list("")->size() == 1);
+  CHECK(store->list_blobs("")->size() == 1);
   CHECK(*get_blob(*store, "1") == "again");
 }
 
@@ -89,8 +89,8 @@ TEST_CASE("fault 241: verify counts blobs, names the damaged ones and removes th
   put_blob(*store, "3", "third");
   CHECK(store->verify(false)->checked == 2);
   CHECK(store->verify(false)->checked_blobs == 3);
-  execute_sql(*store, "UPDATE blob SET data=x'00' WHERE key=x'31'");
-  execute_sql(*store, "UPDATE blob SET hits=-5 WHERE key=x'32'");
+  execute_sql(*store, "UPDATE payload SET data=x'00' WHERE id=3");
+  execute_sql(*store, "UPDATE object SET hits=-5 WHERE id=4");
   const auto report = store->verify(true);
   REQUIRE(report->findings.size() == 2);
   CHECK(report->findings[0].key.hex() == name_of("test", "1").id.hex());
@@ -146,7 +146,7 @@ TEST_CASE("blobs and entries are evicted together, the least recently used first
   GcOptions nothing;
   nothing.max_bytes = 0;
   CHECK(store->collect(nothing)->blobs == 1);
-  CHECK(store->blobs().list("")->empty());
+  CHECK(store->list_blobs("")->empty());
 }
 
 TEST_CASE("blobs fill a store to its cap and no further, and the latest stay") {
@@ -163,7 +163,7 @@ TEST_CASE("blobs fill a store to its cap and no further, and the latest stay") {
   }
   const auto live = store->session().read([](SqliteHandle& db) { return live_bytes(db); });
   CHECK(*live <= options.max_bytes);
-  CHECK(store->blobs().list("")->size() >= 15);
+  CHECK(store->list_blobs("")->size() >= 15);
   CHECK(get_blob(*store, "99"));
   CHECK_FALSE(get_blob(*store, "0"));
   CHECK(store->verify(false)->damaged == 0);
@@ -179,34 +179,34 @@ TEST_CASE("uses of blobs are written when the store is closed, and all blobs go 
     CHECK(get_blob(*store, "1"));
   }
   const auto store = open_store_at(folder / "s");
-  CHECK(store->blobs().list("test")->front().hits == 2);
-  CHECK(store->blobs().totals()->blobs == 1);
-  CHECK(store->blobs().totals()->bytes == 5);
+  CHECK(store->list_blobs("test")->front().hits == 2);
+  CHECK(store->blob_totals()->blobs == 1);
+  CHECK(store->blob_totals()->bytes == 5);
   CHECK(*store->remove_all() == 3);
-  CHECK(store->blobs().list("")->empty());
+  CHECK(store->list_blobs("")->empty());
 }
 
 TEST_CASE("a blob is read with its signers without a use, and a damaged one is named") {
   const ScratchFolder folder;
   const auto store = open_store_at(folder / "s");
   const BlobName name = name_of("test", "1");
-  CHECK_FALSE(*store->blobs().peek(name.id));
-  REQUIRE(store->blobs().put(name, "first", "a:key b:key"));
-  const StoreBlob blob = **store->blobs().peek(name.id);
+  CHECK_FALSE(*store->peek(name.id));
+  REQUIRE(store->put(name, "first", "a:key b:key"));
+  const StoreBlob blob = **store->peek(name.id);
   CHECK(blob.kind == "test");
   CHECK(blob.key == "1");
-  CHECK(blob.bytes == "first");
+  CHECK(blob.bytes.view() == "first");
   CHECK(blob.signer == "a:key b:key");
-  CHECK(blob.created_s == store->blobs().list("")->front().created_s);
+  CHECK(blob.created_s == store->list_blobs("")->front().created_s);
   REQUIRE(store->flush(std::chrono::seconds(2)));
-  CHECK(store->blobs().list("")->front().hits == 0);
-  CHECK(store->blobs().list("")->front().signer == "a:key b:key");
-  execute_sql(*store, "UPDATE blob SET data=x'00'");
-  const auto damaged = store->blobs().peek(name.id);
+  CHECK(store->list_blobs("")->front().hits == 0);
+  CHECK(store->list_blobs("")->front().signer == "a:key b:key");
+  execute_sql(*store, "UPDATE payload SET data=x'00'");
+  const auto damaged = store->peek(name.id);
   REQUIRE_FALSE(damaged);
   CHECK(damaged.error().code() == ErrorCode::corrupt);
   CHECK(damaged.error().message().find("verify --repair") != std::string::npos);
-  CHECK(store->blobs().list("")->size() == 1);
+  CHECK(store->list_blobs("")->size() == 1);
 }
 
 TEST_CASE("fault 243: a new generation has no blobs, and takes new ones") {

@@ -202,13 +202,16 @@ TEST_CASE("a bit flipped in any column of any row is named by verify, and costs 
   // A statistic that is still possible, the number of a row and another random number cannot be
   // told from right ones.
   const auto is_named = [](const std::string& column, const std::string& row, int bit) {
-    const bool statistic = column == "entry.hits" || column == "entry.last_used_s";
-    const bool number = column == "entry.id" || column == "request.id";
+    const bool statistic = column == "object.hits" || column == "object.last_used_s";
+    const bool number = column == "object.id" || column == "request.id";
     const bool random = column == "meta.v" && row == "'store_uuid'";
     return !number && !random && (!statistic || bit > 32);
   };
-  const std::pair<const char*, const char*> tables[] = {
-      {"entry", "id"}, {"request", "id"}, {"cubin", "id"}, {"stat_cache", "path"}, {"meta", "k"}};
+  const std::pair<const char*, const char*> tables[] = {{"object", "id"},
+                                                        {"request", "id"},
+                                                        {"payload", "id"},
+                                                        {"stat_cache", "path"},
+                                                        {"meta", "k"}};
   int flips = 0;
   for (const auto& [table_name, row_name] : tables) {
     const std::string table = table_name;
@@ -246,8 +249,8 @@ TEST_CASE("impossible uses cost the entry, and impossible counts restart") {
   const ScratchFolder folder;
   const StoreEntry entry = entries().front();
   for (const char* damage :
-       {"UPDATE entry SET hits=-5", "UPDATE entry SET hits=9223372036854775807",
-        "UPDATE entry SET last_used_s=-1", "UPDATE entry SET last_used_s=9223372036854775807",
+       {"UPDATE object SET hits=-5", "UPDATE object SET hits=9223372036854775807",
+        "UPDATE object SET last_used_s=-1", "UPDATE object SET last_used_s=9223372036854775807",
         "INSERT OR REPLACE INTO counter VALUES('hits', -7)",
         "INSERT OR REPLACE INTO counter VALUES('hits', 9223372036854775807)"}) {
     CAPTURE(damage);
@@ -290,17 +293,11 @@ TEST_CASE("requests swapped between two entries are named by verify, and cost th
   CHECK(stores.check(
       [](Plain& db) {
         return db.run(
-            "CREATE TEMP TABLE t AS SELECT id, request FROM entry;"
-            "UPDATE entry SET request=(SELECT request FROM t WHERE id=5-entry.id) "
+            "CREATE TEMP TABLE t AS SELECT id, request FROM object;"
+            "UPDATE object SET request=(SELECT request FROM t WHERE id=5-object.id) "
             "WHERE id IN (1, 4)");
       },
       true, 2));
-}
-
-TEST_CASE("fault 87: an entry that names the cubin of another costs that other nothing") {
-  Stores stores;
-  CHECK(stores.check([](Plain& db) { return db.run("UPDATE entry SET cubin_id=2 WHERE id=1"); },
-                     true, 1));
 }
 
 }  // namespace

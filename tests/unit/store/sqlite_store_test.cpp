@@ -163,8 +163,8 @@ TEST_CASE("fault 31: a clock outside of what a store can record damages nothing"
       const auto store = open_store_at(options);
       CHECK(count_hits(*store, 0, 1) == 1);
       put_numbers(*store, 1, 1);
-      CHECK(store->blobs().put(name, "bytes", {}));
-      CHECK(*store->blobs().get(name));
+      CHECK(store->put(name, "bytes", {}));
+      CHECK(*store->get(name));
     }
     clock.now_s_value += 86400 - jump;
     const auto store = open_store_at(options);
@@ -275,7 +275,7 @@ TEST_CASE("fault 28: a reader that holds the WAL delays its truncation and is lo
   {
     auto reader = SqliteHandle::open(database_in(folder / "s"), {});
     REQUIRE(reader);
-    Query pinned = reader->query("SELECT id FROM entry");
+    Query pinned = reader->query("SELECT id FROM object");
     REQUIRE(*pinned.next());
     put_numbers(*store, 1, 80);
     CHECK(std::filesystem::file_size(wal) > 4 * options.checkpoint_bytes);

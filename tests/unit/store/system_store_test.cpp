@@ -89,9 +89,10 @@ TEST_CASE("a system store is two files that all users may read, whatever the uma
 
 TEST_CASE("a system store keeps blobs, and the same ones give the same bytes") {
   const ScratchFolder folder;
-  const std::vector<StoreBlob> blobs = {{"triton", "one", "1", {}, 7},
-                                        {"triton", "two", std::string(9000, '2'), "k:key", 8},
-                                        {"inductor", "three", "", {}, 9}};
+  const std::vector<StoreBlob> blobs = {
+      make_blob("triton", "one", "1", {}, 7),
+      make_blob("triton", "two", std::string(9000, '2'), "k:key", 8),
+      make_blob("inductor", "three", "", {}, 9)};
   const auto write = [&](const char* name, const std::vector<std::size_t>& order) {
     SystemStoreWriter writer = writer_at(folder / name);
     for (const std::size_t at : order) {
@@ -110,7 +111,7 @@ TEST_CASE("a system store keeps blobs, and the same ones give the same bytes") {
       CHECK(*writer.add(blobs[at]) == PutOutcome::stored);
       REQUIRE(writer.add(make_entry(at)));
     }
-    CHECK(*writer.add(StoreBlob{"triton", "two", "other", {}, 0}) == PutOutcome::already_there);
+    CHECK(*writer.add(make_blob("triton", "two", "other")) == PutOutcome::already_there);
     REQUIRE(writer.finish());
   }
   const std::string bytes = bytes_of(folder / "first/v6/gen-0001/store.db");
@@ -119,7 +120,7 @@ TEST_CASE("a system store keeps blobs, and the same ones give the same bytes") {
   const auto store = open_system(folder / "first");
   CHECK(store->verify(false)->damaged == 0);
   for (const StoreBlob& blob : blobs) {
-    const auto found = *store->blobs().get(*BlobName::make(blob.kind, blob.key));
+    const auto found = *store->get(*BlobName::make(blob.kind, blob.key));
     REQUIRE(found);
     CHECK(found->bytes == blob.bytes);
     CHECK(found->signer == blob.signer);

@@ -78,7 +78,7 @@ TEST_CASE("hits of the system store are cached in memory, never on the user's di
 
 TEST_CASE(
     "fault 356: damage in a system store is passed over, and the user's store keeps the result") {
-  for (const char* damage : {"UPDATE entry SET check128=randomblob(16) WHERE id=2",
+  for (const char* damage : {"UPDATE object SET check128=randomblob(16) WHERE id=2",
                              "UPDATE request SET check128=randomblob(16) WHERE id=2"}) {
     CAPTURE(damage);
     const ScratchFolder folder;
@@ -354,7 +354,7 @@ TEST_CASE("fault 282: a blob is not used once a key that signed it is revoked or
     const BlobName name = *BlobName::make("triton", key);
     const auto found = *store.blobs().get(name);
     CHECK(*store.blobs().contains(name) == found.has_value());
-    return found.value_or("none");
+    return found ? std::string(*found) : "none";
   };
   {
     const auto store = open_tiers(tiers_at(folder / "s"));
@@ -379,12 +379,11 @@ TEST_CASE("fault 282: a blob is not used once a key that signed it is revoked or
   put(store->blobs(), "scoped", "");
   CHECK(get(*store, "scoped") == "scoped");
   StoreAdmin admin(*store);
-  CHECK(*admin.put(StoreBlob{"triton", "stolen", "anew", "unsigned", 0}) == PutOutcome::stored);
+  CHECK(*admin.put(make_blob("triton", "stolen", "anew", "unsigned")) == PutOutcome::stored);
   CHECK(get(*store, "stolen") == "anew");
-  CHECK(*admin.put(StoreBlob{"triton", "own", "other", "unsigned", 0}) ==
-        PutOutcome::already_there);
+  CHECK(*admin.put(make_blob("triton", "own", "other", "unsigned")) == PutOutcome::already_there);
   CHECK(get(*store, "own") == "own");
-  CHECK_FALSE(admin.put(StoreBlob{"a kind", "own", "", "", 0}));
+  CHECK_FALSE(admin.put(make_blob("a kind", "own", "")));
   put(store->blobs(), "stolen", stolen);
   CHECK(*admin.remove_revoked() == 1);
   CHECK(store->blobs().list("")->size() == 3);

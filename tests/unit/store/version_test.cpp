@@ -16,7 +16,7 @@ namespace {
 StoreSchema next_schema() {
   StoreSchema schema;
   schema.version = 2;
-  schema.steps = {"ALTER TABLE entry ADD COLUMN mood TEXT; CREATE TABLE extra(a INTEGER) STRICT"};
+  schema.steps = {"ALTER TABLE object ADD COLUMN mood TEXT; CREATE TABLE extra(a INTEGER) STRICT"};
   return schema;
 }
 
@@ -118,14 +118,14 @@ TEST_CASE("fault 21: an older store is migrated with all its entries") {
   CHECK(count_hits(*store, 0, 3) == 3);
   put_numbers(*store, 3, 1);
   REQUIRE(store->session().read(
-      [](SqliteHandle& db) { return db.number("SELECT count(mood) FROM entry"); }));
+      [](SqliteHandle& db) { return db.number("SELECT count(mood) FROM object"); }));
 }
 
 TEST_CASE("fault 21: a migration that fails changes nothing") {
   const ScratchFolder folder;
   put_numbers(*open_store_at(folder / "s"), 0, 3);
   StoreSchema broken = next_schema();
-  broken.steps = {"ALTER TABLE entry ADD COLUMN mood TEXT; INSERT INTO entry(key) VALUES(NULL)"};
+  broken.steps = {"ALTER TABLE object ADD COLUMN mood TEXT; INSERT INTO object(name) VALUES(NULL)"};
   CHECK_FALSE(SqliteStore::open(with_schema(folder / "s", broken)).has_value());
   const auto store = open_store_at(folder / "s");
   CHECK(version_of(*store) == 1);

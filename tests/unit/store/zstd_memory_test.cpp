@@ -7,7 +7,7 @@
 #include <new>
 #include <string>
 
-#include "store/entry_codec.hpp"
+#include "store/source_text.hpp"
 
 namespace {
 bool has_memory = true;

@@ -3,31 +3,36 @@
 
 #include <cstdint>
 
+#include "store/blob_name.hpp"
 #include "store/cubin_store.hpp"
-#include "store/entry_codec.hpp"
 #include "store/eviction.hpp"
+#include "store/object_codec.hpp"
 #include "store/store_accounting.hpp"
 #include "store/store_session.hpp"
 
 namespace cukiln {
 
-/// Writes entries to an SQLite store and removes them. Threads: safe.
-class EntryWriter {
+/// Writes entries and blobs to an SQLite store and removes them. Threads: safe.
+class ObjectWriter {
  public:
-  EntryWriter(StoreSession& session, StoreAccounting& accounting, Eviction& eviction)
+  ObjectWriter(StoreSession& session, StoreAccounting& accounting, Eviction& eviction)
       : session_(session), accounting_(accounting), eviction_(eviction) {}
 
   Result<PutOutcome> put(const StoreEntry& entry);
-  Result<bool> remove(const CacheKey& key);
+  /// Replaces the blob of this name. Errors: invalid_argument (larger than the store's cap), io,
+  /// timeout.
+  Result<void> put(const BlobName& name, ByteView bytes, ByteView signer = {});
+  Result<bool> remove(const ObjectName& name);
   /// Removes all entries and blobs, and returns their number.
   Result<std::uint64_t> remove_all();
 
  private:
   /// Inserts an entry together with the pending writes, in one transaction.
-  Result<PutOutcome> insert(SqliteHandle& db, const StoreEntry& entry, const EncodedEntry& encoded,
+  Result<PutOutcome> insert(SqliteHandle& db, const StoreEntry& entry, Object& object,
                             ByteView source_text);
-  Result<PutOutcome> insert(SqliteHandle& db, const StoreEntry& entry, const EncodedEntry& encoded,
+  Result<PutOutcome> insert(SqliteHandle& db, const StoreEntry& entry, Object& object,
                             ByteView source_text, const PendingWrites::Batch& batch);
+  Result<void> insert(SqliteHandle& db, Object& object);
   /// Removes the least recently used entry of a request that has more than SetTree::kMaxSets.
   Result<void> drop_excess_sets(SqliteHandle& db, const RequestDigest& request);
 

@@ -9,16 +9,15 @@
 
 namespace cukiln {
 
-/// The name of an object in every remote store. Each kind of object hashes a prefix of its own, so
-/// that objects of two kinds never share a name.
+/// The name of an object in every tier. Each kind of object hashes a prefix of its own, so that
+/// objects of two kinds never share a name.
 struct ObjectName : Digest256<struct ObjectNameTag> {
+  /// Returns the name of an entry, which is its key.
+  static ObjectName of(const CacheKey& key) noexcept { return {key.bytes}; }
+  /// Returns the name of a blob, which is its id.
+  static ObjectName of(const BlobId& id) noexcept { return {id.bytes}; }
   /// Returns the name of a request's dependency sets.
   static ObjectName of_sets(ByteView request_canonical) noexcept;
-  /// Returns the name of an entry.
-  static ObjectName of_entry(const CacheKey& key) noexcept;
-  static ObjectName of_entry(ByteView request_canonical, ByteView set_canonical) noexcept;
-  /// Returns the name of a blob, which is its id.
-  static ObjectName of_blob(const BlobId& id) noexcept;
   /// Returns the name of the lease of a request whose sets have the name `sets`.
   static ObjectName of_lease(const ObjectName& sets) noexcept;
   /// Returns the name of the signature of an OCI image, by the digest of its unpacked layer.
@@ -26,3 +25,6 @@ struct ObjectName : Digest256<struct ObjectNameTag> {
 };
 
 }  // namespace cukiln
+
+template <>
+struct std::hash<cukiln::ObjectName> : std::hash<cukiln::Digest256<cukiln::ObjectNameTag>> {};
