@@ -4,7 +4,7 @@
 
 usage: CUKILN_LIBRARY=… PYTHONPATH=src/bindings/python:PEERS tests/bench/adapters.py
 
-PEERS has Triton and cuda-core: .cukiln-nvrtc-packages, after scripts/bootstrap --tests. Each case is a process that
+PEERS has Triton and cuda-core: .cukiln-nvrtc-packages, after scripts/bootstrap --all-tests. Each case is a process that
 puts, then a process that gets. What is put has the sizes of the six files that Triton keeps for a
 kernel, and of a cubin for cuda.core.
 """

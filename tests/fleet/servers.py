@@ -166,7 +166,7 @@ class S3(Server):
 
     def __init__(self, bucket, users):
         if not MOTO.exists():
-            raise RuntimeError("moto is not here: scripts/bootstrap --tests installs it")
+            raise RuntimeError("moto is not here: scripts/bootstrap --all-tests installs it")
         self.folder = Path(tempfile.mkdtemp(prefix="cukiln-s3-"))
         self.port = free_port()
         super().__init__(["env", f"PYTHONPATH={MOTO}", f"MOTO_S3_CUSTOM_ENDPOINTS=http://127.0.0.1:{self.port}", sys.executable,

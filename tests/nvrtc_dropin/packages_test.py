@@ -81,7 +81,7 @@ class Packages(unittest.TestCase):
     def setUpClass(cls) -> None:
         tested = list(REPOSITORY.glob(".cukiln-cuda-tested/13.5/nvidia/*/lib/libnvrtc.so.13"))
         if not tested or not PACKAGES.is_dir():
-            raise FileNotFoundError("NVRTC 13.5 or the packages are missing: run scripts/bootstrap --tests")
+            raise FileNotFoundError("NVRTC 13.5 or the packages are missing: run scripts/bootstrap --all-tests")
         temporary = tempfile.TemporaryDirectory()
         cls.addClassCleanup(temporary.cleanup)
         cls.python = environment_with(tested[0], Path(temporary.name) / "environment")

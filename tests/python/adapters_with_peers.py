@@ -16,7 +16,7 @@ pytestmark = pytest.mark.usefixtures("own_default_loader")
 
 PEERS = os.environ["CUKILN_TEST_PEERS"]
 if not Path(PEERS, "triton").is_dir() or not os.environ["CUKILN_NVRTC_LIBRARY"]:
-    raise FileNotFoundError(f"NVRTC 13.5 or packages in {PEERS} are missing: run scripts/bootstrap --tests")
+    raise FileNotFoundError(f"NVRTC 13.5 or packages in {PEERS} are missing: run scripts/bootstrap --all-tests")
 
 TRITON = """
 import sys

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
-import transformers  # which scripts/bootstrap --tests fetches
+import transformers  # which scripts/bootstrap --all-tests fetches
 from safetensors.torch import load_file, save_file
 
 import cukiln.torch as ct

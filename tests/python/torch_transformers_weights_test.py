@@ -10,7 +10,7 @@ import re
 
 import pytest
 import torch
-import transformers  # which scripts/bootstrap --tests fetches
+import transformers  # which scripts/bootstrap --all-tests fetches
 from safetensors.torch import load_file, save_file
 
 from cukiln.torch import NVFP4Linear

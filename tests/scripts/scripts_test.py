@@ -145,6 +145,30 @@ class Only(ScriptsTest):
         self.assertIn(str(reports), done.stderr)
 
 
+class Whole(ScriptsTest):
+    """scripts/test with a stand-in for ctest."""
+
+    def run_tests(self, *arguments, **options):
+        self.program("stand-ins/ctest", 'echo "ctest $*"')
+        return self.run_script(self.repo / "scripts/test", "--preset", "dev", *arguments,
+                               PATH=f"{self.repo}/stand-ins:{os.environ['PATH']}", **options)  # fmt: skip
+
+    def test_what_only_all_fetches_is_neither_fetched_nor_run(self):
+        done = self.run_tests("--", "-R", "store")
+        self.assertEqual(re.findall("(?m)^bootstrap.*", done.stderr), ["bootstrap ", "bootstrap --tests"])
+        self.assertRegex(done.stdout, r"^ctest --preset dev --parallel \d+ -LE \^fetched\$ -R store\n$")
+        done = self.run_tests("--all")
+        self.assertEqual(re.findall("(?m)^bootstrap.*", done.stderr), ["bootstrap ", "bootstrap --all-tests"])
+        self.assertNotIn("-LE", done.stdout)
+
+    def test_fetches_during_the_build_and_runs_nothing_without_it(self):
+        # Each waits for the other: the fetch for what is built last, the build for the fetch's begin.
+        build = self.repo / "build/dev"
+        self.program("scripts/bootstrap", f"[ $# = 0 ] || {{ touch '{build}/begun'; until [ -e '{build}/built' ]; do sleep 0.01; done; exit 7; }}")
+        (build / "build.ninja").write_text("rule wait\n  command = until [ -e begun ]; do sleep 0.01; done; touch $out\nbuild built: wait\n")
+        self.assertEqual(self.run_tests(expect=7).stdout, "")
+
+
 class Progress(ScriptsTest):
     def test_a_line_now_and_then_where_there_is_no_terminal(self):
         lines = self.run_script(*self.build_slowly(), SLOW="1.1").stderr.splitlines()
@@ -204,7 +228,7 @@ class Quickstart(ScriptsTest):
 
 
 class Bootstrap(ScriptsTest):
-    def bootstrapped(self, *, cpu):
+    def bootstrapped(self, argument, *, cpu):
         """What is installed from the Python index, run by run of pip: its arguments, then the files that they name."""
         log = self.folder / f"pip-{cpu}.log"
         self.program("stand-ins/python3", f"""
@@ -216,7 +240,7 @@ while [ $# != 0 ]; do
   shift
 done""")
         path = f"{self.repo}/stand-ins:{os.environ['PATH']}"
-        self.run_script(self.repo / "scripts/bootstrap", "--tests", PATH=path)
+        self.run_script(self.repo / "scripts/bootstrap", argument, PATH=path)
         return [run.splitlines() for run in re.split(r"(?m)^pip ", log.read_text())[1:]]
 
     def test_nothing_is_installed_that_has_no_digest(self):  # fault 368
@@ -225,8 +249,11 @@ done""")
         self.program("stand-ins/dpkg-query", 'shift 3; printf "installed %s\\n" "$@"')
         for name in ("apt-get", "sudo", "nginx", "promtool", "redis-server"):
             self.program(f"stand-ins/{name}", "")
+        for_tests = "\n".join(line for run in self.bootstrapped("--tests", cpu=True) for line in run)
+        self.assertIn("\nnumpy==", for_tests)
+        self.assertNotRegex(for_tests, "(?m)^(torch|transformers|moto|cuda-core|kubernetes-validate)==")
         for cpu in (True, False):
-            runs = self.bootstrapped(cpu=cpu)
+            runs = self.bootstrapped("--all-tests", cpu=cpu)
             for arguments, *lines in runs:
                 self.assertIn(" --require-hashes ", arguments)
                 text = "\n".join(lines).replace("\\\n", "")
