@@ -267,5 +267,87 @@ done""")
             shutil.rmtree(self.repo / ".cukiln-torch")
 
 
+class Ci(ScriptsTest):
+    """.ci/run over scripts that only note how they are called."""
+
+    LISTED = [{"name": "unit.store", "command": ["x"], "properties": [{"name": "REQUIRED_FILES", "value": ["{tests}/store_test.cpp"]}]},
+              {"name": "cli.usage", "command": ["python3", "{tests}/usage_test.py"], "properties": []}]  # fmt: skip
+
+    def setUp(self):
+        super().setUp()
+        shutil.copytree(SCRIPTS.parent / ".ci", self.repo / ".ci", ignore=shutil.ignore_patterns("tested"))
+        self.repo = self.repo.resolve()
+        for path in ("tests/store_test.cpp", "tests/usage_test.py", "kernels_src/nvfp4/gemm.cu", "src/base/text.hpp", "src/cli/ls.cpp",
+                     "src/store/store.cpp", "src/schema/generate.py", "tests/emulator/run.py", "tests/package/run.sh"):  # fmt: skip
+            self.write(path, '#include "base/text.hpp"\n' if path == "src/store/store.cpp" else "")
+        self.log = self.folder / "calls.log"
+        for name in ("scripts/bootstrap", "scripts/check-layers", "scripts/check-faults", "scripts/format", "scripts/doxygen", "scripts/test",
+                     "scripts/budget", ".ci/quickstart-twice", "tests/package/run", "scripts/package", "tests/package/debian",
+                     "tests/package/wheels", "tests/aarch64/run", "scripts/fuzz", "scripts/tidy"):  # fmt: skip
+            self.program(name, f'echo "$0 $*" >>"{self.log}"; case "$0 $*" in *"$FAILING"*) exit 1 ;; esac')
+        listed = json.dumps({"tests": self.LISTED}).replace("{tests}", str(self.repo / "tests"))
+        self.program("stand-ins/ctest", f"cat <<'END'\n{listed}\nEND")
+        self.git("init", "--quiet")
+
+    def write(self, path, text):
+        (self.repo / path).parent.mkdir(parents=True, exist_ok=True)
+        (self.repo / path).write_text(text)
+
+    def git(self, *arguments):
+        subprocess.run(["git", "-c", "core.excludesFile=", *arguments], cwd=self.repo, env=self.environment(), check=True)
+
+    def ci(self, *arguments, failing="nothing"):
+        self.git("add", "--all", ":!build")
+        self.log.write_text("")
+        self.run_script(self.repo / ".ci/run", *arguments, expect=failing != "nothing", FAILING=failing,
+                        PATH=f"{self.repo}/stand-ins:{os.environ['PATH']}")  # fmt: skip
+        return self.log.read_text().splitlines()
+
+    def repeated(self, calls):
+        return [call for call in calls if " -R " in call]
+
+    def tidied(self, calls):
+        return [call for call in calls if call.startswith("scripts/tidy")]
+
+    def test_what_passed_with_the_same_inputs_is_left_out(self):
+        calls = self.ci()
+        self.assertIn("scripts/test --all", calls)
+        self.assertEqual(self.repeated(calls), [r"scripts/test --all -- -R ^(unit\.store|cli\.usage)$"] * 20)
+        self.assertIn("tests/package/run shared static wheel core", calls)
+        self.assertEqual(self.tidied(calls), ["scripts/tidy src/base src/cli src/store"])
+        calls = self.ci()
+        self.assertIn("scripts/test --all -- -LE ^(emulator|kernels|python|sm100)$", calls)
+        for left_out in (self.repeated(calls), self.tidied(calls), [call for call in calls if call.startswith("tests/package/run")]):
+            self.assertEqual(left_out, [])
+        for preset in ("asan", "tsan"):
+            self.assertIn(f"scripts/test --preset {preset}", calls)
+
+    def test_a_change_runs_what_it_decides(self):
+        self.ci()
+        self.write("src/cli/ls.cpp", "// changed\n")
+        calls = self.ci()
+        self.assertIn("scripts/test --all -- -LE ^(emulator)$", calls)
+        self.assertEqual(self.tidied(calls), ["scripts/tidy src/cli"])
+        self.write("src/base/text.hpp", "// changed\n")  # which src/store includes
+        self.assertEqual(self.tidied(self.ci()), ["scripts/tidy src/base src/store"])
+        self.write("tests/usage_test.py", "# changed\n")
+        self.assertEqual(self.repeated(self.ci()), [r"scripts/test --all -- -R ^(cli\.usage)$"] * 20)
+        self.write("tests/emulator/run.py", "# changed\n")
+        self.assertIn("scripts/test --all -- -LE ^(kernels|python|sm100)$", self.ci())
+
+    def test_what_failed_runs_again(self):
+        for failing, again in (("tidy", "scripts/tidy src/base src/cli src/store"), ("package/run", "tests/package/run shared static wheel core"),
+                               (" -R ", r"scripts/test --all -- -R ^(unit\.store|cli\.usage)$"), ("test --all", "scripts/test --all")):  # fmt: skip
+            (self.repo / ".ci/tested").unlink(missing_ok=True)
+            self.ci(failing=failing)
+            self.assertIn(again, self.ci())
+
+    def test_all_leaves_nothing_out(self):
+        self.ci()
+        calls = self.ci("--all")
+        for call in ("scripts/test --all", "scripts/tidy src/base src/cli src/store", "tests/package/wheels ", "tests/aarch64/run "):
+            self.assertIn(call, calls)
+
+
 if __name__ == "__main__":
     unittest.main()
