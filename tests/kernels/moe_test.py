@@ -113,12 +113,13 @@ class Case:
     bias: bool = False
 
 
+# Those that take least first, by which most mutants are noticed.
 CASES = [
-    Case(5, 2, 3, 288, 96, pairs=True, activation=(7.0, 1.702, 1.0), map=(1, -1, 2, 0, 7), bias=True),
-    Case(3, 1, 2, 1056, 288, (2, 2), bias=True),
-    Case(20, 2, 2, 416, 288, tile=16, activation=(2.0, 1.0, 0.0), small=2.0**-20),
-    Case(40, 1, 1, 160, 128, (1, 2), pairs=True, tile=32),
     Case(2, 1, 1, 160, 288, pairs=True),  # the last 128 rows of the last tile are beyond the weights
+    Case(5, 2, 3, 288, 96, pairs=True, activation=(7.0, 1.702, 1.0), map=(1, -1, 2, 0, 7), bias=True),
+    Case(40, 1, 1, 160, 128, (1, 2), pairs=True, tile=32),
+    Case(20, 2, 2, 416, 288, tile=16, activation=(2.0, 1.0, 0.0), small=2.0**-20),
+    Case(3, 1, 2, 1056, 288, (2, 2), bias=True),
 ]
 
 
@@ -343,14 +344,16 @@ def rows_problems(device: Device, blocks: int) -> list[str]:
 
 def run_cases(folder: Path) -> str:
     """What is wrong with the sources in a folder."""
-    devices: dict[int, Device] = {}
+    devices = {8: Device(folder, 8)}
+    found = [each for sorters in (1, 3) for each in routing_problems(devices[8], sorters)]
+    if found := found + [each for blocks in (2, 5) for each in rows_problems(devices[8], blocks)]:
+        return ", ".join(found)
     for case in CASES:
         if case.tile not in devices:
             devices[case.tile] = Device(folder, case.tile)
         if found := problems_of(case, devices[case.tile]):
             return f"{case}: {', '.join(found)}"
-    found = [each for sorters in (1, 3) for each in routing_problems(devices[8], sorters)]
-    return ", ".join(found + [each for blocks in (2, 5) for each in rows_problems(devices[8], blocks)])
+    return ""
 
 
 def outcome(name: str | None) -> str:
