@@ -22,7 +22,7 @@ from host_compiler import build, scratch_folder
 from mutate import MutantError, mutate
 
 DECODE, ASYNC_COPY = "gemm_sm90_decode.cuh", "async_copy.cuh"  # what is mutated
-SEEDS = range(1, 6)
+SEEDS = range(1, 41)  # one that depends on the scheduler is noticed in three runs of four
 #What takes the place of what : of the sources, before they are translated.
 HOST = [
     ("extern __shared__ uint4 shared[];", "uint4* const shared = reinterpret_cast<uint4*>(dynamic_shared_memory());"),
