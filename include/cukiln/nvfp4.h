@@ -63,13 +63,13 @@ typedef struct cukiln_nvfp4_gemm_call {
   int64_t m;
   int64_t n;
   int64_t k;
-  void* output;         ///< bf16 [m, n]
-  const void* a_codes;  ///< a_codes, a_scales and a_gsa: of a Gemm only
+  void* output;        ///< bf16 [m, n]
+  const void* a_data;  ///< a_data, a_scales and a_global_scale: of a Gemm only
   const void* a_scales;
-  const float* a_gsa;  ///< {encode, decode}
-  const void* b_codes;
+  const float* a_global_scale;  ///< {encode, decode}
+  const void* b_data;
   const void* b_scales;
-  const float* b_gsa;
+  const float* b_global_scale;
   const void* bias;  ///< bf16 [n], or NULL
   void* workspace;
   size_t workspace_bytes;

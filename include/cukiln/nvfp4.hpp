@@ -113,7 +113,7 @@ struct MutableQuantizedMatrix {
 /// launches must not share it.
 struct Workspace {
   void* data = nullptr;
-  std::size_t bytes = 0;
+  std::size_t size_bytes = 0;
 };
 
 /// Computes the global scale of a matrix. The shipped kernel is `amax_gsa`.

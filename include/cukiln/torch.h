@@ -38,17 +38,17 @@ CUKILN_API cukiln_code cukiln_torch_set_loader(cukiln_loader* loader);
 /// the caller's, and stay valid until the runner is destroyed.
 typedef struct cukiln_torch_linear {
   size_t struct_bytes;
-  int device;              ///< CUDA ordinal; -1: the CPU
-  int64_t in_features;     ///< a multiple of 32
-  int64_t out_features;    ///< a multiple of 8
-  const void* codes;       ///< [out_features, in_features / 2] bytes
-  const void* scales;      ///< as the quantiser lays them out
-  const float* gsa;        ///< {encode, decode} of the weight
-  const void* bias;        ///< bf16 [out_features], or NULL
-  const float* input_gsa;  ///< {encode, decode} of every input; NULL: each input's own amax decides
-  int64_t max_tokens;      ///< as cukiln_torch_runner_reserve; 0: none
-  int64_t fingerprint;     ///< of the weights, or 0: see below
-  int64_t w4a16;           ///< not 0: inputs stay in bf16, and input_gsa is not read
+  int device;                       ///< CUDA ordinal; -1: the CPU
+  int64_t in_features;              ///< a multiple of 32
+  int64_t out_features;             ///< a multiple of 8
+  const void* data;                 ///< [out_features, in_features / 2] bytes
+  const void* scales;               ///< as the quantiser lays them out
+  const float* global_scale;        ///< {encode, decode} of the weight
+  const void* bias;                 ///< bf16 [out_features], or NULL
+  const float* input_global_scale;  ///< of every input; NULL: its own amax decides
+  int64_t max_tokens;               ///< as cukiln_torch_runner_reserve; 0: none
+  int64_t fingerprint;              ///< of the weights, or 0: see below
+  int64_t w4a16;  ///< not 0: inputs stay in bf16, and input_global_scale is not read
 } cukiln_torch_linear;
 
 /// The weights of a mixture of experts: <cukiln/nvfp4_moe.hpp>.
@@ -59,17 +59,17 @@ typedef struct cukiln_torch_moe {
   int64_t global_experts;  ///< ids count to this; 0: experts
   int64_t hidden;          ///< a multiple of 32
   int64_t width;           ///< a multiple of 32
-  const void* up_codes;    ///< [experts, 2 * width, hidden / 2] bytes
+  const void* up_data;     ///< [experts, 2 * width, hidden / 2] bytes
   const void* up_scales;
   const float* up_decode;  ///< [experts]
-  const void* down_codes;  ///< [experts, hidden, width / 2] bytes
+  const void* down_data;   ///< [experts, hidden, width / 2] bytes
   const void* down_scales;
-  const float* down_decode;     ///< [experts]
-  const float* hidden_gsa;      ///< of every input; NULL: each input's own amax decides
-  const float* activation_gsa;  ///< of SwiGLU's results; NULL: W4A16, both stay in bf16
-  const int32_t* expert_map;    ///< [global_experts] to local experts, or NULL
-  int interleaved;              ///< 1: gate and up rows alternate, gate first; 0: a half each
-  float limit;                  ///< of SwiGLU, > 0; infinity: none
+  const float* down_decode;              ///< [experts]
+  const float* hidden_global_scale;      ///< of every input; NULL: each input's own amax decides
+  const float* activation_global_scale;  ///< of SwiGLU's results; NULL: W4A16, both stay in bf16
+  const int32_t* expert_map;             ///< [global_experts] to local experts, or NULL
+  int interleaved;  ///< 1: gate and up rows alternate, gate first; 0: a half each
+  float limit;      ///< of SwiGLU, > 0; infinity: none
   float alpha;
   float beta;
   int64_t max_tokens;
@@ -78,7 +78,7 @@ typedef struct cukiln_torch_moe {
   const void* up_bias;          ///< bf16 [experts, 2 * width], in the order of up's rows, or NULL
   const void* down_bias;        ///< bf16 [experts, hidden], or NULL
   int64_t dynamic_activations;  ///< not 0: each row of SwiGLU's results has a scale of its own
-                                ///< amax, and activation_gsa is not read
+                                ///< amax, and activation_global_scale is not read
 } cukiln_torch_moe;
 
 /// A runner has an id, which compiled graphs contain as an integer. Ids follow from the order of

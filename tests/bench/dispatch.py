@@ -22,8 +22,8 @@ def main(rounds: int) -> int:
         print(missing, file=sys.stderr)
         return 3
     torch.set_num_threads(1)
-    codes, scales = (torch.zeros(shape, dtype=torch.uint8) for shape in ((8, 16), (128, 4)))
-    runner = cukiln.torch.LinearRunner(codes, scales, torch.ones(2))
+    data, scales = (torch.zeros(shape, dtype=torch.uint8) for shape in ((8, 16), (128, 4)))
+    runner = cukiln.torch.LinearRunner(data, scales, torch.ones(2))
     runners = {runner.runner_id: runner}
 
     @torch.library.custom_op("cukiln_bench::linear_gemm", mutates_args=())

@@ -107,14 +107,14 @@ class Quantised:
 
     def __init__(self, kernels: Kernels, rows: int, columns: int):
         self.bf16 = torch.randn(rows, columns, device="cuda", dtype=torch.bfloat16)
-        self.codes = torch.empty(rows * columns // 2, device="cuda", dtype=torch.uint8)
+        self.data = torch.empty(rows * columns // 2, device="cuda", dtype=torch.uint8)
         atoms = -(-rows // 128) * -(-columns // 64)
         self.scales = torch.empty(atoms * 512, device="cuda", dtype=torch.uint8)
-        self.gsa = torch.empty(2, device="cuda")
+        self.global_scale = torch.empty(2, device="cuda")
         state = kernels.workspace("amax")
         stream = kernels.stream()
-        kernels("bench_amax", stream, self.gsa, self.bf16, rows, columns, state)
-        kernels("bench_quantize", stream, self.codes, self.scales, self.bf16, self.gsa, rows, columns)
+        kernels("bench_amax", stream, self.global_scale, self.bf16, rows, columns, state)
+        kernels("bench_quantize", stream, self.data, self.scales, self.bf16, self.global_scale, rows, columns)
         torch.cuda.synchronize()
 
 
@@ -137,8 +137,9 @@ def gemm(kernels: Kernels, quick: bool) -> Iterator[Entry]:
             ) -> Launch:
                 def launch(i: int) -> None:
                     b = weights[i % len(weights)]
-                    kernels("bench_gemm", kernels.stream(), outputs[i % 2], tokens.codes, tokens.scales,
-                            tokens.gsa, b.codes, b.scales, b.gsa, m, n, k, space, constant, -1)  # fmt: skip
+                    kernels("bench_gemm", kernels.stream(), outputs[i % 2], tokens.data, tokens.scales,
+                            tokens.global_scale, b.data, b.scales, b.global_scale, m, n, k, space, constant,
+                            -1)  # fmt: skip
 
                 return launch
 
@@ -146,15 +147,15 @@ def gemm(kernels: Kernels, quick: bool) -> Iterator[Entry]:
                 i: int, m=m, k=k, tokens=tokens, amax_space=amax_space, multiply=ours_with(0)
             ) -> None:
                 stream = kernels.stream()
-                kernels("bench_amax", stream, tokens.gsa, tokens.bf16, m, k, amax_space)
-                kernels("bench_quantize", stream, tokens.codes, tokens.scales, tokens.bf16, tokens.gsa, m, k)
+                kernels("bench_amax", stream, tokens.global_scale, tokens.bf16, m, k, amax_space)
+                kernels("bench_quantize", stream, tokens.data, tokens.scales, tokens.bf16, tokens.global_scale, m, k)
                 multiply(i)
 
             def w4a16(
                 i: int, m=m, n=n, k=k, tokens=tokens, space=w4a16_space, outputs=outputs, weights=weights
             ) -> None:
                 b = weights[i % len(weights)]
-                kernels("bench_w4a16", kernels.stream(), outputs[i % 2], tokens.bf16, b.codes, b.scales, b.gsa,
+                kernels("bench_w4a16", kernels.stream(), outputs[i % 2], tokens.bf16, b.data, b.scales, b.global_scale,
                         m, n, k, space, 1, -1)  # fmt: skip
 
             def cublas(i: int, tokens=tokens, weights=weights, theirs=theirs) -> None:
@@ -209,11 +210,11 @@ def amax(kernels: Kernels, quick: bool) -> Iterator[Entry]:
             torch.randn(rows, columns, device="cuda", dtype=torch.bfloat16)
             for _ in range(min(8, copies_for(rows * columns * 2)))
         ]
-        gsa = torch.empty(2, device="cuda")
+        global_scale = torch.empty(2, device="cuda")
         state = kernels.workspace("amax")
 
-        def ours(i: int, inputs=inputs, gsa=gsa, state=state, rows=rows, columns=columns) -> None:
-            kernels("bench_amax", kernels.stream(), gsa, inputs[i % len(inputs)], rows, columns, state)
+        def ours(i: int, inputs=inputs, global_scale=global_scale, state=state, rows=rows, columns=columns) -> None:
+            kernels("bench_amax", kernels.stream(), global_scale, inputs[i % len(inputs)], rows, columns, state)
 
         def theirs(i: int, inputs=inputs) -> None:
             torch.aminmax(inputs[i % len(inputs)])
@@ -229,7 +230,7 @@ E2M1_BOUNDS = (0.25, 0.75, 1.25, 1.75, 2.5, 3.5, 5.0)  # between neighbours; a t
 
 @torch.compile(dynamic=False)
 def quantize_compiled(x: torch.Tensor, encode: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Packed codes, and scales in rows: what Inductor makes of NVFP4's definition, but for the scales' layout."""
+    """Packed data, and scales in rows: what Inductor makes of NVFP4's definition, but for the scales' layout."""
     blocks = x.view(-1, 16).float()
     scales = (blocks.abs().amax(1, keepdim=True) * (encode / 6)).to(torch.float8_e4m3fn)
     scaled = blocks * (encode / scales.float())
@@ -247,11 +248,11 @@ def quantize(kernels: Kernels, quick: bool) -> Iterator[Entry]:
 
         def ours(i: int, matrices=matrices, rows=rows, columns=columns) -> None:
             x = matrices[i % len(matrices)]
-            kernels("bench_quantize", kernels.stream(), x.codes, x.scales, x.bf16, x.gsa, rows, columns)
+            kernels("bench_quantize", kernels.stream(), x.data, x.scales, x.bf16, x.global_scale, rows, columns)
 
         def theirs(i: int, matrices=matrices) -> None:
             x = matrices[i % len(matrices)]
-            quantize_compiled(x.bf16, x.gsa[0])
+            quantize_compiled(x.bf16, x.global_scale[0])
 
         count = float(rows * columns)
         for rival, launch in (("torch.compile", theirs), ("a copy of as many bytes", copy_of(count * 41 / 16))):
@@ -265,20 +266,21 @@ def gate_up(kernels: Kernels, quick: bool) -> Iterator[Entry]:
     for rows in (4096,) if quick else (2304, 4096, 16384):
         copies = min(4, copies_for(rows * columns * 4))
         inputs = [torch.randn(rows, 2 * columns, device="cuda", dtype=torch.bfloat16) for _ in range(copies)]
-        codes = torch.empty(copies, rows * columns, device="cuda", dtype=torch.uint8)
+        data = torch.empty(copies, rows * columns, device="cuda", dtype=torch.uint8)
         scales = torch.empty(copies, rows * columns // 8, device="cuda", dtype=torch.uint8)
-        gsa = torch.tensor((64.0, 1 / 64.0), device="cuda")
+        global_scale = torch.tensor((64.0, 1 / 64.0), device="cuda")
         state = kernels.workspace("amax")
         count = float(rows * columns)
         for layout, word in enumerate(("halves", "pairs")):
             for swiglu, written in ((0, 9 / 8), (1, 9 / 16)):
 
                 def ours(
-                    i: int, inputs=inputs, codes=codes, scales=scales, gsa=gsa, rows=rows, layout=layout,
+                    i: int, inputs=inputs, data=data, scales=scales, global_scale=global_scale, rows=rows,
+                    layout=layout,
                     swiglu=swiglu,
                 ) -> None:  # fmt: skip
                     i %= len(inputs)
-                    kernels("bench_deinterleave", kernels.stream(), codes[i], scales[i], inputs[i], gsa, rows,
+                    kernels("bench_deinterleave", kernels.stream(), data[i], scales[i], inputs[i], global_scale, rows,
                             columns, layout, swiglu)  # fmt: skip
 
                 name = "swiglu_quantize_from_buffer" if swiglu else "deinterleave_quantize_from_buffer"
@@ -286,13 +288,15 @@ def gate_up(kernels: Kernels, quick: bool) -> Iterator[Entry]:
                 yield Entry(name, f"[{rows}, 2 x {columns}], {word}", ours, "a copy of as many bytes",
                             copy_of(moved), moved, 2 * count)  # fmt: skip
 
-            def scale_of(i: int, inputs=inputs, gsa=gsa, state=state, rows=rows, layout=layout) -> None:
-                kernels("bench_swiglu_amax", kernels.stream(), gsa, inputs[i % len(inputs)], rows, columns,
+            def scale_of(
+                i: int, inputs=inputs, global_scale=global_scale, state=state, rows=rows, layout=layout
+            ) -> None:
+                kernels("bench_swiglu_amax", kernels.stream(), global_scale, inputs[i % len(inputs)], rows, columns,
                         layout, state)  # fmt: skip
 
             yield Entry("swiglu_amax_gsa", f"[{rows}, 2 x {columns}], {word}", scale_of,
                         "a copy of as many bytes", copy_of(count * 4), count * 4, 2 * count)  # fmt: skip
-        del inputs, codes, scales
+        del inputs, data, scales
         torch.cuda.empty_cache()
 
 
@@ -406,18 +410,18 @@ class Experts:
 
     def __init__(self, kernels: Kernels, experts: int, rows: int, columns: int):
         self.bf16 = torch.empty(experts, rows, columns, device="cuda", dtype=torch.bfloat16)
-        self.codes = torch.empty(experts, rows * columns // 2, device="cuda", dtype=torch.uint8)
+        self.data = torch.empty(experts, rows * columns // 2, device="cuda", dtype=torch.uint8)
         atoms = -(-rows // 128) * -(-columns // 64)
         self.scales = torch.empty(experts, atoms * 512, device="cuda", dtype=torch.uint8)
-        gsa = torch.empty(experts, 2, device="cuda")
+        global_scale = torch.empty(experts, 2, device="cuda")
         state = kernels.workspace("amax")
         stream = kernels.stream()
         for e in range(experts):
             self.bf16[e].normal_(std=columns**-0.5)
-            kernels("bench_amax", stream, gsa[e], self.bf16[e], rows, columns, state)
-            kernels("bench_quantize", stream, self.codes[e], self.scales[e], self.bf16[e], gsa[e], rows,
+            kernels("bench_amax", stream, global_scale[e], self.bf16[e], rows, columns, state)
+            kernels("bench_quantize", stream, self.data[e], self.scales[e], self.bf16[e], global_scale[e], rows,
                     columns)  # fmt: skip
-        self.decode = gsa[:, 1].contiguous()
+        self.decode = global_scale[:, 1].contiguous()
 
 
 def grouped_moe(
@@ -463,15 +467,15 @@ def moe(kernels: Kernels, quick: bool) -> Iterator[Entry]:
             weights = torch.rand(m, topk, device="cuda")
             output = torch.empty(m, hidden, device="cuda", dtype=torch.bfloat16)
             amax = largest_activation(tokens.bf16, ids, up.bf16, width)
-            gsa = torch.stack((2688 / amax, amax / 2688))
+            global_scale = torch.stack((2688 / amax, amax / 2688))
 
             def theirs(i: int, tokens=tokens, ids=ids, weights=weights, up=up, down=down) -> torch.Tensor:
                 return rival(tokens.bf16, ids, weights, up.bf16, down.bf16)
 
             expected = theirs(0)
             for name, scales in (
-                ("nvfp4_moe_w4a16", (None, None)), ("nvfp4_moe_gemm", (tokens.gsa, gsa)),
-                ("nvfp4_moe_gemm, dynamic scale", (tokens.gsa, None)),
+                ("nvfp4_moe_w4a16", (None, None)), ("nvfp4_moe_gemm", (tokens.global_scale, global_scale)),
+                ("nvfp4_moe_gemm, dynamic scale", (tokens.global_scale, None)),
             ):  # fmt: skip
                 is_w4a16 = scales[0] is None
                 space = kernels.workspace("moe", *sizes, int(is_w4a16), int(not is_w4a16 and scales[1] is None))
@@ -481,7 +485,7 @@ def moe(kernels: Kernels, quick: bool) -> Iterator[Entry]:
                     space=space, output=output,
                 ) -> None:  # fmt: skip
                     kernels("bench_moe", kernels.stream(), output, *sizes, tokens.bf16, scales[0], ids, weights,
-                            up.codes, up.scales, up.decode, down.codes, down.scales, down.decode, scales[1],
+                            up.data, up.scales, up.decode, down.data, down.scales, down.decode, scales[1],
                             space)  # fmt: skip
 
                 ours(0)

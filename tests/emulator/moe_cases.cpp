@@ -410,7 +410,7 @@ bool agrees(const Case& c, const Steps& steps) {
   layer.layout = c.layout;
   layer.activation = c.activation;
   constexpr std::size_t kGuard = 256;
-  const emulator::Pages memory(std::vector<std::uint8_t>(plan.bytes + kGuard, kPoison));
+  const emulator::Pages memory(std::vector<std::uint8_t>(plan.total_bytes + kGuard, kPoison));
   auto* const workspace = memory.as<std::uint8_t>();
 
   bool good = true;
@@ -459,7 +459,7 @@ bool agrees(const Case& c, const Steps& steps) {
     count_stray(plan.gemm_output, 32 * shape.hidden, plan.wide_scales);
     count_stray(plan.wide_scales, dynamic ? 2 * shape.width : 0, plan.row_states);
     count_stray(plan.row_states, dynamic ? 128 : 0, plan.activation_row_scales);
-    count_stray(plan.activation_row_scales, dynamic ? 128 : 0, plan.bytes + kGuard / 2);
+    count_stray(plan.activation_row_scales, dynamic ? 128 : 0, plan.total_bytes + kGuard / 2);
     std::printf("%s, launch %d: %u of %u tiles, %zu wrong, %zu bytes of y differ, %zu stray\n",
                 c.name, launch, tiles, plan.max_tiles, wrong, steps.up_differences, stray);
     std::fflush(stdout);

@@ -160,7 +160,7 @@ TEST_CASE_TEMPLATE(
     device.workspace = {address<void>(0x1000000), kWorkspace - 1};
     CHECK(device.launch(300, 4096, 2080).error().message() ==
           "workspace has 1305599 bytes; 1305600 are expected, see workspace_bytes()");
-    device.workspace.bytes = kWorkspace;
+    device.workspace.size_bytes = kWorkspace;
   } else {
     constexpr std::size_t kOfTile = 256 * 128 * 4;
     CHECK(device.gemm.workspace_bytes(300, 4096, 2080) == 2 * 32 * kOfTile);
@@ -174,7 +174,7 @@ TEST_CASE_TEMPLATE(
     CAPTURE(m);
     check_many_tokens(device, m);
   }
-  device.workspace.bytes = 128 * 4096 * 2;
+  device.workspace.size_bytes = 128 * 4096 * 2;
   check_last_wave(device);
 }
 
@@ -239,7 +239,7 @@ TEST_CASE("helpers are launched before the kernel that they help, with the same 
   const std::size_t needed = device.gemm.workspace_bytes(200, 4096, 4096);
   device.workspace = {address<void>(0x1000000), needed - 1};
   CHECK(!device.launch(200, 4096, 4096, options));
-  device.workspace.bytes = needed;
+  device.workspace.size_bytes = needed;
   const std::size_t before = device.fake.launches();
   REQUIRE(device.launch(200, 4096, 4096, options));
   REQUIRE(device.fake.launches() == before + 2);

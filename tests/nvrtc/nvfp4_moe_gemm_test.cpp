@@ -158,7 +158,7 @@ TEST_CASE_FIXTURE(Fixture, "with a dynamic scale rows are quantised between the 
   MoeShape planned{3, 2, 4, 64, 96, 4};
   planned.dynamic_activation_scale = true;
   const MoePlan plan = moe_plan(planned, MoeKernels::warpgroups, 132);
-  CHECK(moe.workspace_bytes(planned) == plan.bytes);
+  CHECK(moe.workspace_bytes(planned) == plan.total_bytes);
   check_arguments(3, "moe_up", in(plan.activation_rows), in(plan.activation_scales), in(plan.tiles),
                   in(plan.tile_count), in(plan.slot_of_position), in(plan.token_data),
                   in(plan.token_scales), input.hidden_scale, layer.up.data, layer.up.scales,
@@ -211,9 +211,9 @@ TEST_CASE_FIXTURE(Fixture,
   REQUIRE(fake.launch(3, &launched));
   CHECK(launched.grid[0] == 1);  // nothing is quantised
   CHECK_FALSE(fake.launch(4, &launched));
-  CHECK(moe.workspace_bytes(shape) == plan.bytes);
+  CHECK(moe.workspace_bytes(shape) == plan.total_bytes);
   CHECK(plan.activation_data + 6 * 96 * 2 <= plan.partial);
-  CHECK(plan.partial + 6 * 64 * 4 <= plan.bytes);
+  CHECK(plan.partial + 6 * 64 * 4 <= plan.total_bytes);
 }
 
 TEST_CASE_FIXTURE(Fixture, "W4A16 of many tokens gathers rows and has no partial sums in float") {
@@ -260,10 +260,10 @@ TEST_CASE_FIXTURE(Fixture, "W4A16 of many tokens gathers rows and has no partial
     check(kAfterMaps + 24, 96u);
     check(kAfterMaps + 28, 64u);
   }
-  CHECK(moe.workspace_bytes(shape) == plan.bytes);
+  CHECK(moe.workspace_bytes(shape) == plan.total_bytes);
   CHECK(plan.expanded - plan.activation_data >= 512 * 128 * 2);  // whole groups of 128 columns
   CHECK(plan.partial - plan.expanded >= 512 * 128 * 2);
-  CHECK(plan.bytes - plan.gemm_output >= 512 * 96 * 2);
+  CHECK(plan.total_bytes - plan.gemm_output >= 512 * 96 * 2);
 }
 
 TEST_CASE_FIXTURE(Fixture, "W4A4's kernels have the biases, or null for none") {
@@ -419,7 +419,7 @@ TEST_CASE_FIXTURE(BlackwellFixture, "many tokens use sm_100a's grouped GEMM") {
   CHECK(experts == in(plan.row_experts));
   CHECK(stride == 0);
   CHECK(tile_count == in(plan.tile_count));
-  CHECK(moe.workspace_bytes(shape) == plan.bytes);
+  CHECK(moe.workspace_bytes(shape) == plan.total_bytes);
   CHECK(moe.max_workspace_bytes(shape) ==
         moe_max_bytes({300, 2, 4, 256, 128, 4}, MoeKernels::grouped, 148));
 }
@@ -440,7 +440,7 @@ TEST_CASE_FIXTURE(BlackwellFixture, "a dynamic scale takes no further kernel on 
   CHECK_FALSE(fake.launch(4, &launched));
 
   const MoePlan plan = moe_plan(shape, MoeKernels::grouped, 148);
-  CHECK(moe.workspace_bytes(shape) == plan.bytes);
+  CHECK(moe.workspace_bytes(shape) == plan.total_bytes);
   const auto in = [&](std::size_t offset) { return address<std::uint8_t>(0xD000 + offset); };
   const auto pointer_at = [&](std::size_t newest_first, std::size_t byte) {
     FakeLaunch of{};
@@ -488,7 +488,7 @@ TEST_CASE_FIXTURE(BlackwellFixture, "W4A16 uses the kernels that every device ha
     CHECK(launched.kernel == std::string(names[i]));
   }
   CHECK_FALSE(fake.launch(4, &launched));
-  CHECK(moe.workspace_bytes(shape) == moe_plan(shape, MoeKernels::grouped, 148).bytes);
+  CHECK(moe.workspace_bytes(shape) == moe_plan(shape, MoeKernels::grouped, 148).total_bytes);
 }
 
 TEST_CASE_FIXTURE(Fixture, "nvfp4_moe_gemm refuses unsupported shapes with the supported ones") {
@@ -537,7 +537,7 @@ TEST_CASE_FIXTURE(Fixture, "nvfp4_moe_gemm refuses unusable pointers by name") {
   workspace = {address<void>(0xD000), 100};
   CHECK(refusal() == "workspace has 100 bytes; " + std::to_string(moe.workspace_bytes(shape)) +
                          " are expected, see workspace_bytes()");
-  workspace.bytes = std::size_t{1} << 40;
+  workspace.size_bytes = std::size_t{1} << 40;
   layer.activation.limit = 0;
   CHECK(refusal() == "activation.limit is 0; a positive number is expected, infinity for no limit");
 }

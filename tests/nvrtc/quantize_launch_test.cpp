@@ -60,7 +60,7 @@ TEST_CASE_FIXTURE(AmaxFixture,
   REQUIRE(amax.launch(nullptr, scale, input(3, 1024), workspace));
   CHECK(fake.last_launch().grid[0] == 1);
   const std::size_t before = fake.launches();
-  workspace.bytes = amax.workspace_bytes() - 4;
+  workspace.size_bytes = amax.workspace_bytes() - 4;
   CHECK(refusal(amax.launch(nullptr, scale, input(3, 1024), workspace)) ==
         "workspace has 4732 bytes; 4736 are expected, see workspace_bytes()");
   workspace = {address<void>(0x5002), 4736};

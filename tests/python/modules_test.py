@@ -196,17 +196,17 @@ SHIPPED = REPOSITORY / "kernels_src" / "nvfp4" / "fused_amax_quantize.cu"
 def test_functions_of_shipped_modules_take_and_return_tensors(cuda, arguments):
     module = cukiln.get_cuda_module(*arguments)
     assert set(module) == {"quantize_nvfp4_from_buffer", "deinterleave_quantize_from_buffer"}
-    x, gsa = torch.ones(128, 64).bfloat16(), torch.tensor([2688.0, 1 / 2688])
-    codes, scales = module.quantize_nvfp4_from_buffer(x, gsa)
-    assert (codes.shape, scales.shape) == ((128, 32), (128, 4))
-    assert set(codes.unique().tolist()) == {0x77}  # 6, the largest, twice
+    x, global_scale = torch.ones(128, 64).bfloat16(), torch.tensor([2688.0, 1 / 2688])
+    data, scales = module.quantize_nvfp4_from_buffer(x, global_scale)
+    assert (data.shape, scales.shape) == ((128, 32), (128, 4))
+    assert set(data.unique().tolist()) == {0x77}  # 6, the largest, twice
     assert module.quantize_nvfp4_from_buffer.name == "quantize_nvfp4_from_buffer"
     assert cukiln.get_cuda_module(*arguments) is module
 
     for given in (module.fused_amax_quantize_nvfp4(x), module.fused_amax_quantize_nvfp4(x, 2688.0)):
-        assert all(map(torch.equal, given, (codes, scales, gsa)))
+        assert all(map(torch.equal, given, (data, scales, global_scale)))
     *_, halved = module.fused_amax_quantize_nvfp4(x=x, divisor=1344.0)
-    assert halved.equal(gsa * torch.tensor([0.5, 2.0]))
+    assert halved.equal(global_scale * torch.tensor([0.5, 2.0]))
     assert "fused_amax_quantize_nvfp4" in dir(module) and len(module) == 2
     with pytest.raises(AttributeError, match="has no kernel 'fused_amax_quantize'; it has: deint"):
         module.fused_amax_quantize  # noqa: B018

@@ -33,7 +33,7 @@ def bf16(values: np.ndarray) -> np.ndarray:
     return torch.from_numpy(np.ascontiguousarray(values, F32)).bfloat16().float().numpy()
 
 
-def global_scale(x: np.ndarray, divisor: float = 2688) -> np.ndarray:
+def compute_global_scale(x: np.ndarray, divisor: float = 2688) -> np.ndarray:
     amax = F32(np.nan) if np.isnan(x).any() else np.abs(x).max(initial=0)
     if amax == 0 or np.isinf(amax):
         return np.array([1, 1], F32)
@@ -42,10 +42,10 @@ def global_scale(x: np.ndarray, divisor: float = 2688) -> np.ndarray:
     return np.array([encode, F32(1) / encode], F32)
 
 
-def quantize(x: np.ndarray, gsa: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def quantize(x: np.ndarray, global_scale: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Codes [rows, columns] and scale bytes [rows, columns / 16], neither packed nor laid out."""
     rows, columns = x.shape
-    encode, decode = gsa.astype(F32)
+    encode, decode = global_scale.astype(F32)
     blocks = x.reshape(rows, columns // 16, 16)
     with np.errstate(all="ignore"):
         amax = np.abs(blocks).max(-1, initial=0)
@@ -89,13 +89,17 @@ def swiglu(gate: np.ndarray, up: np.ndarray, limit: float, alpha: float, beta: f
 class Quantized:
     """A matrix with a global scale of its own, or a given one."""
 
-    def __init__(self, x: np.ndarray, gsa: np.ndarray | None = None) -> None:
-        self.gsa = global_scale(x) if gsa is None else gsa
-        self.codes, self.scales = quantize(x, self.gsa)
+    def __init__(self, x: np.ndarray, global_scale: np.ndarray | None = None) -> None:
+        self.global_scale = compute_global_scale(x) if global_scale is None else global_scale
+        self.codes, self.scales = quantize(x, self.global_scale)
 
     def numbers(self) -> np.ndarray:
-        return dequantize(self.codes, self.scales, self.gsa[1])
+        return dequantize(self.codes, self.scales, self.global_scale[1])
 
     def tensors(self) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         codes, scales = laid_out(self.codes, self.scales)
-        return torch.from_numpy(codes), torch.from_numpy(scales), torch.from_numpy(self.gsa)
+        return (
+            torch.from_numpy(codes),
+            torch.from_numpy(scales),
+            torch.from_numpy(self.global_scale),
+        )

@@ -63,7 +63,9 @@ def routed(count=3, tokens=5, topk=2):
     return x, torch.rand(tokens, topk), ids
 
 
-def emulated(x, weights, ids, experts, *, biases=None, gsa=None, ratio=1.0, pairs=False, act=None):
+def emulated(
+    x, weights, ids, experts, *, biases=None, global_scale=None, ratio=1.0, pairs=False, act=None
+):
     """What the experts give, with numbers between the products that are 1 / ratio as large."""
     x, y = Quantized(numbers(x)).numbers(), np.zeros((len(x), x.shape[1]))
     limit, alpha, beta = act or (math.inf, 1.0, 0.0)
@@ -76,13 +78,15 @@ def emulated(x, weights, ids, experts, *, biases=None, gsa=None, ratio=1.0, pair
                 both, last = (bias[expert].double().numpy() for bias in biases)
                 own = (both[0::2], both[1::2]) if pairs else np.split(both, 2)
                 gate, up = gate + own[0], up + own[1] / ratio
-            between = Quantized(swiglu(gate, up, limit, alpha, beta), gsa).numbers() * ratio
+            between = (
+                Quantized(swiglu(gate, up, limit, alpha, beta), global_scale).numbers() * ratio
+            )
             part = between @ down.T
             y[token] += weight * (part if biases is None else part + last)[0]
     return torch.from_numpy(y)
 
 
-def gsa_of(amax):
+def make_global_scale(amax):
     decode = decode_of(amax)
     return np.array([1 / decode, decode], np.float32)
 
@@ -209,7 +213,7 @@ def test_a_ratio_that_is_a_power_of_two_goes_into_block_scales():
         ).double().numpy() * float(common / 4)
     x, weights, ids = routed()
     layer = NVFP4MoE.from_checkpoint(tensors, ["0.", "1.", "2."])
-    expected = emulated(x, weights, ids, experts, gsa=gsa_of(4.0))
+    expected = emulated(x, weights, ids, experts, global_scale=make_global_scale(4.0))
     assert near(layer(x, weights, ids), expected)
 
 
@@ -221,7 +225,8 @@ def test_another_ratio_goes_to_down():
     x, weights, ids = routed(1, topk=1)
     layer = NVFP4MoE.from_checkpoint(tensors, ["0."])
     assert near(
-        layer(x, weights, ids), emulated(x, weights, ids, experts, gsa=gsa_of(4.0), ratio=3.0)
+        layer(x, weights, ids),
+        emulated(x, weights, ids, experts, global_scale=make_global_scale(4.0), ratio=3.0),
     )
     # Less than gate's: what lies between is larger, and so is its scale.
     tensors["0.up_proj.weight_scale_2"] = gate / 3
@@ -229,7 +234,14 @@ def test_another_ratio_goes_to_down():
     layer = NVFP4MoE.from_checkpoint(tensors, ["0."])
     assert near(
         layer(x, weights, ids),
-        emulated(x, weights, ids, experts, gsa=gsa_of(12.0), ratio=float(np.float32(1) / 3)),
+        emulated(
+            x,
+            weights,
+            ids,
+            experts,
+            global_scale=make_global_scale(12.0),
+            ratio=float(np.float32(1) / 3),
+        ),
     )
     state = layer.state_dict()
     again = NVFP4MoE(1, 64, 32)
@@ -259,7 +271,7 @@ def test_with_a_limit_one_is_quantised_again_with_a_warning(larger):
     x, weights, ids = routed(1, topk=1)
     with pytest.warns(UserWarning, match=r"0\.gate_proj: gate and up have different .* calibrate"):
         layer = NVFP4MoE.from_checkpoint(tensors, ["0."], limit=10.0)
-    expected = emulated(x, weights, ids, experts, gsa=gsa_of(4.0), act=act)
+    expected = emulated(x, weights, ids, experts, global_scale=make_global_scale(4.0), act=act)
     assert cosine(layer(x, weights, ids), expected) > 0.99
 
     tensors[f"0.{larger}.weight_scale_2"] = smaller * 100
@@ -354,7 +366,14 @@ def test_experts_of_gpt_oss():
     state["w2_input_scale"] = torch.tensor(decode_of(50.0))
     fixed.load_state_dict(state)
     expected = emulated(
-        x, weights, ids, experts, biases=biases, gsa=gsa_of(50.0), pairs=True, act=ACT
+        x,
+        weights,
+        ids,
+        experts,
+        biases=biases,
+        global_scale=make_global_scale(50.0),
+        pairs=True,
+        act=ACT,
     )
     assert near(fixed(x, ids, weights), expected)
     for other in (copy.deepcopy(fixed), torch.compile(fixed, backend="aot_eager", fullgraph=True)):
@@ -408,7 +427,13 @@ def test_experts_by_name_may_have_biases():
     alone = NVFP4Experts.from_checkpoint(tensors, ["0."])
     zeros = torch.zeros(5, 1, dtype=torch.int64)
     expected = emulated(
-        x, weights[:, :1], zeros, experts, biases=biases, gsa=gsa_of(4.0), ratio=3.0
+        x,
+        weights[:, :1],
+        zeros,
+        experts,
+        biases=biases,
+        global_scale=make_global_scale(4.0),
+        ratio=3.0,
     )
     assert near(alone(x, zeros, weights[:, :1]), expected)
     del tensors["2.up_proj.bias"]
@@ -532,7 +557,7 @@ def test_moe_from_stacked_bf16():
         ]
         for up, down in zip(experts.gate_up_proj, experts.down_proj, strict=True)
     ]
-    expected = emulated(x, weights, ids, values, gsa=gsa_of(4.0))
+    expected = emulated(x, weights, ids, values, global_scale=make_global_scale(4.0))
     assert near(layer(x, weights, ids), expected)
     with pytest.raises(
         ValueError, match=r"gate_up_proj is \(3, 64, 64\) and down_proj \(3, 32, 64\)"

@@ -33,14 +33,16 @@ def modelopt(weight):
     decode = decode_of(np.abs(x).max())
     matrix = Quantized(x, np.array([1 / decode, decode], np.float32))
     scales = torch.from_numpy(matrix.scales).view(torch.float8_e4m3fn)
-    codes = torch.from_numpy(matrix.codes[:, 0::2] | matrix.codes[:, 1::2] << 4)
-    tensors = {"weight": codes, "weight_scale": scales, "weight_scale_2": torch.tensor(decode)}
+    data = torch.from_numpy(matrix.codes[:, 0::2] | matrix.codes[:, 1::2] << 4)
+    tensors = {"weight": data, "weight_scale": scales, "weight_scale_2": torch.tensor(decode)}
     return tensors, matrix.numbers()
 
 
 def emulated_linear(x, weight, input_scale=None, bias=0.0):
-    gsa = None if input_scale is None else np.array([1 / input_scale, input_scale], np.float32)
-    return bf16(Quantized(numbers(x), gsa).numbers() @ weight.T + bias)
+    global_scale = (
+        None if input_scale is None else np.array([1 / input_scale, input_scale], np.float32)
+    )
+    return bf16(Quantized(numbers(x), global_scale).numbers() @ weight.T + bias)
 
 
 class Mlp(nn.Module):
@@ -64,5 +66,5 @@ class Mlp(nn.Module):
         down = Quantized(numbers(self.down_proj.weight))
         gate, up = np.split(Quantized(numbers(x)).numbers() @ both.numbers().T, 2, axis=1)
         y = swiglu(gate, up, self.limit, alpha, beta)
-        gsa = np.array([1 / np.float32(activation_decode), activation_decode], np.float32)
-        return Quantized(y, gsa).numbers() @ down.numbers().T
+        global_scale = np.array([1 / np.float32(activation_decode), activation_decode], np.float32)
+        return Quantized(y, global_scale).numbers() @ down.numbers().T

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import cukiln.torch as ct
-from nvfp4_emulation import Quantized, bf16, global_scale, laid_out, quantize, swiglu
+from nvfp4_emulation import Quantized, bf16, compute_global_scale, laid_out, quantize, swiglu
 from torch_support import (
     assert_rounded,
     linear_runner,
@@ -49,10 +49,11 @@ def special_matrices(rows=130, columns=80):
 def test_quantisers_give_the_bytes_of_the_definition(name, x):
     x = bf16(x)
     tensor = torch.from_numpy(x).bfloat16()
-    gsa = ops.amax_gsa(tensor)
-    np.testing.assert_array_equal(gsa.numpy(), global_scale(x))
-    expected = laid_out(*quantize(x, gsa.numpy()))
-    for given, wanted in zip(ops.quantize_nvfp4_from_buffer(tensor, gsa), expected, strict=True):
+    global_scale = ops.amax_gsa(tensor)
+    np.testing.assert_array_equal(global_scale.numpy(), compute_global_scale(x))
+    expected = laid_out(*quantize(x, global_scale.numpy()))
+    quantised = ops.quantize_nvfp4_from_buffer(tensor, global_scale)
+    for given, wanted in zip(quantised, expected, strict=True):
         np.testing.assert_array_equal(given.numpy(), wanted)
 
     encode = np.float32(3.7)
@@ -64,17 +65,17 @@ def test_quantisers_give_the_bytes_of_the_definition(name, x):
 @pytest.mark.parametrize("divisor", [2688.0, 1536.0, 6.0, 1.0])
 def test_a_divisor_is_what_the_global_scale_maps_amax_to(divisor):
     x = matrix(130, 96)
-    gsa = ops.amax_gsa(x, divisor)
-    np.testing.assert_array_equal(gsa.numpy(), global_scale(numbers(x), divisor))
-    torch.testing.assert_close(x.abs().max().float() * gsa[0], torch.tensor(divisor))
+    global_scale = ops.amax_gsa(x, divisor)
+    np.testing.assert_array_equal(global_scale.numpy(), compute_global_scale(numbers(x), divisor))
+    torch.testing.assert_close(x.abs().max().float() * global_scale[0], torch.tensor(divisor))
     y = swiglu(numbers(x[:, :48]), numbers(x[:, 48:]), math.inf, 1.0, 0.0)
     np.testing.assert_array_equal(
-        ops.swiglu_amax_gsa(x, math.inf, divisor=divisor).numpy(), global_scale(y, divisor)
+        ops.swiglu_amax_gsa(x, math.inf, divisor=divisor).numpy(), compute_global_scale(y, divisor)
     )
-    codes, scales, own = ops.fused_amax_quantize_nvfp4(x, divisor)
-    assert own.equal(gsa)
+    data, scales, own = ops.fused_amax_quantize_nvfp4(x, divisor)
+    assert own.equal(global_scale)
     for given, wanted in zip(
-        (codes, scales), laid_out(*quantize(numbers(x), gsa.numpy())), strict=True
+        (data, scales), laid_out(*quantize(numbers(x), global_scale.numpy())), strict=True
     ):
         np.testing.assert_array_equal(given.numpy(), wanted)
 
@@ -82,34 +83,35 @@ def test_a_divisor_is_what_the_global_scale_maps_amax_to(divisor):
 @pytest.mark.parametrize("shape", [(0, 32), (1, 16), (127, 48), (129, 64), (300, 208)])
 def test_quantisers_fill_scales_up_to_whole_atoms(shape):
     x = matrix(*shape)
-    gsa = torch.tensor([100.0, 0.01])
-    codes, scales = ops.quantize_nvfp4_from_buffer(x, gsa)
-    expected = laid_out(*quantize(numbers(x), gsa.numpy()))
-    np.testing.assert_array_equal(codes.numpy(), expected[0])
+    global_scale = torch.tensor([100.0, 0.01])
+    data, scales = ops.quantize_nvfp4_from_buffer(x, global_scale)
+    expected = laid_out(*quantize(numbers(x), global_scale.numpy()))
+    np.testing.assert_array_equal(data.numpy(), expected[0])
     np.testing.assert_array_equal(scales.numpy(), expected[1])
 
 
 def test_a_global_scale_asks_for_no_alignment():
     x = matrix(7, 45)
     for part in (x, x[:, 3:], x[2:, 1:2], x[:1, 5:18]):
-        np.testing.assert_array_equal(ops.amax_gsa(part).numpy(), global_scale(numbers(part)))
+        scale = compute_global_scale(numbers(part))
+        np.testing.assert_array_equal(ops.amax_gsa(part).numpy(), scale)
 
 
 @pytest.mark.parametrize("interleaved", [False, True])
 def test_gate_and_up_are_found_in_either_layout(interleaved):
     gate, up = matrix(20, 48, 1, 4), matrix(20, 48, 2, 4)
     x = torch.stack([gate, up], -1).flatten(1) if interleaved else torch.cat([gate, up], 1)
-    gsa = torch.tensor([200.0, 1 / 200])
+    global_scale = torch.tensor([200.0, 1 / 200])
     for given, wanted in zip(
-        ops.deinterleave_quantize_from_buffer(x, gsa, interleaved),
-        laid_out(*quantize(np.concatenate([numbers(gate), numbers(up)], 1), gsa.numpy())),
+        ops.deinterleave_quantize_from_buffer(x, global_scale, interleaved),
+        laid_out(*quantize(np.concatenate([numbers(gate), numbers(up)], 1), global_scale.numpy())),
         strict=True,
     ):
         np.testing.assert_array_equal(given.numpy(), wanted)
 
     y = swiglu(numbers(gate), numbers(up), 7.0, 1.702, 1.0)
     own = ops.swiglu_amax_gsa(x, 7.0, 1.702, 1.0, interleaved)
-    np.testing.assert_array_equal(own.numpy(), global_scale(y))
+    np.testing.assert_array_equal(own.numpy(), compute_global_scale(y))
     for given, wanted in zip(
         ops.swiglu_quantize_from_buffer(x, own, 7.0, 1.702, 1.0, interleaved),
         laid_out(*quantize(y, own.numpy())),
@@ -124,11 +126,11 @@ def test_gate_and_up_are_found_in_either_layout(interleaved):
 def test_linear_gemm_is_the_rounded_product_of_the_quantised(tokens, static, with_bias):
     weight = Quantized(numbers(matrix(40, 96, 1)))
     bias = matrix(1, 40, 2)[0] if with_bias else None
-    input_gsa = torch.tensor([500.0, 1 / 500]) if static else None
-    runner = ct.LinearRunner(*weight.tensors(), bias=bias, input_gsa=input_gsa)
+    input_global_scale = torch.tensor([500.0, 1 / 500]) if static else None
+    runner = ct.LinearRunner(*weight.tensors(), bias=bias, input_global_scale=input_global_scale)
     x = matrix(tokens, 96, 3)
     y = ops.linear_gemm(x, runner.runner_id, 40)
-    quantised = Quantized(numbers(x), input_gsa.numpy() if static else None)
+    quantised = Quantized(numbers(x), input_global_scale.numpy() if static else None)
     expected = quantised.numbers() @ weight.numbers().T
     if with_bias:
         expected += numbers(bias)
@@ -164,11 +166,19 @@ def test_rows_may_have_gaps():
 
 
 def expected_moe(
-    x, topk_weights, topk_ids, up, down, activation_gsa, interleaved, swiglu_of, biases=(0, 0)
+    x,
+    topk_weights,
+    topk_ids,
+    up,
+    down,
+    activation_global_scale,
+    interleaved,
+    swiglu_of,
+    biases=(0, 0),
 ):
-    """`activation_gsa`: None for W4A16, "dynamic" for one of each row."""
+    """`activation_global_scale`: None for W4A16, "dynamic" for one of each row."""
     up_bias, down_bias = (np.broadcast_to(bias, (len(up), *np.shape(bias)[1:])) for bias in biases)
-    w4a16 = activation_gsa is None
+    w4a16 = activation_global_scale is None
     tokens = numbers(x) if w4a16 else Quantized(numbers(x)).numbers()
     width = down[0].codes.shape[1]
     out = np.zeros((len(x), x.shape[1]))
@@ -181,10 +191,10 @@ def expected_moe(
             h = tokens[token] @ up[expert].numbers().T + up_bias[expert]
             gate, linear = (h[0::2], h[1::2]) if interleaved else (h[:width], h[width:])
             y = swiglu(gate[None], linear[None], *swiglu_of)
-            if isinstance(activation_gsa, str):
+            if isinstance(activation_global_scale, str):
                 y = Quantized(y).numbers()
             elif not w4a16:
-                y = Quantized(y, activation_gsa).numbers()
+                y = Quantized(y, activation_global_scale).numbers()
             out[token] += weight * (y @ down[expert].numbers().T + down_bias[expert])[0]
     return out
 
@@ -198,11 +208,11 @@ def test_moe_gemm_is_the_mixture_of_its_experts(interleaved, scale, biased):
         "up_bias": matrix(3, 64, 11) if "up" in biased else None,
         "down_bias": matrix(3, 64, 12) if "down" in biased else None,
     }
-    activation_gsa = torch.tensor([64.0, 1 / 64]) if scale == "fixed" else None
+    activation_global_scale = torch.tensor([64.0, 1 / 64]) if scale == "fixed" else None
     runner = moe_runner(
         up,
         down,
-        activation_gsa=activation_gsa,
+        activation_global_scale=activation_global_scale,
         dynamic_activations=scale == "dynamic",
         interleaved=interleaved,
         limit=7.0,
@@ -218,10 +228,11 @@ def test_moe_gemm_is_the_mixture_of_its_experts(interleaved, scale, biased):
     topk_ids[4] = torch.tensor([-1, 3])  # no expert: zeros
     topk_ids[5, 1] = 1 << 20
     y = ops.moe_gemm(x, topk_weights, topk_ids, runner.runner_id, 64)
-    gsa = {"fixed": np.array([64.0, 1 / 64], np.float32), "dynamic": "dynamic", "w4a16": None}[scale]
+    fixed = np.array([64.0, 1 / 64], np.float32)
+    global_scale = {"fixed": fixed, "dynamic": "dynamic", "w4a16": None}[scale]
     added = [0 if bias is None else numbers(bias).astype(np.float64) for bias in biases.values()]
     expected = expected_moe(
-        x, topk_weights, topk_ids, up, down, gsa, interleaved, (7.0, 1.702, 1.0), added
+        x, topk_weights, topk_ids, up, down, global_scale, interleaved, (7.0, 1.702, 1.0), added
     )
     assert not y[4].any()
     # Gate and up are summed in another order than NumPy's: next to a tie, y may round otherwise.
@@ -234,7 +245,7 @@ def test_w4a16_keeps_very_small_values_between_the_products():
     up, down = moe_weights()
     x = matrix(3, 64, 5) * 2**-20
     ids, ones = torch.tensor([[0], [1], [2]], dtype=torch.int32), torch.ones(3, 1)
-    runner = moe_runner(up, down, activation_gsa=None)
+    runner = moe_runner(up, down, activation_global_scale=None)
     given = numbers(ops.moe_gemm(x, ones, ids, runner.runner_id, 64))
     plain = (math.inf, 1.0, 0.0)
     expected = expected_moe(x, ones, ids, up, down, None, False, plain)
@@ -257,15 +268,15 @@ def test_an_expert_map_names_the_experts_that_are_here():
 def test_a_nan_makes_its_own_rows_nan():
     x = matrix(4, 64)
     x[2, 5] = math.nan
-    static = linear_runner(input_gsa=torch.tensor([500.0, 1 / 500]))
+    static = linear_runner(input_global_scale=torch.tensor([500.0, 1 / 500]))
     y = ops.linear_gemm(x, static.runner_id, 48)
     assert y[2].isnan().all() and not y[[0, 1, 3]].isnan().any()
     assert ops.linear_gemm(x, linear_runner().runner_id, 48).isnan().all()
 
     weight = matrix(16, 64)
     weight[3, 3] = math.nan
-    codes, scales = ops.quantize_nvfp4(weight, 500.0)
-    runner = ct.LinearRunner(codes, scales, torch.tensor([500.0, 1 / 500]))
+    data, scales = ops.quantize_nvfp4(weight, 500.0)
+    runner = ct.LinearRunner(data, scales, torch.tensor([500.0, 1 / 500]))
     y = ops.linear_gemm(matrix(4, 64), runner.runner_id, 16)
     assert y[:, 3].isnan().all() and y.isnan().sum() == 4
 
@@ -298,7 +309,7 @@ X = matrix(4, 64)
         (lambda r, m: ops.quantize_nvfp4_from_buffer(X, torch.ones(3)), r"shape \[2\] is expected"),
         (
             lambda r, m: ops.quantize_nvfp4_from_buffer(X, torch.ones(2).double()),
-            r"gsa is \[2\] float64 on cpu; float32 is expected",
+            r"global_scale is \[2\] float64 on cpu; float32 is expected",
         ),
         (
             lambda r, m: ops.deinterleave_quantize_from_buffer(matrix(2, 48), torch.ones(2)),
@@ -371,7 +382,7 @@ X = matrix(4, 64)
             lambda r, m: ops.linear_wgrad(
                 X, *ops.linear_fwd(matrix(40, 64), matrix(64, 64), *workspace(matrix(64, 64)))[1:]
             ),
-            "xtq is",
+            "xt_data is",
         ),
         (lambda r, m: torch.ops.cukiln.sample(X.double(), sampler_state()), "float32, bfloat16"),
         (lambda r, m: torch.ops.cukiln.sample(X, sampler_state()[:2]), r"state is .*\[3\]"),
@@ -404,21 +415,21 @@ def test_a_bad_argument_is_refused_before_anything_runs(call, message):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"codes": torch.zeros(8, 8, dtype=torch.uint8)}, "in_features is 16; .*multiple of 32"),
-        ({"codes": torch.zeros(4, 32, dtype=torch.uint8)}, "out_features is 4; .*multiple of 8"),
-        ({"codes": torch.zeros(8, 32)}, "codes is .*uint8"),
-        ({"codes": torch.zeros(8, 64, dtype=torch.uint8)[:, ::2]}, "not contiguous"),
+        ({"data": torch.zeros(8, 8, dtype=torch.uint8)}, "in_features is 16; .*multiple of 32"),
+        ({"data": torch.zeros(4, 32, dtype=torch.uint8)}, "out_features is 4; .*multiple of 8"),
+        ({"data": torch.zeros(8, 32)}, "data is .*uint8"),
+        ({"data": torch.zeros(8, 64, dtype=torch.uint8)[:, ::2]}, "not contiguous"),
         ({"scales": torch.zeros(8, 4, dtype=torch.uint8)}, r"\(128, 4\)"),
-        ({"gsa": torch.ones(1)}, r"gsa is \(1,\)"),
+        ({"global_scale": torch.ones(1)}, r"global_scale is \(1,\)"),
         ({"bias": torch.ones(8)}, "bias is .*bfloat16"),
-        ({"input_gsa": torch.ones(2, device="meta")}, "on meta"),
+        ({"input_global_scale": torch.ones(2, device="meta")}, "on meta"),
     ],
 )
 def test_a_runner_refuses_weights_that_do_not_fit(change, message):
     weights = {
-        "codes": torch.zeros(8, 32, dtype=torch.uint8),
+        "data": torch.zeros(8, 32, dtype=torch.uint8),
         "scales": torch.zeros(128, 4, dtype=torch.uint8),
-        "gsa": torch.ones(2),
+        "global_scale": torch.ones(2),
     }
     with pytest.raises(ValueError, match=message):
         ct.LinearRunner(**{**weights, **change})

@@ -29,7 +29,7 @@ from torch_support import (
 
 def op_calls():
     x = matrix(5, 64)
-    gsa = ops.amax_gsa(x)
+    global_scale = ops.amax_gsa(x)
     a, b = Quantized(numbers(matrix(5, 64, 1))), Quantized(numbers(matrix(24, 64, 2)))
     topk = torch.rand(5, 2), torch.zeros(5, 2, dtype=torch.int32)
     weight = matrix(64, 96).requires_grad_()
@@ -39,9 +39,9 @@ def op_calls():
         "amax_gsa": lambda: (x, 1536.0),
         "fused_amax_quantize_nvfp4": lambda: (x, 1536.0),
         "quantize_nvfp4": lambda: (x, 3.5),
-        "quantize_nvfp4_from_buffer": lambda: (x, gsa),
-        "deinterleave_quantize_from_buffer": lambda: (x, gsa, True),
-        "swiglu_quantize_from_buffer": lambda: (x, gsa, 7.0, 1.702, 1.0, True),
+        "quantize_nvfp4_from_buffer": lambda: (x, global_scale),
+        "deinterleave_quantize_from_buffer": lambda: (x, global_scale, True),
+        "swiglu_quantize_from_buffer": lambda: (x, global_scale, 7.0, 1.702, 1.0, True),
         "swiglu_amax_gsa": lambda: (x, math.inf, 1.0, 0.0, False, 1536.0),
         "gemm": lambda: (*a.tensors(), *b.tensors(), matrix(1, 24)[0]),
         "w4a16_gemm": lambda: (x, *b.tensors(), matrix(1, 24)[0]),
@@ -138,8 +138,8 @@ def test_a_runner_serves_one_kind_of_op():
 
 
 def test_more_runners_than_a_chunk_holds():
-    codes, scales = torch.zeros(8, 16, dtype=torch.uint8), torch.zeros(128, 4, dtype=torch.uint8)
-    runners = [ct.LinearRunner(codes, scales, torch.ones(2)) for _ in range(1100)]
+    data, scales = torch.zeros(8, 16, dtype=torch.uint8), torch.zeros(128, 4, dtype=torch.uint8)
+    runners = [ct.LinearRunner(data, scales, torch.ones(2)) for _ in range(1100)]
     assert len({runner.runner_id for runner in runners}) == 1100
     assert not ops.linear_gemm(matrix(1, 32), runners[-1].runner_id, 8).any()
 

@@ -30,8 +30,10 @@ def assert_rounded(given, expected):
 
 def linear_runner(out_features=48, in_features=64, seed=1, **options):
     weight = matrix(out_features, in_features, seed)
-    gsa = ops.amax_gsa(weight)
-    return ct.LinearRunner(*ops.quantize_nvfp4_from_buffer(weight, gsa), gsa, **options)
+    global_scale = ops.amax_gsa(weight)
+    return ct.LinearRunner(
+        *ops.quantize_nvfp4_from_buffer(weight, global_scale), global_scale, **options
+    )
 
 
 def moe_weights(experts=3, hidden=64, width=32, seed=0):
@@ -42,10 +44,10 @@ def moe_weights(experts=3, hidden=64, width=32, seed=0):
 
 def moe_runner(up, down, **options):
     def stacked(matrices):
-        codes, scales, gsa = zip(*(each.tensors() for each in matrices), strict=True)
-        return torch.stack(codes), torch.stack(scales), torch.stack(gsa)[:, 1].contiguous()
+        data, scales, global_scale = zip(*(each.tensors() for each in matrices), strict=True)
+        return torch.stack(data), torch.stack(scales), torch.stack(global_scale)[:, 1].contiguous()
 
-    options.setdefault("activation_gsa", torch.tensor([64.0, 1 / 64]))
+    options.setdefault("activation_global_scale", torch.tensor([64.0, 1 / 64]))
     return ct.MoeRunner(*stacked(up), *stacked(down), **options)
 
 
@@ -65,16 +67,16 @@ class Foreign:
 def workspace(weight):
     n, k = weight.shape
 
-    def codes(rows, columns):
+    def empty_bytes(rows, columns):
         return torch.empty(rows, columns, dtype=torch.uint8, device=weight.device)
 
     def scales(rows, columns):
-        return codes(-(-rows // 128) * 128, -(-columns // 64) * 4)
+        return empty_bytes(-(-rows // 128) * 128, -(-columns // 64) * 4)
 
     out = (
-        codes(n, k // 2),
+        empty_bytes(n, k // 2),
         scales(n, k),
-        codes(k, n // 2),
+        empty_bytes(k, n // 2),
         scales(k, n),
         torch.empty(2, device=weight.device),
     )

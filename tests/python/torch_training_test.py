@@ -7,18 +7,21 @@ import torch
 from functorch.compile import make_boxed_func
 from torch._dynamo.backends.common import aot_autograd
 
-from nvfp4_emulation import Quantized, global_scale, laid_out, quantize
+from nvfp4_emulation import Quantized, compute_global_scale, laid_out, quantize
 from torch_support import assert_rounded, matrix, numbers, ops, workspace
 
 
 def test_a_weight_is_quantised_both_ways_with_one_scale():
     weight = matrix(64, 96, 1)
-    *quantised, gsa = workspace(weight)
+    *quantised, global_scale = workspace(weight)
     x = numbers(weight)
-    np.testing.assert_array_equal(gsa.numpy(), global_scale(x))
+    np.testing.assert_array_equal(global_scale.numpy(), compute_global_scale(x))
     for given, wanted in zip(
         quantised,
-        (*laid_out(*quantize(x, gsa.numpy())), *laid_out(*quantize(x.T.copy(), gsa.numpy()))),
+        (
+            *laid_out(*quantize(x, global_scale.numpy())),
+            *laid_out(*quantize(x.T.copy(), global_scale.numpy())),
+        ),
         strict=True,
     ):
         np.testing.assert_array_equal(given.numpy(), wanted)
@@ -44,8 +47,8 @@ def test_gradients_are_products_of_what_was_quantised(tokens, with_bias):
     expected = Quantized(input_).numbers() @ Quantized(w).numbers().T + shift
     assert_rounded(y.detach(), expected)
     # The transpose has the same global scale, and blocks of its own.
-    scale, dy_scale = global_scale(input_), global_scale(gradient)
-    wt = Quantized(w.T.copy(), global_scale(w)).numbers()
+    scale, dy_scale = compute_global_scale(input_), compute_global_scale(gradient)
+    wt = Quantized(w.T.copy(), compute_global_scale(w)).numbers()
     expected = Quantized(gradient).numbers() @ wt.T
     assert_rounded(x.grad, expected)
     dyt = Quantized(filled_up(gradient), dy_scale).numbers()

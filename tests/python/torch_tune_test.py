@@ -145,12 +145,12 @@ def test_results_are_compared_with_one_another_and_with_float32():  # fault 321
 
 @pytest.mark.parametrize(("rows", "columns"), [(8, 32), (300, 416)])
 def test_operands_are_dequantised_as_the_kernels_read_them(rows, columns):
-    codes = torch.randint(0, 256, (rows, columns // 2), dtype=torch.uint8)
+    data = torch.randint(0, 256, (rows, columns // 2), dtype=torch.uint8)
     scales = torch.randint(0x30, 0x48, (rows, columns // 16), dtype=torch.uint8)
-    given = tune.dequantized(codes.flatten(), swizzle(scales).flatten(), rows, columns)
+    given = tune.dequantized(data.flatten(), swizzle(scales).flatten(), rows, columns)
     values = torch.tensor([0, 0.5, 1, 1.5, 2, 3, 4, 6])
     for row, column in ((0, 0), (rows - 1, columns - 1), (rows // 2, 17)):
-        code = int(codes[row, column // 2]) >> column % 2 * 4
+        code = int(data[row, column // 2]) >> column % 2 * 4
         value = values[code & 7] * (-1 if code & 8 else 1)
         assert given[row, column] == value * scales.view(torch.float8_e4m3fn)[row, column // 16].float()
 
@@ -168,23 +168,24 @@ def test_rows_that_no_launch_could_take_are_refused(gemm):
 
 def test_a_launch_has_the_operands_that_it_was_given(gemm, cuda):
     call = _library.GemmCall(
-        m=16, n=N, k=K, output=0x10000, a_codes=0x20000, a_scales=0x30000, a_gsa=0x40000,
-        b_codes=0x50000, b_scales=0x60000, b_gsa=0x70008, bias=0x80000, constant_b=1, tactic=2,
+        m=16, n=N, k=K, output=0x10000, a_data=0x20000, a_scales=0x30000, a_global_scale=0x40000,
+        b_data=0x50000, b_scales=0x60000, b_global_scale=0x70008, bias=0x80000, constant_b=1,
+        tactic=2,
     )  # fmt: skip
     gemm.launch(call)
     last = cuda.last()
     assert last.kernel == gemm.tactics(16, N, K)[2].kernel
     for pointer in (0x10000, 0x20000, 0x30000, 0x40000, 0x60000, 0x70008, 0x80000):
         assert pointer.to_bytes(8, "little") in last.arguments, hex(pointer)
-    call.b_gsa = None
+    call.b_global_scale = None
     with pytest.raises(cukiln.InvalidArgumentError, match=r"b\.global_scale is null"):
         gemm.launch(call)
 
 
 def test_a_launch_of_w4a16_has_its_operands(w4a16, cuda):
     call = _library.GemmCall(
-        m=16, n=N, k=K, output=0x10000, a_bf16=0x20000, b_codes=0x50000, b_scales=0x60000,
-        b_gsa=0x70008, bias=0x80000, constant_b=1, tactic=2,
+        m=16, n=N, k=K, output=0x10000, a_bf16=0x20000, b_data=0x50000, b_scales=0x60000,
+        b_global_scale=0x70008, bias=0x80000, constant_b=1, tactic=2,
     )  # fmt: skip
     w4a16.launch(call)
     last = cuda.last()

@@ -189,7 +189,7 @@ def test_a_loader_that_writes_in_place_and_leaves_one_out(name):
     assert torch.equal(call(layer), call(whole))
 
 
-def test_codes_of_zeros_that_were_written_are_weights():
+def test_data_of_zeros_that_were_written_are_weights():
     state = full(linear)
     state["weight"].zero_()
     copied = linear()
@@ -232,8 +232,10 @@ def test_block_scales_alone_are_in_the_form_of_a_checkpoint():
 def test_a_workspace_is_empty_until_a_weight_is_quantised():
     layer = NVFP4TrainableLinear(64, 32)
     x = torch.randn(4, 64).bfloat16()
-    assert not layer._wq.any() and not layer._wtq.any() and layer._wgsa.isnan().all()
-    assert (layer._wsf == 0x7F).all() and (layer._wtsf == 0x7F).all()
+    assert (
+        not layer._w_data.any() and not layer._wt_data.any() and layer._w_global_scale.isnan().all()
+    )
+    assert (layer._w_scales == 0x7F).all() and (layer._wt_scales == 0x7F).all()
     layer(x)
     layer.to(torch.float32)
     layer(x, is_first_microbatch=False)

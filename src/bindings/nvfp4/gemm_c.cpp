@@ -29,10 +29,10 @@ struct cukiln_nvfp4_gemm {  // NOLINT(readability-identifier-naming): C's name
 
 namespace {
 
-nvfp4::QuantizedMatrix matrix_of(const void* codes, const void* scales, const float* gsa,
+nvfp4::QuantizedMatrix matrix_of(const void* data, const void* scales, const float* global_scale,
                                  std::int64_t rows, std::int64_t columns) {
-  return {static_cast<const std::uint8_t*>(codes), static_cast<const std::uint8_t*>(scales),
-          reinterpret_cast<const nvfp4::GlobalScale*>(gsa), rows, columns};
+  return {static_cast<const std::uint8_t*>(data), static_cast<const std::uint8_t*>(scales),
+          reinterpret_cast<const nvfp4::GlobalScale*>(global_scale), rows, columns};
 }
 
 /// Only A differs.
@@ -42,7 +42,7 @@ struct Launch {
   const nvfp4::GemmOptions& options;
 
   Result<void> operator()(const nvfp4::Gemm& gemm) const {
-    return run(gemm, matrix_of(call.a_codes, call.a_scales, call.a_gsa, call.m, call.k));
+    return run(gemm, matrix_of(call.a_data, call.a_scales, call.a_global_scale, call.m, call.k));
   }
   Result<void> operator()(const nvfp4::W4a16Gemm& gemm) const {
     return run(gemm, MatrixView(DataType::bf16, call.a_bf16, call.m, call.k));
@@ -52,7 +52,7 @@ struct Launch {
   template <class Gemm, class A>
   Result<void> run(const Gemm& gemm, const A& a) const {
     return gemm.launch(stream, {DataType::bf16, call.output, call.m, call.n}, a,
-                       matrix_of(call.b_codes, call.b_scales, call.b_gsa, call.n, call.k),
+                       matrix_of(call.b_data, call.b_scales, call.b_global_scale, call.n, call.k),
                        {call.workspace, call.workspace_bytes}, options);
   }
 };

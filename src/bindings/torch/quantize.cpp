@@ -123,7 +123,7 @@ void write_quantized(const nvfp4::MutableQuantizedMatrix& output, const Tensor& 
 }
 
 Quantized quantize(const Tensor& x, const MatrixView& matrix, const Tensor& global_scale) {
-  require_global_scale(global_scale, "gsa", x);
+  require_global_scale(global_scale, "global_scale", x);
   Quantized out(x, matrix.rows, matrix.columns);
   write_quantized(out.view(global_scale), x, matrix);
   return out;

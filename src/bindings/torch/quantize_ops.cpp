@@ -58,11 +58,11 @@ void fused_amax_quantize_nvfp4(StableValue* stack, std::uint64_t /*arguments*/,
   const Tensor x = arguments.tensor();
   const float divisor = divisor_of(arguments.number());
   const MatrixView matrix = require_quantizable(x, "x");
-  Tensor gsa = new_global_scale(x, matrix, divisor);
-  Quantized out = quantize(x, matrix, gsa);
+  Tensor global_scale = new_global_scale(x, matrix, divisor);
+  Quantized out = quantize(x, matrix, global_scale);
   stack[0] = out.data.release();
   stack[1] = out.scales.release();
-  stack[2] = gsa.release();
+  stack[2] = global_scale.release();
 }
 
 void quantize_nvfp4(StableValue* stack, std::uint64_t /*arguments*/, std::uint64_t /*results*/) {
@@ -95,22 +95,22 @@ void quantize_nvfp4_from_buffer(StableValue* stack, std::uint64_t /*arguments*/,
                                 std::uint64_t /*results*/) {
   Arguments arguments(host().shim, stack);
   const Tensor x = arguments.tensor();
-  const Tensor gsa = arguments.tensor();
+  const Tensor global_scale = arguments.tensor();
   const MatrixView matrix = require_quantizable(x, "x");
-  Quantized out = quantize(x, matrix, gsa);
+  Quantized out = quantize(x, matrix, global_scale);
   stack[0] = out.data.release();
   stack[1] = out.scales.release();
 }
 
 /// Quantises gate and up if `activation` is null, else SwiGLU of them. `layout` says how x holds
 /// them.
-Quantized quantize_gate_up(const Tensor& x, const Tensor& gsa, nvfp4::GateUpLayout layout,
+Quantized quantize_gate_up(const Tensor& x, const Tensor& global_scale, nvfp4::GateUpLayout layout,
                            const nvfp4::SwiGlu* activation) {
   const MatrixView matrix = require_gate_up(x);
-  require_global_scale(gsa, "gsa", x);
+  require_global_scale(global_scale, "global_scale", x);
   const std::int64_t columns = activation != nullptr ? matrix.columns / 2 : matrix.columns;
   Quantized out(x, matrix.rows, columns);
-  const nvfp4::MutableQuantizedMatrix output = out.view(gsa);
+  const nvfp4::MutableQuantizedMatrix output = out.view(global_scale);
   if (x.is_cuda()) {
     const CudaScope scope(host().require_cuda(), x.device());
     const nvfp4::DeinterleaveQuantize& kernel = require(scope.launchers.deinterleave);
@@ -134,9 +134,9 @@ void deinterleave_quantize_from_buffer(StableValue* stack, std::uint64_t /*argum
                                        std::uint64_t /*results*/) {
   Arguments arguments(host().shim, stack);
   const Tensor x = arguments.tensor();
-  const Tensor gsa = arguments.tensor();
+  const Tensor global_scale = arguments.tensor();
   const bool interleaved = arguments.flag();
-  Quantized out = quantize_gate_up(x, gsa, layout_of(interleaved), nullptr);
+  Quantized out = quantize_gate_up(x, global_scale, layout_of(interleaved), nullptr);
   stack[0] = out.data.release();
   stack[1] = out.scales.release();
 }
@@ -145,13 +145,13 @@ void swiglu_quantize_from_buffer(StableValue* stack, std::uint64_t /*arguments*/
                                  std::uint64_t /*results*/) {
   Arguments arguments(host().shim, stack);
   const Tensor x = arguments.tensor();
-  const Tensor gsa = arguments.tensor();
+  const Tensor global_scale = arguments.tensor();
   const double limit = arguments.number();
   const double alpha = arguments.number();
   const double beta = arguments.number();
   const bool interleaved = arguments.flag();
   const nvfp4::SwiGlu activation = swiglu_of(limit, alpha, beta);
-  Quantized out = quantize_gate_up(x, gsa, layout_of(interleaved), &activation);
+  Quantized out = quantize_gate_up(x, global_scale, layout_of(interleaved), &activation);
   stack[0] = out.data.release();
   stack[1] = out.scales.release();
 }
@@ -166,8 +166,8 @@ void swiglu_amax_gsa(StableValue* stack, std::uint64_t /*arguments*/, std::uint6
   const float divisor = divisor_of(arguments.number());
   const nvfp4::SwiGlu activation = swiglu_of(limit, alpha, beta);
   const MatrixView matrix = require_gate_up(x);
-  Tensor gsa = empty_like(x, x.shim().float32, {2});
-  auto* const scale = gsa.data<nvfp4::GlobalScale>();
+  Tensor global_scale = empty_like(x, x.shim().float32, {2});
+  auto* const scale = global_scale.data<nvfp4::GlobalScale>();
   if (x.is_cuda()) {
     const CudaScope scope(host().require_cuda(), x.device());
     require(require(scope.launchers.swiglu_global_scale)
@@ -180,32 +180,34 @@ void swiglu_amax_gsa(StableValue* stack, std::uint64_t /*arguments*/, std::uint6
     reference::swiglu(y, matrix, layout, activation);
     *scale = reference::compute_global_scale(y, divisor);
   }
-  stack[0] = gsa.release();
+  stack[0] = global_scale.release();
 }
 
 void gemm_op(StableValue* stack, std::uint64_t /*arguments*/, std::uint64_t /*results*/) {
   Arguments arguments(host().shim, stack);
-  const Tensor a_codes = arguments.tensor();
+  const Tensor a_data = arguments.tensor();
   const Tensor a_scales = arguments.tensor();
-  const Tensor a_gsa = arguments.tensor();
-  const Tensor b_codes = arguments.tensor();
+  const Tensor a_global_scale = arguments.tensor();
+  const Tensor b_data = arguments.tensor();
   const Tensor b_scales = arguments.tensor();
-  const Tensor b_gsa = arguments.tensor();
+  const Tensor b_global_scale = arguments.tensor();
   const std::optional<Tensor> bias = arguments.optional_tensor();
-  stack[0] = gemm({a_codes, a_scales, a_gsa, "a_codes", "a_scales", "a_gsa"},
-                  {b_codes, b_scales, b_gsa, "b_codes", "b_scales", "b_gsa"}, bias)
+  stack[0] = gemm({a_data, a_scales, a_global_scale, "a_data", "a_scales", "a_global_scale"},
+                  {b_data, b_scales, b_global_scale, "b_data", "b_scales", "b_global_scale"}, bias)
                  .release();
 }
 
 void w4a16_gemm_op(StableValue* stack, std::uint64_t /*arguments*/, std::uint64_t /*results*/) {
   Arguments arguments(host().shim, stack);
   const Tensor x = arguments.tensor();
-  const Tensor b_codes = arguments.tensor();
+  const Tensor b_data = arguments.tensor();
   const Tensor b_scales = arguments.tensor();
-  const Tensor b_gsa = arguments.tensor();
+  const Tensor b_global_scale = arguments.tensor();
   const std::optional<Tensor> bias = arguments.optional_tensor();
   stack[0] =
-      w4a16_gemm(x, {b_codes, b_scales, b_gsa, "b_codes", "b_scales", "b_gsa"}, bias).release();
+      w4a16_gemm(x, {b_data, b_scales, b_global_scale, "b_data", "b_scales", "b_global_scale"},
+                 bias)
+          .release();
 }
 
 constexpr Op kQuantizeOps[] = {
@@ -216,14 +218,16 @@ constexpr Op kQuantizeOps[] = {
     {"quantize_nvfp4", "quantize_nvfp4(Tensor x, float encode_scale) -> (Tensor, Tensor)",
      quantize_nvfp4},
     {"quantize_nvfp4_from_buffer",
-     "quantize_nvfp4_from_buffer(Tensor x, Tensor gsa) -> (Tensor, Tensor)",
+     "quantize_nvfp4_from_buffer(Tensor x, Tensor global_scale) -> (Tensor, Tensor)",
      quantize_nvfp4_from_buffer},
     {"deinterleave_quantize_from_buffer",
-     "deinterleave_quantize_from_buffer(Tensor x, Tensor gsa, bool interleaved=False) -> (Tensor, "
+     "deinterleave_quantize_from_buffer(Tensor x, Tensor global_scale, bool interleaved=False) -> "
+     "(Tensor, "
      "Tensor)",
      deinterleave_quantize_from_buffer},
     {"swiglu_quantize_from_buffer",
-     "swiglu_quantize_from_buffer(Tensor x, Tensor gsa, float limit, float alpha=1.0, float "
+     "swiglu_quantize_from_buffer(Tensor x, Tensor global_scale, float limit, float alpha=1.0, "
+     "float "
      "beta=0.0, bool interleaved=False) -> (Tensor, Tensor)",
      swiglu_quantize_from_buffer},
     {"swiglu_amax_gsa",
@@ -231,11 +235,13 @@ constexpr Op kQuantizeOps[] = {
      "interleaved=False, float divisor=2688.0) -> Tensor",
      swiglu_amax_gsa},
     {"gemm",
-     "gemm(Tensor a_codes, Tensor a_scales, Tensor a_gsa, Tensor b_codes, Tensor b_scales, Tensor "
-     "b_gsa, Tensor? bias=None) -> Tensor",
+     "gemm(Tensor a_data, Tensor a_scales, Tensor a_global_scale, Tensor b_data, Tensor b_scales, "
+     "Tensor "
+     "b_global_scale, Tensor? bias=None) -> Tensor",
      gemm_op},
     {"w4a16_gemm",
-     "w4a16_gemm(Tensor x, Tensor b_codes, Tensor b_scales, Tensor b_gsa, Tensor? bias=None) -> "
+     "w4a16_gemm(Tensor x, Tensor b_data, Tensor b_scales, Tensor b_global_scale, Tensor? "
+     "bias=None) -> "
      "Tensor",
      w4a16_gemm_op},
 };

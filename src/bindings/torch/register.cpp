@@ -144,9 +144,9 @@ Result<void> create_linear(const cukiln_torch_linear* given, std::int64_t* id) {
   CUKILN_TRY(const cukiln_torch_linear weights, c::read_struct(*given, "cukiln_torch_linear"));
   CUKILN_CHECK(check_multiple("in_features", weights.in_features, 32));
   CUKILN_CHECK(check_multiple("out_features", weights.out_features, 8));
-  CUKILN_CHECK(check_given("codes", weights.codes));
+  CUKILN_CHECK(check_given("data", weights.data));
   CUKILN_CHECK(check_given("scales", weights.scales));
-  CUKILN_CHECK(check_given("gsa", weights.gsa));
+  CUKILN_CHECK(check_given("global_scale", weights.global_scale));
   CUKILN_TRY(const Cuda* const cuda, backend(*here, weights.device));
   if (cuda != nullptr) {
     CUKILN_TRY(const DeviceLaunchers* const launchers, cuda->on(weights.device));
@@ -177,17 +177,17 @@ Result<void> create_moe(const cukiln_torch_moe* given, std::int64_t* id) {
                       "limit is {}; a positive number is expected, infinity for no limit",
                       weights.limit);
   }
-  CUKILN_CHECK(check_given("up_codes", weights.up_codes));
+  CUKILN_CHECK(check_given("up_data", weights.up_data));
   CUKILN_CHECK(check_given("up_scales", weights.up_scales));
   CUKILN_CHECK(check_given("up_decode", weights.up_decode));
-  CUKILN_CHECK(check_given("down_codes", weights.down_codes));
+  CUKILN_CHECK(check_given("down_data", weights.down_data));
   CUKILN_CHECK(check_given("down_scales", weights.down_scales));
   CUKILN_CHECK(check_given("down_decode", weights.down_decode));
   CUKILN_TRY(const Cuda* const cuda, backend(*here, weights.device));
   if (cuda != nullptr) {
     CUKILN_TRY(const DeviceLaunchers* const launchers, cuda->on(weights.device));
     CUKILN_CHECK(status_of(launchers->moe));
-    if (weights.activation_gsa != nullptr || weights.dynamic_activations != 0) {  // W4A4
+    if (weights.activation_global_scale != nullptr || weights.dynamic_activations != 0) {  // W4A4
       CUKILN_CHECK(status_of(launchers->global_scale));
     }
   }

@@ -36,21 +36,22 @@ const std::uint8_t* bytes_at(const void* pointer) noexcept {
 
 nvfp4::MoeLayer layer_of(const cukiln_torch_moe& given) noexcept {
   nvfp4::MoeLayer layer;
-  layer.up = {bytes_at(given.up_codes),
+  layer.up = {bytes_at(given.up_data),
               bytes_at(given.up_scales),
               given.up_decode,
               given.experts,
               2 * given.width,
               given.hidden,
               static_cast<const std::uint16_t*>(given.up_bias)};
-  layer.down = {bytes_at(given.down_codes),
+  layer.down = {bytes_at(given.down_data),
                 bytes_at(given.down_scales),
                 given.down_decode,
                 given.experts,
                 given.hidden,
                 given.width,
                 static_cast<const std::uint16_t*>(given.down_bias)};
-  layer.activation_scale = reinterpret_cast<const nvfp4::GlobalScale*>(given.activation_gsa);
+  layer.activation_scale =
+      reinterpret_cast<const nvfp4::GlobalScale*>(given.activation_global_scale);
   layer.dynamic_activation_scale = given.dynamic_activations != 0;
   layer.global_experts = given.global_experts;
   if (given.expert_map != nullptr) {
@@ -92,8 +93,8 @@ LinearRunner::LinearRunner(const Cuda* cuda, const cukiln_torch_linear& weights)
     : DeviceRunner(cuda, weights.device), weights_(weights) {}
 
 nvfp4::QuantizedMatrix LinearRunner::weight() const noexcept {
-  return {bytes_at(weights_.codes), bytes_at(weights_.scales),
-          reinterpret_cast<const nvfp4::GlobalScale*>(weights_.gsa), weights_.out_features,
+  return {bytes_at(weights_.data), bytes_at(weights_.scales),
+          reinterpret_cast<const nvfp4::GlobalScale*>(weights_.global_scale), weights_.out_features,
           weights_.in_features};
 }
 
@@ -136,9 +137,9 @@ void LinearRunner::run(const MatrixView& x, const MutableMatrixView& output) con
   const LinearScratch layout = lay_out(scope.launchers, x.rows);
   const Tensor memory = scratch(host().shim, device_, layout.end);
   auto* const start = memory.data<std::uint8_t>();
-  const nvfp4::MutableQuantizedMatrix quantized = {start + layout.data, start + layout.scales,
-                                                   input_scale(scope, x, weights_.input_gsa, start),
-                                                   x.rows, x.columns};
+  const nvfp4::MutableQuantizedMatrix quantized = {
+      start + layout.data, start + layout.scales,
+      input_scale(scope, x, weights_.input_global_scale, start), x.rows, x.columns};
   require(scope.launchers.quantize->launch(scope.stream, quantized, x));
   require(scope.launchers.gemm->launch(scope.stream, output, quantized, weight(),
                                        {start + layout.workspace, layout.workspace_bytes},
@@ -152,7 +153,7 @@ void LinearRunner::run_on_cpu(const MatrixView& x, const MutableMatrixView& outp
   }
   std::vector<std::uint8_t> data(nvfp4::data_bytes(x.rows, x.columns));
   std::vector<std::uint8_t> scales(nvfp4::scales_bytes(x.rows, x.columns));
-  const nvfp4::GlobalScale scale = input_scale_on_cpu(x, weights_.input_gsa);
+  const nvfp4::GlobalScale scale = input_scale_on_cpu(x, weights_.input_global_scale);
   const nvfp4::MutableQuantizedMatrix quantized = {data.data(), scales.data(), &scale, x.rows,
                                                    x.columns};
   reference::quantize(quantized, x);
@@ -174,7 +175,8 @@ void MoeRunner::run(nvfp4::MoeInput input, const MutableMatrixView& output) cons
   const bool w4a16 = layer_.is_w4a16();
   if (cuda_ == nullptr) {
     const nvfp4::GlobalScale scale =
-        w4a16 ? nvfp4::GlobalScale{} : input_scale_on_cpu(input.hidden, weights_.hidden_gsa);
+        w4a16 ? nvfp4::GlobalScale{}
+              : input_scale_on_cpu(input.hidden, weights_.hidden_global_scale);
     input.hidden_scale = &scale;
     reference::moe_gemm(output, input, layer_);
     return;
@@ -186,7 +188,7 @@ void MoeRunner::run(nvfp4::MoeInput input, const MutableMatrixView& output) cons
   const Tensor memory = scratch(host().shim, device_, kScratchGlobalScale + bytes);
   auto* const start = memory.data<std::byte>();
   if (!w4a16) {
-    input.hidden_scale = input_scale(scope, input.hidden, weights_.hidden_gsa, start);
+    input.hidden_scale = input_scale(scope, input.hidden, weights_.hidden_global_scale, start);
   }
   require(moe.launch(scope.stream, output, input, layer_, {start + kScratchGlobalScale, bytes}));
 }

@@ -33,9 +33,10 @@ Tensor transposed(const Tensor& x, const MatrixView& matrix) {
   return out;
 }
 
-Quantized quantize_transposed(const Tensor& x, const MatrixView& matrix, const Tensor& gsa) {
+Quantized quantize_transposed(const Tensor& x, const MatrixView& matrix,
+                              const Tensor& global_scale) {
   const Tensor turned = transposed(x, matrix);
-  return quantize(turned, dense(turned, matrix.columns, padded(matrix.rows)), gsa);
+  return quantize(turned, dense(turned, matrix.columns, padded(matrix.rows)), global_scale);
 }
 
 /// Checks a weight: both sizes are multiples of 32, because both are summed over.
@@ -65,24 +66,26 @@ void require_quantized(const Tensor& data, const char* data_name, const Tensor& 
 void quantize_weight(StableValue* stack, std::uint64_t /*arguments*/, std::uint64_t /*results*/) {
   Arguments arguments(host().shim, stack);
   const Tensor weight = arguments.tensor();
-  const Tensor wq = arguments.tensor();
-  const Tensor wsf = arguments.tensor();
-  const Tensor wtq = arguments.tensor();
-  const Tensor wtsf = arguments.tensor();
-  const Tensor gsa = arguments.tensor();
+  const Tensor w_data = arguments.tensor();
+  const Tensor w_scales = arguments.tensor();
+  const Tensor wt_data = arguments.tensor();
+  const Tensor wt_scales = arguments.tensor();
+  const Tensor global_scale = arguments.tensor();
   const MatrixView matrix = require_weight(weight);
-  require_quantized(wq, "wq", wsf, "wsf", matrix.rows, matrix.columns, weight);
-  require_quantized(wtq, "wtq", wtsf, "wtsf", matrix.columns, matrix.rows, weight);
-  require_global_scale(gsa, "gsa", weight);
-  write_global_scale(gsa, weight, matrix);
+  require_quantized(w_data, "w_data", w_scales, "w_scales", matrix.rows, matrix.columns, weight);
+  require_quantized(wt_data, "wt_data", wt_scales, "wt_scales", matrix.columns, matrix.rows,
+                    weight);
+  require_global_scale(global_scale, "global_scale", weight);
+  write_global_scale(global_scale, weight, matrix);
   const auto output = [&](const Tensor& data, const Tensor& scales, std::int64_t rows,
                           std::int64_t columns) {
     return nvfp4::MutableQuantizedMatrix{data.data<std::uint8_t>(), scales.data<std::uint8_t>(),
-                                         gsa.data<const nvfp4::GlobalScale>(), rows, columns};
+                                         global_scale.data<const nvfp4::GlobalScale>(), rows,
+                                         columns};
   };
-  write_quantized(output(wq, wsf, matrix.rows, matrix.columns), weight, matrix);
+  write_quantized(output(w_data, w_scales, matrix.rows, matrix.columns), weight, matrix);
   const Tensor turned = transposed(weight, matrix);
-  write_quantized(output(wtq, wtsf, matrix.columns, matrix.rows), turned,
+  write_quantized(output(wt_data, wt_scales, matrix.columns, matrix.rows), turned,
                   dense(turned, matrix.columns, matrix.rows));
 }
 
@@ -90,83 +93,90 @@ void linear_fwd(StableValue* stack, std::uint64_t /*arguments*/, std::uint64_t /
   Arguments arguments(host().shim, stack);
   const Tensor x = arguments.tensor();
   const Tensor weight = arguments.tensor();
-  const Tensor wq = arguments.tensor();
-  const Tensor wsf = arguments.tensor();
-  const Tensor wtq = arguments.tensor();
-  const Tensor wtsf = arguments.tensor();
-  const Tensor wgsa = arguments.tensor();
+  const Tensor w_data = arguments.tensor();
+  const Tensor w_scales = arguments.tensor();
+  const Tensor wt_data = arguments.tensor();
+  const Tensor wt_scales = arguments.tensor();
+  const Tensor w_global_scale = arguments.tensor();
   const std::optional<Tensor> bias = arguments.optional_tensor();
   const MatrixView matrix = require_bf16_matrix(x, "x");
   const MatrixView weights = require_weight(weight);
   require_device(weight, "weight", x);
-  require_quantized(wq, "wq", wsf, "wsf", weights.rows, weights.columns, x);
-  require_quantized(wtq, "wtq", wtsf, "wtsf", weights.columns, weights.rows, x);
+  require_quantized(w_data, "w_data", w_scales, "w_scales", weights.rows, weights.columns, x);
+  require_quantized(wt_data, "wt_data", wt_scales, "wt_scales", weights.columns, weights.rows, x);
   if (matrix.columns != weights.columns) {
     refuse("x is {} and weight {}: both have the same number of columns", x.describe(),
            weight.describe());
   }
   require_aligned_rows(matrix, x, "x");
-  Tensor gsa = new_global_scale(x, matrix);
-  const Quantized q = quantize(x, matrix, gsa);
-  Tensor y =
-      gemm({q.data, q.scales, gsa, "x", "x", "x"}, {wq, wsf, wgsa, "wq", "wsf", "wgsa"}, bias);
-  Quantized turned = quantize_transposed(x, matrix, gsa);
+  Tensor global_scale = new_global_scale(x, matrix);
+  const Quantized q = quantize(x, matrix, global_scale);
+  Tensor y = gemm({q.data, q.scales, global_scale, "x", "x", "x"},
+                  {w_data, w_scales, w_global_scale, "w_data", "w_scales", "w_global_scale"}, bias);
+  Quantized turned = quantize_transposed(x, matrix, global_scale);
   stack[0] = y.release();
   stack[1] = turned.data.release();
   stack[2] = turned.scales.release();
-  stack[3] = gsa.release();
+  stack[3] = global_scale.release();
 }
 
 void linear_dgrad(StableValue* stack, std::uint64_t /*arguments*/, std::uint64_t /*results*/) {
   Arguments arguments(host().shim, stack);
   const Tensor dy = arguments.tensor();
-  const Tensor wtq = arguments.tensor();
-  const Tensor wtsf = arguments.tensor();
-  const Tensor wgsa = arguments.tensor();
+  const Tensor wt_data = arguments.tensor();
+  const Tensor wt_scales = arguments.tensor();
+  const Tensor w_global_scale = arguments.tensor();
   const MatrixView matrix = require_quantizable(dy, "dy");
-  const Tensor gsa = new_global_scale(dy, matrix);
-  const Quantized q = quantize(dy, matrix, gsa);
-  stack[0] = gemm({q.data, q.scales, gsa, "dy", "dy", "dy"},
-                  {wtq, wtsf, wgsa, "wtq", "wtsf", "wgsa"}, std::nullopt)
+  const Tensor global_scale = new_global_scale(dy, matrix);
+  const Quantized q = quantize(dy, matrix, global_scale);
+  stack[0] = gemm({q.data, q.scales, global_scale, "dy", "dy", "dy"},
+                  {wt_data, wt_scales, w_global_scale, "wt_data", "wt_scales", "w_global_scale"},
+                  std::nullopt)
                  .release();
 }
 
 void linear_wgrad(StableValue* stack, std::uint64_t /*arguments*/, std::uint64_t /*results*/) {
   Arguments arguments(host().shim, stack);
   const Tensor dy = arguments.tensor();
-  const Tensor xtq = arguments.tensor();
-  const Tensor xtsf = arguments.tensor();
-  const Tensor xgsa = arguments.tensor();
+  const Tensor xt_data = arguments.tensor();
+  const Tensor xt_scales = arguments.tensor();
+  const Tensor x_global_scale = arguments.tensor();
   const MatrixView matrix = require_bf16_matrix(dy, "dy");
-  if (xtq.dim() != 2 || 2 * xtq.size(1) != padded(matrix.rows)) {
-    refuse("xtq is {}; for dy {}, [in_features, {}] is expected", xtq.describe(), dy.describe(),
-           padded(matrix.rows) / 2);
+  if (xt_data.dim() != 2 || 2 * xt_data.size(1) != padded(matrix.rows)) {
+    refuse("xt_data is {}; for dy {}, [in_features, {}] is expected", xt_data.describe(),
+           dy.describe(), padded(matrix.rows) / 2);
   }
   if (matrix.rows == 0) {
-    Tensor nothing = empty_like(dy, dy.shim().bfloat16, {matrix.columns, xtq.size(0)});
+    Tensor nothing = empty_like(dy, dy.shim().bfloat16, {matrix.columns, xt_data.size(0)});
     nothing.zero();
     stack[0] = nothing.release();
     return;
   }
-  const Tensor gsa = new_global_scale(dy, matrix);
-  const Quantized q = quantize_transposed(dy, matrix, gsa);
-  stack[0] = gemm({q.data, q.scales, gsa, "dy", "dy", "dy"},
-                  {xtq, xtsf, xgsa, "xtq", "xtsf", "xgsa"}, std::nullopt)
+  const Tensor global_scale = new_global_scale(dy, matrix);
+  const Quantized q = quantize_transposed(dy, matrix, global_scale);
+  stack[0] = gemm({q.data, q.scales, global_scale, "dy", "dy", "dy"},
+                  {xt_data, xt_scales, x_global_scale, "xt_data", "xt_scales", "x_global_scale"},
+                  std::nullopt)
                  .release();
 }
 
 constexpr Op kTrainingOps[] = {
     {"quantize_weight_",
-     "quantize_weight_(Tensor weight, Tensor(a!) wq, Tensor(b!) wsf, Tensor(c!) wtq, Tensor(d!) "
-     "wtsf, Tensor(e!) wgsa) -> ()",
+     "quantize_weight_(Tensor weight, Tensor(a!) w_data, Tensor(b!) w_scales, Tensor(c!) wt_data, "
+     "Tensor(d!) "
+     "wt_scales, Tensor(e!) w_global_scale) -> ()",
      quantize_weight},
     {"linear_fwd",
-     "linear_fwd(Tensor x, Tensor weight, Tensor wq, Tensor wsf, Tensor wtq, Tensor wtsf, Tensor "
-     "wgsa, Tensor? bias=None) -> (Tensor y, Tensor xtq, Tensor xtsf, Tensor xgsa)",
+     "linear_fwd(Tensor x, Tensor weight, Tensor w_data, Tensor w_scales, Tensor wt_data, Tensor "
+     "wt_scales, Tensor "
+     "w_global_scale, Tensor? bias=None) -> (Tensor y, Tensor xt_data, Tensor xt_scales, Tensor "
+     "x_global_scale)",
      linear_fwd},
-    {"linear_dgrad", "linear_dgrad(Tensor dy, Tensor wtq, Tensor wtsf, Tensor wgsa) -> Tensor",
+    {"linear_dgrad",
+     "linear_dgrad(Tensor dy, Tensor wt_data, Tensor wt_scales, Tensor w_global_scale) -> Tensor",
      linear_dgrad},
-    {"linear_wgrad", "linear_wgrad(Tensor dy, Tensor xtq, Tensor xtsf, Tensor xgsa) -> Tensor",
+    {"linear_wgrad",
+     "linear_wgrad(Tensor dy, Tensor xt_data, Tensor xt_scales, Tensor x_global_scale) -> Tensor",
      linear_wgrad},
 };
 

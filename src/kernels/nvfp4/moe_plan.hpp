@@ -51,7 +51,7 @@ struct MoePlan {
   std::size_t wide_scales;            ///< of activations, before their rows' scales are known
   std::size_t row_states;             ///< {column tiles, largest wide scale}
   std::size_t activation_row_scales;  ///< GlobalScale
-  std::size_t bytes;
+  std::size_t total_bytes;
 };
 
 inline constexpr std::int64_t kMoeMaxExperts = 1024;
@@ -92,8 +92,8 @@ inline std::uint32_t moe_tile_tokens(MoeKernels kernels, std::int64_t tokens_per
 inline void lay_out_workspace(MoePlan& plan, const MoeShape& shape) noexcept {
   using kernels::ceil_div;
   const auto reserve = [&](std::int64_t bytes) {
-    const std::size_t offset = plan.bytes;
-    plan.bytes += (static_cast<std::size_t>(bytes) + 255) / 256 * 256;
+    const std::size_t offset = plan.total_bytes;
+    plan.total_bytes += (static_cast<std::size_t>(bytes) + 255) / 256 * 256;
     return offset;
   };
   const std::int64_t slots = plan.slots;
@@ -104,7 +104,7 @@ inline void lay_out_workspace(MoePlan& plan, const MoeShape& shape) noexcept {
   const std::int64_t activations = grouped ? rows : slots;
   const std::int64_t max_columns = std::max(shape.hidden, shape.width);
   const std::int64_t quantised_tokens = shape.w4a16 || grouped ? 0 : shape.tokens;
-  plan.bytes = 0;
+  plan.total_bytes = 0;
   plan.tile_count = reserve(8);
   plan.tiles = reserve(grouped ? 0 : std::int64_t{plan.max_tiles} * 16);
   plan.slot_of_position = reserve(grouped ? 0 : slots * 4);
@@ -185,7 +185,7 @@ inline std::size_t moe_max_bytes(MoeShape shape, MoeKernels for_many,
                                  std::uint32_t num_sms) noexcept {
   std::size_t most = 0;
   for (; shape.tokens > 0; --shape.tokens) {
-    most = std::max(most, moe_plan(shape, for_many, num_sms).bytes);
+    most = std::max(most, moe_plan(shape, for_many, num_sms).total_bytes);
   }
   return most;
 }

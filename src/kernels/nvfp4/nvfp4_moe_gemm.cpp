@@ -496,7 +496,7 @@ std::size_t MoeGemm::workspace_bytes(const MoeShape& shape) const noexcept {
   return !route_ || shape.tokens == 0 || !check_moe_shape(shape)
              ? 0
              : moe_plan(filled_in(shape), kernels_for_many(expand_, grouped_up_), device_.num_sms)
-                   .bytes;
+                   .total_bytes;
 }
 
 std::size_t MoeGemm::max_workspace_bytes(const MoeShape& shape) const noexcept {
@@ -518,7 +518,7 @@ Result<void> MoeGemm::launch(Stream stream, const MutableMatrixView& output, con
   CUKILN_CHECK(check_moe_input(output, input, shape));
   CUKILN_CHECK(check_layer(layer, shape));
   const MoePlan plan = moe_plan(shape, kernels_for_many(expand_, grouped_up_), device_.num_sms);
-  CUKILN_CHECK(check_workspace(workspace, plan.bytes, 16));
+  CUKILN_CHECK(check_workspace(workspace, plan.total_bytes, 16));
 
   const MoeCall call{stream, output.data_as<std::uint16_t>(),           shape, input,
                      layer,  static_cast<std::uint8_t*>(workspace.data)};

@@ -91,9 +91,9 @@ inline Result<void> check_workspace(const Workspace& workspace, std::size_t need
     return {};
   }
   CUKILN_CHECK(kernels::check_pointer("workspace", "data", workspace.data, alignment));
-  if (workspace.bytes < needed) {
+  if (workspace.size_bytes < needed) {
     return kernels::refuse("workspace has {} bytes; {} are expected, see workspace_bytes()",
-                           workspace.bytes, needed);
+                           workspace.size_bytes, needed);
   }
   return {};
 }

@@ -88,7 +88,7 @@ struct Fixture : MoeGroupedKernels {
 
   struct Run : MoeBuffers {
     Run(const MoeProblem& of, unsigned char garbage = 0xA5)
-        : MoeBuffers(of, plan_of(of).bytes, garbage) {}
+        : MoeBuffers(of, plan_of(of).total_bytes, garbage) {}
 
     static nvfp4::MoePlan plan_of(const MoeProblem& of) {
       nvfp4::MoeShape shape = of.shape;

@@ -170,10 +170,10 @@ class Modules(unittest.TestCase):
 
     def test_functions_of_shipped_modules_take_and_return_tensors(self):
         x = torch.randn(256, 512, generator=torch.Generator().manual_seed(1)).bfloat16()
-        gsa = cukiln.get_cuda_module("amax_gsa").amax_gsa(x.cuda())
+        global_scale = cukiln.get_cuda_module("amax_gsa").amax_gsa(x.cuda())
         module = cukiln.get_cuda_module("fused_amax_quantize")
-        given = module.quantize_nvfp4_from_buffer(x.cuda(), gsa)
-        expected = module.quantize_nvfp4_from_buffer(x, gsa.cpu())
+        given = module.quantize_nvfp4_from_buffer(x.cuda(), global_scale)
+        expected = module.quantize_nvfp4_from_buffer(x, global_scale.cpu())
         for one, other in zip(given, expected, strict=True):
             self.assertTrue(one.is_cuda)
             self.assertTrue(one.cpu().equal(other))

@@ -32,16 +32,16 @@ def on(device: str, *tensors: torch.Tensor | None) -> tuple[torch.Tensor | None,
 
 
 def quantised(weight: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    gsa = ops.amax_gsa(weight)
-    return *ops.quantize_nvfp4_from_buffer(weight, gsa), gsa
+    global_scale = ops.amax_gsa(weight)
+    return *ops.quantize_nvfp4_from_buffer(weight, global_scale), global_scale
 
 
 def linear(device: str, n: int = 256, k: int = 512, bias: bool = False, static: bool = False,
            **options: int) -> ct.LinearRunner:  # fmt: skip
-    codes, scales, gsa = on(device, *quantised(matrix(n, k, 1)))
+    data, scales, global_scale = on(device, *quantised(matrix(n, k, 1)))
     given, scale = on(device, matrix(1, n, 2)[0], torch.tensor([500.0, 1 / 500]))
-    return ct.LinearRunner(codes, scales, gsa, bias=given if bias else None,
-                           input_gsa=scale if static else None, **options)  # fmt: skip
+    return ct.LinearRunner(data, scales, global_scale, bias=given if bias else None,
+                           input_global_scale=scale if static else None, **options)  # fmt: skip
 
 
 def moe(
@@ -51,11 +51,11 @@ def moe(
     down = [quantised(matrix(hidden, width, 50 + e)) for e in range(experts)]
 
     def stacked(parts: list[tuple[torch.Tensor, ...]]) -> tuple[torch.Tensor, ...]:
-        codes, scales, gsa = (torch.stack(each) for each in zip(*parts, strict=True))
-        return on(device, codes, scales, gsa[:, 1].contiguous())
+        data, scales, global_scale = (torch.stack(each) for each in zip(*parts, strict=True))
+        return on(device, data, scales, global_scale[:, 1].contiguous())
 
     scale = torch.tensor([64.0, 1 / 64]).to(device)
-    options = {"activation_gsa": scale, "limit": 10.0} | options
+    options = {"activation_global_scale": scale, "limit": 10.0} | options
     return ct.MoeRunner(*stacked(up), *stacked(down), **options)
 
 
@@ -156,34 +156,34 @@ class Ops(unittest.TestCase):
     def test_quantisers_write_the_same_bytes(self):
         for rows, columns in ((1, 32), (130, 80), (300, 2048)):
             x = matrix(rows, columns, rows)
-            gsa = ops.amax_gsa(x)
-            self.assert_same(ops.amax_gsa(x.cuda()), gsa)
+            global_scale = ops.amax_gsa(x)
+            self.assert_same(ops.amax_gsa(x.cuda()), global_scale)
             self.assert_same(ops.amax_gsa(x.cuda(), 1536.0), ops.amax_gsa(x, 1536.0))
             for op, arguments in (
-                (ops.quantize_nvfp4_from_buffer, (gsa,)),
+                (ops.quantize_nvfp4_from_buffer, (global_scale,)),
                 (ops.quantize_nvfp4, (3.7,)),
             ):
                 expected = op(x, *arguments)
-                given = op(x.cuda(), *(a.cuda() if a is gsa else a for a in arguments))
+                given = op(x.cuda(), *(a.cuda() if a is global_scale else a for a in arguments))
                 for one, other in zip(given, expected, strict=True):
                     self.assert_same(one, other)
         x = matrix(70, 4 * 64, 5)
-        gsa = torch.tensor([100.0, 0.01])
+        global_scale = torch.tensor([100.0, 0.01])
         for interleaved in (False, True):
-            expected = ops.deinterleave_quantize_from_buffer(x, gsa, interleaved)
-            given = ops.deinterleave_quantize_from_buffer(x.cuda(), gsa.cuda(), interleaved)
+            expected = ops.deinterleave_quantize_from_buffer(x, global_scale, interleaved)
+            on_cuda = (x.cuda(), global_scale.cuda())
+            given = ops.deinterleave_quantize_from_buffer(*on_cuda, interleaved)
             for one, other in zip(given, expected, strict=True):
                 self.assert_same(one, other)
             # SwiGLU takes the hardware's exponential: a value next to a tie may round otherwise.
-            expected = ops.swiglu_quantize_from_buffer(x, gsa, 7.0, 1.702, 1.0, interleaved)
-            given = ops.swiglu_quantize_from_buffer(
-                x.cuda(), gsa.cuda(), 7.0, 1.702, 1.0, interleaved
-            )
+            swiglu = (7.0, 1.702, 1.0, interleaved)
+            expected = ops.swiglu_quantize_from_buffer(x, global_scale, *swiglu)
+            given = ops.swiglu_quantize_from_buffer(*on_cuda, *swiglu)
             for one, other in zip(given, expected, strict=True):
                 self.assertLess((one.cpu() != other).float().mean(), 0.01)
             torch.testing.assert_close(
-                ops.swiglu_amax_gsa(x.cuda(), 7.0, 1.702, 1.0, interleaved).cpu(),
-                ops.swiglu_amax_gsa(x, 7.0, 1.702, 1.0, interleaved),
+                ops.swiglu_amax_gsa(x.cuda(), *swiglu).cpu(),
+                ops.swiglu_amax_gsa(x, *swiglu),
                 rtol=2**-7, atol=0,
             )  # fmt: skip
 
@@ -204,8 +204,8 @@ class Ops(unittest.TestCase):
         for ids_below, options in (
             (8, {}),
             (8, {"interleaved": True, "alpha": 1.702, "beta": 1.0}),
-            (10, {"expert_map": expert_map, "hidden_gsa": scale}),
-            (10, {"expert_map": expert_map, "activation_gsa": None, "limit": math.inf}),
+            (10, {"expert_map": expert_map, "hidden_global_scale": scale}),
+            (10, {"expert_map": expert_map, "activation_global_scale": None, "limit": math.inf}),
         ):
             runners = [
                 moe(device, **{
@@ -279,7 +279,7 @@ class Ops(unittest.TestCase):
             torch.testing.assert_close(given[2].cpu(), expected[2], rtol=1e-6, atol=1e-5)
 
     def test_opcheck(self):
-        x, gsa = matrix(5, 64).cuda(), torch.tensor([100.0, 0.01]).cuda()
+        x, global_scale = matrix(5, 64).cuda(), torch.tensor([100.0, 0.01]).cuda()
         weight = matrix(64, 96).cuda().requires_grad_()
         space = workspace(weight)
         a, b = quantised(matrix(5, 64).cuda()), quantised(matrix(24, 64).cuda())
@@ -291,9 +291,9 @@ class Ops(unittest.TestCase):
             ops.amax_gsa: (x, 1536.0),
             ops.fused_amax_quantize_nvfp4: (x,),
             ops.quantize_nvfp4: (x, 3.5),
-            ops.quantize_nvfp4_from_buffer: (x, gsa),
-            ops.deinterleave_quantize_from_buffer: (x, gsa, True),
-            ops.swiglu_quantize_from_buffer: (x, gsa, 7.0),
+            ops.quantize_nvfp4_from_buffer: (x, global_scale),
+            ops.deinterleave_quantize_from_buffer: (x, global_scale, True),
+            ops.swiglu_quantize_from_buffer: (x, global_scale, 7.0),
             ops.swiglu_amax_gsa: (x, math.inf),
             ops.gemm: (*a, *b, matrix(1, 24)[0].cuda()),
             ops.w4a16_gemm: (x, *b, matrix(1, 24)[0].cuda()),

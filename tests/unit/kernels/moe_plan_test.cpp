@@ -122,7 +122,7 @@ TEST_CASE("The largest workspace is enough for every number of tokens up to its 
       for (std::int64_t tokens = 1; tokens <= each.tokens; ++tokens) {
         MoeShape shape = each.shape;
         shape.tokens = tokens;
-        const std::size_t bytes = moe_plan(shape, each.for_many, num_sms).bytes;
+        const std::size_t bytes = moe_plan(shape, each.for_many, num_sms).total_bytes;
         fewer_need_more += bytes < most;
         most = std::max(most, bytes);
         CAPTURE(num_sms);
@@ -142,7 +142,7 @@ TEST_CASE("Under expert parallelism there are tiles for the experts here, not fo
   REQUIRE(here.kernels == kGrouped);
   CHECK(here.max_tiles == 1024 * 8 / 128 + 32);
   CHECK(all.max_tiles == 1024 * 8 / 128 + 256);
-  CHECK(here.bytes < all.bytes / 3);
+  CHECK(here.total_bytes < all.total_bytes / 3);
 }
 
 TEST_CASE("The parts of the workspace lie one after the other") {
@@ -173,7 +173,7 @@ TEST_CASE("The parts of the workspace lie one after the other") {
           {plan.wide_scales, dynamic ? rows * 24 : 0},
           {plan.row_states, dynamic ? rows * 8 : 0},
           {plan.activation_row_scales, dynamic ? rows * 8 : 0},
-          {plan.bytes, 0},
+          {plan.total_bytes, 0},
       };
       for (std::size_t i = 0; i + 1 < std::size(parts); ++i) {
         CAPTURE(i);

@@ -124,11 +124,11 @@ struct FakeDriver {
   std::byte* get(ZeroedWorkspaces& workspaces, std::uintptr_t on) {
     const auto got = workspaces.get(driver, stream(on));
     REQUIRE(got);
-    CHECK(got->bytes >= kBytes);
+    CHECK(got->size_bytes >= kBytes);
     CHECK(reinterpret_cast<std::uintptr_t>(got->data) % 16 == 0);
     const auto* const bytes = static_cast<std::byte*>(got->data);
     CHECK(
-        std::all_of(bytes, bytes + got->bytes, [](std::byte each) { return each == std::byte{}; }));
+        std::all_of(bytes, bytes + got->size_bytes, [](std::byte each) { return each == std::byte{}; }));
     return static_cast<std::byte*>(got->data);
   }
 

@@ -2,13 +2,13 @@
 """The shipped kernels as PyTorch ops: `torch.ops.nvfp4.*`, on CPU and CUDA tensors.
 
 Importing this registers them. Matrices are bfloat16 [rows, columns], rows contiguous; a quantised
-matrix is codes uint8 [rows, columns / 2], scales uint8 [rows to 128, columns / 16 to 4] as tensor
-cores read them, and gsa float32 [2], {encode, decode} = {2688 / amax, amax / 2688}, or with another
-divisor than 2688.
+matrix is data uint8 [rows, columns / 2], scales uint8 [rows to 128, columns / 16 to 4] as tensor
+cores read them, and global_scale float32 [2], {encode, decode} = {2688 / amax, amax / 2688}, or
+with another divisor than 2688.
 
-    gsa = nvfp4.amax_gsa(w)
-    codes, scales = nvfp4.quantize_nvfp4_from_buffer(w, gsa)
-    layer = cukiln.torch.LinearRunner(codes, scales, gsa)
+    global_scale = nvfp4.amax_gsa(w)
+    data, scales = nvfp4.quantize_nvfp4_from_buffer(w, global_scale)
+    layer = cukiln.torch.LinearRunner(data, scales, global_scale)
     y = nvfp4.linear_gemm(x, layer.runner_id, layer.out_features)
 
 On the CPU the same numbers come from exact emulation: for tests, slow. A bad argument is a

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The gradients of `nvfp4::linear_fwd`: each is one op, so that a compiled backward has two nodes.
 
-    wq, wsf, wtq, wtsf, wgsa    the weight and its transpose, by quantize_weight_: a workspace
-                                that is written again when the weight has changed
-    y, *saved = linear_fwd(x, weight, wq, wsf, wtq, wtsf, wgsa, bias)
+    quantize_weight_(weight, w_data, w_scales, wt_data, wt_scales, w_global_scale)
+    y, *saved = linear_fwd(x, weight, w_data, w_scales, wt_data, wt_scales, w_global_scale, bias)
+
+The first quantises the weight and its transpose into a workspace, again when the weight changes.
 
 Rounding counts as the identity (straight-through): the gradient of what was rounded is that of
 the rounded. Between a forward and its backward the workspace must not be quantised again:
@@ -22,24 +23,24 @@ from torch.autograd.function import once_differentiable
 
 
 def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-    _, _, _, _, wtq, wtsf, wgsa, bias = inputs
-    _, xtq, xtsf, xgsa = output
-    ctx.save_for_backward(wtq, wtsf, wgsa, xtq, xtsf, xgsa)
+    _, _, _, _, wt_data, wt_scales, w_global_scale, bias = inputs
+    _, xt_data, xt_scales, x_global_scale = output
+    ctx.save_for_backward(wt_data, wt_scales, w_global_scale, xt_data, xt_scales, x_global_scale)
     ctx.has_bias = bias is not None
-    ctx.mark_non_differentiable(xtq, xtsf, xgsa)
+    ctx.mark_non_differentiable(xt_data, xt_scales, x_global_scale)
     ctx.set_materialize_grads(False)
 
 
 @once_differentiable
 def _backward(ctx: Any, dy: Tensor | None, *_: None) -> tuple[Tensor | None, ...]:
-    wtq, wtsf, wgsa, xtq, xtsf, xgsa = ctx.saved_tensors
+    wt_data, wt_scales, w_global_scale, xt_data, xt_scales, x_global_scale = ctx.saved_tensors
     dx = dw = db = None
     if dy is not None:
         dy = dy.contiguous()
         if ctx.needs_input_grad[0]:
-            dx = torch.ops.nvfp4.linear_dgrad(dy, wtq, wtsf, wgsa)
+            dx = torch.ops.nvfp4.linear_dgrad(dy, wt_data, wt_scales, w_global_scale)
         if ctx.needs_input_grad[1]:
-            dw = torch.ops.nvfp4.linear_wgrad(dy, xtq, xtsf, xgsa)
+            dw = torch.ops.nvfp4.linear_wgrad(dy, xt_data, xt_scales, x_global_scale)
         if ctx.has_bias and ctx.needs_input_grad[7]:
             db = dy.sum(0, dtype=torch.float32).to(dy.dtype)
     return dx, dw, None, None, None, None, None, db

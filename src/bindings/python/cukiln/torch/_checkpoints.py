@@ -84,10 +84,10 @@ def rename(state: MutableMapping[str, Tensor], prefix: str) -> None:
             state[f"{prefix}{name}"] = tensor if name == "weight" else tensor.reshape(())
 
 
-def blocks_of_16(codes: Tensor, scales: Tensor) -> Tensor:
+def blocks_of_16(data: Tensor, scales: Tensor) -> Tensor:
     """Block scales of 16 columns each, of ones that may be of 32, as some of ModelOpt's recipes for
     weights alone have them."""
-    if scales.dim() and 16 * scales.shape[-1] == codes.shape[-1]:
+    if scales.dim() and 16 * scales.shape[-1] == data.shape[-1]:
         return scales.view(torch.uint8).repeat_interleave(2, -1).view(scales.dtype)
     return scales
 
@@ -105,7 +105,7 @@ def refuse_smoothing(tensors: Mapping[str, Tensor], path: str) -> None:
 
 def one_decode(
     label: str,
-    codes: Tensor,
+    data: Tensor,
     scales: Tensor,
     decodes: Tensor,
     parts: tuple[slice, slice],
@@ -124,17 +124,17 @@ def one_decode(
             f"{label}.weight_scale_2 is {decodes.tolist()}; 0 or more is expected, and finite"
         )
     if (decodes == decodes[0]).all():
-        return codes, scales, decodes[0].float(), 1.0
+        return data, scales, decodes[0].float(), 1.0
     if (decodes == 0).any():  # that part is zeros
         bytes_ = scales.clone().view(torch.uint8)
         bytes_[parts[int(decodes.argmin())]] = 0
-        return codes, bytes_.view(E4M3), decodes.max().float(), 1.0
+        return data, bytes_.view(E4M3), decodes.max().float(), 1.0
     exact = _by_powers_of_two(scales, decodes, parts)
     if exact is not None:
-        return codes, *exact, 1.0
+        return data, *exact, 1.0
     ratio = (decodes[1] / decodes[0]).item()
     if linear_in_up and 1 / _FOLDED <= ratio <= _FOLDED:
-        return codes, scales, decodes[0].float(), ratio
+        return data, scales, decodes[0].float(), ratio
     if not 1 / _REQUANTIZED <= ratio <= _REQUANTIZED:
         raise ValueError(
             f"{label}: gate and up have different weight_scale_2, {decodes.tolist()}; one is "
@@ -147,7 +147,7 @@ def one_decode(
         "together to have none",
         stacklevel=3,
     )
-    return *_requantized(codes, scales, decodes, parts), decodes.max().float(), 1.0
+    return *_requantized(data, scales, decodes, parts), decodes.max().float(), 1.0
 
 
 def _by_powers_of_two(
@@ -171,28 +171,28 @@ def _by_powers_of_two(
 
 
 def _requantized(
-    codes: Tensor, scales: Tensor, decodes: Tensor, parts: tuple[slice, slice]
+    data: Tensor, scales: Tensor, decodes: Tensor, parts: tuple[slice, slice]
 ) -> tuple[Tensor, Tensor]:
     small = parts[int(decodes.argmin())]
     # In units of its own scale these numbers are exact in bfloat16.
-    x = dequantize(codes[small], scales[small]).to(torch.bfloat16)
+    x = dequantize(data[small], scales[small]).to(torch.bfloat16)
     rows, columns = x.shape
     x = torch.nn.functional.pad(x, (0, up(columns, K_MULTIPLE) - columns))
     ratio = (decodes.max() / decodes.min()).float()
-    gsa = torch.stack([1 / ratio, ratio]).to(codes.device)
-    ready(codes)
-    new_codes, new_scales = torch.ops.nvfp4.quantize_nvfp4_from_buffer(x.contiguous(), gsa)
-    codes, scales = codes.clone(), scales.clone()
-    codes[small] = new_codes[:, : codes.shape[1]]
+    global_scale = torch.stack([1 / ratio, ratio]).to(data.device)
+    ready(data)
+    new_data, new_scales = torch.ops.nvfp4.quantize_nvfp4_from_buffer(x.contiguous(), global_scale)
+    data, scales = data.clone(), scales.clone()
+    data[small] = new_data[:, : data.shape[1]]
     fitting = unswizzle(new_scales, rows, scales.shape[1])
     scales.view(torch.uint8)[small] = fitting.view(torch.uint8)
-    return codes, scales
+    return data, scales
 
 
-def dequantize(codes: Tensor, scales: Tensor) -> Tensor:
+def dequantize(data: Tensor, scales: Tensor) -> Tensor:
     """Codes times block scales in float32, where that is exact; without the decode scale."""
-    table = torch.tensor([*_E2M1, *(-x for x in _E2M1)], device=codes.device)
-    halves = torch.stack([codes & 15, codes >> 4], -1).flatten(-2).long()
+    table = torch.tensor([*_E2M1, *(-x for x in _E2M1)], device=data.device)
+    halves = torch.stack([data & 15, data >> 4], -1).flatten(-2).long()
     return table[halves] * scales.float().repeat_interleave(16, -1)[..., : halves.shape[-1]]
 
 
@@ -224,7 +224,7 @@ def from_mxfp4(label: str, blocks: Tensor, scales: Tensor) -> tuple[Tensor, Tens
     exponents = (scales.int() - 127).masked_fill(zero, -128)
     common = max(int(exponents.max()) - _MAX_EXPONENT, -118) if not zero.all() else 0
     places = (exponents - common).masked_fill(zero, _MIN_EXPONENT)
-    codes = blocks.flatten(1)
+    data = blocks.flatten(1)
     below = places < _MIN_EXPONENT
     if below.any():
         blocks = blocks.clone()
@@ -232,7 +232,7 @@ def from_mxfp4(label: str, blocks: Tensor, scales: Tensor) -> tuple[Tensor, Tens
         steps = (_MIN_EXPONENT - places[below]).clamp(max=len(table) - 1).long()[:, None]
         low, high = (blocks[below] & 15).long(), (blocks[below] >> 4).long()
         blocks[below] = table[steps, low] | table[steps, high] << 4
-        codes = blocks.flatten(1)
+        data = blocks.flatten(1)
         warnings.warn(
             f"{label}: {int(below.sum())} of {below.numel()} blocks are more than 17 binades below "
             "the largest, which NVFP4 cannot hold: they were rounded, by at most "
@@ -244,7 +244,7 @@ def from_mxfp4(label: str, blocks: Tensor, scales: Tensor) -> tuple[Tensor, Tens
     bytes_ = torch.where(places >= -6, places + 7 << 3, 1 << (places - _MIN_EXPONENT).clamp(max=3))
     bytes_ = bytes_.masked_fill(zero, 0).to(torch.uint8)
     decode = torch.tensor(2.0**common, device=blocks.device)
-    return codes, bytes_.repeat_interleave(2, -1).view(E4M3), decode
+    return data, bytes_.repeat_interleave(2, -1).view(E4M3), decode
 
 
 def _halved() -> Tensor:

@@ -12,12 +12,12 @@ from . import _runners  # noqa: F401  (defines cukiln::run_linear and cukiln::ru
 
 
 def _quantized(x: Tensor, rows: Any, columns: Any) -> tuple[Tensor, Tensor]:
-    codes = x.new_empty((rows, columns // 2), dtype=torch.uint8)
+    data = x.new_empty((rows, columns // 2), dtype=torch.uint8)
     scales = x.new_empty(((rows + 127) // 128 * 128, (columns + 63) // 64 * 4), dtype=torch.uint8)
-    return codes, scales
+    return data, scales
 
 
-def _gsa(x: Tensor) -> Tensor:
+def _global_scale(x: Tensor) -> Tensor:
     return x.new_empty((2,), dtype=torch.float32)
 
 
@@ -42,12 +42,12 @@ def _(
 
 @torch.library.register_fake("nvfp4::amax_gsa")
 def _(x: Tensor, divisor: float = 2688.0) -> Tensor:
-    return _gsa(x)
+    return _global_scale(x)
 
 
 @torch.library.register_fake("nvfp4::fused_amax_quantize_nvfp4")
 def _(x: Tensor, divisor: float = 2688.0) -> tuple[Tensor, Tensor, Tensor]:
-    return *_quantized(x, x.shape[0], x.shape[1]), _gsa(x)
+    return *_quantized(x, x.shape[0], x.shape[1]), _global_scale(x)
 
 
 @torch.library.register_fake("nvfp4::quantize_nvfp4")
@@ -56,19 +56,19 @@ def _(x: Tensor, encode_scale: float) -> tuple[Tensor, Tensor]:
 
 
 @torch.library.register_fake("nvfp4::quantize_nvfp4_from_buffer")
-def _(x: Tensor, gsa: Tensor) -> tuple[Tensor, Tensor]:
+def _(x: Tensor, global_scale: Tensor) -> tuple[Tensor, Tensor]:
     return _quantized(x, x.shape[0], x.shape[1])
 
 
 @torch.library.register_fake("nvfp4::deinterleave_quantize_from_buffer")
-def _(x: Tensor, gsa: Tensor, interleaved: bool = False) -> tuple[Tensor, Tensor]:
+def _(x: Tensor, global_scale: Tensor, interleaved: bool = False) -> tuple[Tensor, Tensor]:
     return _quantized(x, x.shape[0], x.shape[1])
 
 
 @torch.library.register_fake("nvfp4::swiglu_quantize_from_buffer")
 def _(
     x: Tensor,
-    gsa: Tensor,
+    global_scale: Tensor,
     limit: float,
     alpha: float = 1.0,
     beta: float = 0.0,
@@ -86,31 +86,38 @@ def _(
     interleaved: bool = False,
     divisor: float = 2688.0,
 ) -> Tensor:
-    return _gsa(x)
+    return _global_scale(x)
 
 
 @torch.library.register_fake("nvfp4::gemm")
 def _(
-    a_codes: Tensor,
+    a_data: Tensor,
     a_scales: Tensor,
-    a_gsa: Tensor,
-    b_codes: Tensor,
+    a_global_scale: Tensor,
+    b_data: Tensor,
     b_scales: Tensor,
-    b_gsa: Tensor,
+    b_global_scale: Tensor,
     bias: Tensor | None = None,
 ) -> Tensor:
-    return a_codes.new_empty((a_codes.shape[0], b_codes.shape[0]), dtype=torch.bfloat16)
+    return a_data.new_empty((a_data.shape[0], b_data.shape[0]), dtype=torch.bfloat16)
 
 
 @torch.library.register_fake("nvfp4::w4a16_gemm")
 def _(
-    x: Tensor, b_codes: Tensor, b_scales: Tensor, b_gsa: Tensor, bias: Tensor | None = None
+    x: Tensor, b_data: Tensor, b_scales: Tensor, b_global_scale: Tensor, bias: Tensor | None = None
 ) -> Tensor:
-    return x.new_empty((x.shape[0], b_codes.shape[0]))
+    return x.new_empty((x.shape[0], b_data.shape[0]))
 
 
 @torch.library.register_fake("nvfp4::quantize_weight_")
-def _(weight: Tensor, wq: Tensor, wsf: Tensor, wtq: Tensor, wtsf: Tensor, wgsa: Tensor) -> None:
+def _(
+    weight: Tensor,
+    w_data: Tensor,
+    w_scales: Tensor,
+    wt_data: Tensor,
+    wt_scales: Tensor,
+    w_global_scale: Tensor,
+) -> None:
     return None
 
 
@@ -118,25 +125,25 @@ def _(weight: Tensor, wq: Tensor, wsf: Tensor, wtq: Tensor, wtsf: Tensor, wgsa: 
 def _(
     x: Tensor,
     weight: Tensor,
-    wq: Tensor,
-    wsf: Tensor,
-    wtq: Tensor,
-    wtsf: Tensor,
-    wgsa: Tensor,
+    w_data: Tensor,
+    w_scales: Tensor,
+    wt_data: Tensor,
+    wt_scales: Tensor,
+    w_global_scale: Tensor,
     bias: Tensor | None = None,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     y = x.new_empty((x.shape[0], weight.shape[0]), dtype=torch.bfloat16)
-    return y, *_quantized(x, x.shape[1], (x.shape[0] + 31) // 32 * 32), _gsa(x)
+    return y, *_quantized(x, x.shape[1], (x.shape[0] + 31) // 32 * 32), _global_scale(x)
 
 
 @torch.library.register_fake("nvfp4::linear_dgrad")
-def _(dy: Tensor, wtq: Tensor, wtsf: Tensor, wgsa: Tensor) -> Tensor:
-    return dy.new_empty((dy.shape[0], wtq.shape[0]), dtype=torch.bfloat16)
+def _(dy: Tensor, wt_data: Tensor, wt_scales: Tensor, w_global_scale: Tensor) -> Tensor:
+    return dy.new_empty((dy.shape[0], wt_data.shape[0]), dtype=torch.bfloat16)
 
 
 @torch.library.register_fake("nvfp4::linear_wgrad")
-def _(dy: Tensor, xtq: Tensor, xtsf: Tensor, xgsa: Tensor) -> Tensor:
-    return dy.new_empty((dy.shape[1], xtq.shape[0]), dtype=torch.bfloat16)
+def _(dy: Tensor, xt_data: Tensor, xt_scales: Tensor, x_global_scale: Tensor) -> Tensor:
+    return dy.new_empty((dy.shape[1], xt_data.shape[0]), dtype=torch.bfloat16)
 
 
 @torch.library.register_fake("cukiln::sample")

@@ -23,7 +23,7 @@ from ._weights import (
     apply_keeping_dtypes,
     blank,
     is_blank,
-    pad_codes,
+    pad_data,
     pad_scales,
     swizzle,
     unswizzle,
@@ -41,7 +41,7 @@ class Layer(nn.Module):
     """Buffers in the form of checkpoints, until `process_weights_after_loading` brings them, in
     place, into that of the kernels, and makes the runner."""
 
-    matrices: tuple[tuple[str, str], ...]  # names of codes and of block scales
+    matrices: tuple[tuple[str, str], ...]  # names of packed data and of block scales
     decodes: tuple[str, ...]  # names of the decode scales of weights
     optional: tuple[str, ...]  # and of inputs; a checkpoint may lack these: 0 stands for them
     copied: tuple[str, ...] = ()  # other buffers that a runner shares no memory with
@@ -62,7 +62,7 @@ class Layer(nn.Module):
         self.runner_id = -1
         self.fingerprint = 0
 
-    def shape(self, codes: str) -> tuple[int, int]:
+    def shape(self, data: str) -> tuple[int, int]:
         """Rows and columns of a matrix in a checkpoint."""
         raise NotImplementedError
 
@@ -94,10 +94,10 @@ class Layer(nn.Module):
         missing = [name for name in self._unloaded() if is_blank(getattr(self, name))]
         if missing:
             raise RuntimeError(self._without(missing))
-        for codes, scales in self.matrices:
-            rows, columns = self.shape(codes)
-            setattr(self, scales, blocks_of_16(getattr(self, codes), getattr(self, scales)))
-            check(codes, getattr(self, codes), torch.uint8, rows, columns // 2)
+        for data, scales in self.matrices:
+            rows, columns = self.shape(data)
+            setattr(self, scales, blocks_of_16(getattr(self, data), getattr(self, scales)))
+            check(data, getattr(self, data), torch.uint8, rows, columns // 2)
             check(scales, getattr(self, scales), E4M3, rows, columns // BLOCK)
             check_block_scales(scales, getattr(self, scales))
         for name in self.decodes:
@@ -109,10 +109,10 @@ class Layer(nn.Module):
                 )
         if self._group:
             self._require_fixed_scales()  # before anything is changed
-        for codes, scales in self.matrices:
-            rows, columns = self.shape(codes)
+        for data, scales in self.matrices:
+            rows, columns = self.shape(data)
             rows, columns = up(rows, N_MULTIPLE), up(columns, K_MULTIPLE)
-            setattr(self, codes, pad_codes(getattr(self, codes), rows, columns))
+            setattr(self, data, pad_data(getattr(self, data), rows, columns))
             setattr(self, scales, swizzle(pad_scales(getattr(self, scales), rows, columns)))
         self.bind()
 
@@ -154,10 +154,10 @@ class Layer(nn.Module):
                     self._copied.append((name, buffer.clone()))
         self._bound = self._state()
 
-    def _checkpoint_form(self, codes: str, scales: str) -> tuple[Tensor, Tensor]:
-        rows, columns = self.shape(codes)
+    def _checkpoint_form(self, data: str, scales: str) -> tuple[Tensor, Tensor]:
+        rows, columns = self.shape(data)
         return (
-            getattr(self, codes)[..., :rows, : columns // 2].contiguous(),
+            getattr(self, data)[..., :rows, : columns // 2].contiguous(),
             unswizzle(getattr(self, scales), rows, columns // BLOCK),
         )
 
@@ -261,8 +261,8 @@ class Layer(nn.Module):
 
     def _become_empty(self) -> None:
         """On meta, or in memory that to_empty did not fill: as before weights were loaded."""
-        for codes, scales in self.matrices if self._ready else ():
-            self._buffers[codes], self._buffers[scales] = self._checkpoint_form(codes, scales)
+        for data, scales in self.matrices if self._ready else ():
+            self._buffers[data], self._buffers[scales] = self._checkpoint_form(data, scales)
         for name, buffer in self._buffers.items():
             if buffer is not None:
                 form = {"dtype": buffer.dtype, "device": buffer.device}
@@ -284,9 +284,9 @@ class Layer(nn.Module):
         self, destination: dict[str, Any], prefix: str, keep_vars: bool
     ) -> None:
         super()._save_to_state_dict(destination, prefix, keep_vars)
-        for codes, scales in self.matrices if self._ready else ():
-            form = self._checkpoint_form(codes, scales)
-            destination[prefix + codes], destination[prefix + scales] = form
+        for data, scales in self.matrices if self._ready else ():
+            form = self._checkpoint_form(data, scales)
+            destination[prefix + data], destination[prefix + scales] = form
         for name in self.optional if self.activations == "bf16" else ():
             if prefix + name in destination and not destination[prefix + name]:
                 del destination[prefix + name]  # as in checkpoints of weights alone
@@ -295,9 +295,9 @@ class Layer(nn.Module):
         self, state_dict: dict[str, Any], prefix: str, *arguments: Any
     ) -> None:
         rename(state_dict, prefix)
-        for codes, scales in self.matrices:
-            if prefix + codes in state_dict and prefix + scales in state_dict:
-                pair = state_dict[prefix + codes], state_dict[prefix + scales]
+        for data, scales in self.matrices:
+            if prefix + data in state_dict and prefix + scales in state_dict:
+                pair = state_dict[prefix + data], state_dict[prefix + scales]
                 state_dict[prefix + scales] = blocks_of_16(*pair)
         errors = [
             f"{prefix}{name} is {given.dtype}; {dtype} is expected"
@@ -316,9 +316,9 @@ class Layer(nn.Module):
                 state_dict[prefix + name] = torch.zeros_like(getattr(self, name), device=device)
         reloads = not given.isdisjoint(of_matrices)
         if self._ready and reloads:
-            for codes, scales in self.matrices:
-                form = self._checkpoint_form(codes, scales)
-                self._buffers[codes], self._buffers[scales] = form
+            for data, scales in self.matrices:
+                form = self._checkpoint_form(data, scales)
+                self._buffers[data], self._buffers[scales] = form
         was_ready, failed = self._ready, len(arguments[-1])
         self._prefix, self._ready = prefix, was_ready and not given
         super()._load_from_state_dict(state_dict, prefix, *arguments)

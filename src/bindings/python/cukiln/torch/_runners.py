@@ -57,8 +57,8 @@ def _pointer(
         )
     if tensors and tensor.device != tensors[0].device:
         raise ValueError(
-            f"{name} is on {tensor.device}, and the codes on {tensors[0].device}: all weights of a "
-            "runner are on one device"
+            f"{name} is on {tensor.device}, and the packed data on {tensors[0].device}: all weights "
+            "of a runner are on one device"
         )
     tensors.append(tensor)
     return tensor.data_ptr()
@@ -133,38 +133,41 @@ class Runner:
 class LinearRunner(Runner):
     """y = x · weightᵀ + bias for `torch.ops.nvfp4.linear_gemm(x, runner_id, out_features)`.
 
-    codes uint8 [out, in / 2], scales uint8 as `nvfp4::quantize_nvfp4_from_buffer` returns them, gsa
-    float32 [2], bias bfloat16 [out]. input_gsa float32 [2] scales every input; without it, each
-    input's own amax does. With w4a16 inputs are not quantised, and input_gsa has no part in it.
+    data uint8 [out, in / 2] and scales uint8 as `nvfp4::quantize_nvfp4_from_buffer` returns them,
+    global_scale float32 [2], bias bfloat16 [out]. input_global_scale float32 [2] scales every
+    input; without it, each input's own amax does. With w4a16 inputs are not quantised, and
+    input_global_scale is not read.
     """
 
     def __init__(
         self,
-        codes: torch.Tensor,
+        data: torch.Tensor,
         scales: torch.Tensor,
-        gsa: torch.Tensor,
+        global_scale: torch.Tensor,
         *,
         bias: torch.Tensor | None = None,
-        input_gsa: torch.Tensor | None = None,
+        input_global_scale: torch.Tensor | None = None,
         w4a16: bool = False,
         max_tokens: int = 0,
     ) -> None:
-        if codes.dim() != 2:
-            raise ValueError(f"codes is {tuple(codes.shape)}; [out, in / 2] is expected")
-        rows, columns = codes.shape[0], 2 * codes.shape[1]
+        if data.dim() != 2:
+            raise ValueError(f"data is {tuple(data.shape)}; [out, in / 2] is expected")
+        rows, columns = data.shape[0], 2 * data.shape[1]
         kept: list[torch.Tensor] = []
         self.out_features, self.in_features = rows, columns
         weights: dict[str, Any] = {
-            "codes": _pointer(kept, "codes", codes, torch.uint8, rows, columns // 2),
+            "data": _pointer(kept, "data", data, torch.uint8, rows, columns // 2),
             "scales": _pointer(kept, "scales", scales, torch.uint8, *_scale_shape(rows, columns)),
-            "gsa": _pointer(kept, "gsa", gsa, torch.float32, 2),
+            "global_scale": _pointer(kept, "global_scale", global_scale, torch.float32, 2),
             "bias": _pointer(kept, "bias", bias, torch.bfloat16, rows),
-            "input_gsa": _pointer(kept, "input_gsa", input_gsa, torch.float32, 2),
+            "input_global_scale": _pointer(
+                kept, "input_global_scale", input_global_scale, torch.float32, 2
+            ),
         }
         super().__init__(
             "linear",
             _native.Linear(
-                device=_device(codes),
+                device=_device(data),
                 in_features=columns,
                 out_features=rows,
                 max_tokens=max_tokens,
@@ -179,11 +182,11 @@ class MoeRunner(Runner):
     """A mixture of experts for
     `torch.ops.nvfp4.moe_gemm(hidden_states, topk_weights, topk_ids, runner_id, hidden_size)`.
 
-    up_codes uint8 [experts, 2 · width, hidden / 2], down_codes uint8 [experts, hidden, width / 2];
+    up_data uint8 [experts, 2 · width, hidden / 2], down_data uint8 [experts, hidden, width / 2];
     scales uint8 [experts, …] as the quantisers lay out each expert's; decode float32 [experts], the
-    decode scale of each. activation_gsa float32 [2] scales what lies between the GEMMs, or with
-    dynamic_activations a scale of each token and expert, by its amax, does;
-    hidden_gsa float32 [2] every input, and without it each input's own amax does. Without
+    decode scale of each. activation_global_scale float32 [2] scales what lies between the GEMMs, or
+    with dynamic_activations a scale of each token and expert, by its amax, does;
+    hidden_global_scale float32 [2] every input, and without it each input's own amax does. Without
     either (W4A16) neither is quantised: both stay in bf16. up_bias bfloat16 [experts, 2 ·
     width], in the order of up's rows, and down_bias [experts, hidden] are added to the GEMMs'
     results. expert_map int32 maps ids to local experts, -1 to none. SwiGLU: gate = min(gate,
@@ -192,16 +195,16 @@ class MoeRunner(Runner):
 
     def __init__(
         self,
-        up_codes: torch.Tensor,
+        up_data: torch.Tensor,
         up_scales: torch.Tensor,
         up_decode: torch.Tensor,
-        down_codes: torch.Tensor,
+        down_data: torch.Tensor,
         down_scales: torch.Tensor,
         down_decode: torch.Tensor,
         *,
-        activation_gsa: torch.Tensor | None = None,
+        activation_global_scale: torch.Tensor | None = None,
         dynamic_activations: bool = False,
-        hidden_gsa: torch.Tensor | None = None,
+        hidden_global_scale: torch.Tensor | None = None,
         expert_map: torch.Tensor | None = None,
         up_bias: torch.Tensor | None = None,
         down_bias: torch.Tensor | None = None,
@@ -212,13 +215,15 @@ class MoeRunner(Runner):
         max_tokens: int = 0,
         max_topk: int = 8,
     ) -> None:
-        if up_codes.dim() != 3:
+        if up_data.dim() != 3:
             raise ValueError(
-                f"up_codes is {tuple(up_codes.shape)}; [experts, 2 * width, hidden / 2] is expected"
+                f"up_data is {tuple(up_data.shape)}; [experts, 2 * width, hidden / 2] is expected"
             )
-        if dynamic_activations and activation_gsa is not None:
-            raise ValueError("activation_gsa and dynamic_activations are given; one is expected")
-        experts, double_width, half_hidden = up_codes.shape
+        if dynamic_activations and activation_global_scale is not None:
+            raise ValueError(
+                "activation_global_scale and dynamic_activations are given; one is expected"
+            )
+        experts, double_width, half_hidden = up_data.shape
         hidden, width = 2 * half_hidden, double_width // 2
         byte, real = torch.uint8, torch.float32
         kept: list[torch.Tensor] = []
@@ -228,16 +233,18 @@ class MoeRunner(Runner):
 
         ids = None if expert_map is None else expert_map.numel()
         weights: dict[str, Any] = {
-            "up_codes": _pointer(kept, "up_codes", up_codes, byte, *up_codes.shape),
+            "up_data": _pointer(kept, "up_data", up_data, byte, *up_data.shape),
             "up_scales": scales("up_scales", up_scales, 2 * width, hidden),
             "up_decode": _pointer(kept, "up_decode", up_decode, real, experts),
-            "down_codes": _pointer(
-                kept, "down_codes", down_codes, byte, experts, hidden, width // 2
-            ),
+            "down_data": _pointer(kept, "down_data", down_data, byte, experts, hidden, width // 2),
             "down_scales": scales("down_scales", down_scales, hidden, width),
             "down_decode": _pointer(kept, "down_decode", down_decode, real, experts),
-            "activation_gsa": _pointer(kept, "activation_gsa", activation_gsa, real, 2),
-            "hidden_gsa": _pointer(kept, "hidden_gsa", hidden_gsa, real, 2),
+            "activation_global_scale": _pointer(
+                kept, "activation_global_scale", activation_global_scale, real, 2
+            ),
+            "hidden_global_scale": _pointer(
+                kept, "hidden_global_scale", hidden_global_scale, real, 2
+            ),
             "expert_map": _pointer(kept, "expert_map", expert_map, torch.int32, ids or 0),
             "up_bias": _pointer(kept, "up_bias", up_bias, torch.bfloat16, experts, 2 * width),
             "down_bias": _pointer(kept, "down_bias", down_bias, torch.bfloat16, experts, hidden),
@@ -246,7 +253,7 @@ class MoeRunner(Runner):
         super().__init__(
             "moe",
             _native.Moe(
-                device=_device(up_codes),
+                device=_device(up_data),
                 experts=experts,
                 global_experts=ids or 0,
                 hidden=hidden,

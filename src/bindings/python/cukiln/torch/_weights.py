@@ -36,8 +36,8 @@ def ready(tensor: Tensor) -> None:
 def blank(
     shape: tuple[int, ...], dtype: torch.dtype, device: torch.device | str | None
 ) -> Tensor:
-    """What a tensor of weights is until something is loaded: codes of 0; NaN, which no scale and no
-    bias is; and -2, which no map of experts has."""
+    """What a tensor of weights is until something is loaded: 0 for packed data; NaN, which no scale
+    and no bias is; and -2, which no map of experts has."""
     if dtype == torch.uint8:
         return torch.zeros(shape, dtype=dtype, device=device)
     if dtype == E4M3:
@@ -75,13 +75,13 @@ def unswizzle(scales: Tensor, rows: int, blocks: int) -> Tensor:
     return bytes_[..., :rows, :blocks].contiguous().view(E4M3)
 
 
-def pad_codes(codes: Tensor, rows: int, columns: int) -> Tensor:
-    """Packed codes of a matrix that is `rows` by `columns` with zeros at its end.
+def pad_data(data: Tensor, rows: int, columns: int) -> Tensor:
+    """Packed data of a matrix that is `rows` by `columns` with zeros at its end.
 
     Always memory of its own, on 16 bytes: a checkpoint's tensor may be a view of a mapped file.
     """
-    more = (0, columns // 2 - codes.shape[-1], 0, rows - codes.shape[-2])
-    return pad(codes.view(torch.uint8), more)  # copies, also where there is nothing to add
+    more = (0, columns // 2 - data.shape[-1], 0, rows - data.shape[-2])
+    return pad(data.view(torch.uint8), more)  # copies, also where there is nothing to add
 
 
 def pad_scales(scales: Tensor, rows: int, columns: int) -> Tensor:
@@ -99,12 +99,12 @@ def quantize(weight: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     rows, columns = weight.shape
     weight = pad(weight, (0, up(columns, K_MULTIPLE) - columns, 0, up(rows, N_MULTIPLE) - rows))
     ready(weight)
-    gsa = torch.ops.nvfp4.amax_gsa(weight)
-    codes, scales = torch.ops.nvfp4.quantize_nvfp4_from_buffer(weight, gsa)
-    return codes, scales, gsa
+    global_scale = torch.ops.nvfp4.amax_gsa(weight)
+    data, scales = torch.ops.nvfp4.quantize_nvfp4_from_buffer(weight, global_scale)
+    return data, scales, global_scale
 
 
-def gsa_of(decode: Tensor) -> Tensor:
+def make_global_scale(decode: Tensor) -> Tensor:
     """{encode, decode} from decode scales [...]."""
     decode = decode.detach().float()
     return torch.stack([1 / decode, decode], -1).contiguous()
@@ -113,10 +113,10 @@ def gsa_of(decode: Tensor) -> Tensor:
 def blank_quantized(
     rows: int, columns: int, device: torch.device | str | None
 ) -> tuple[Tensor, Tensor]:
-    """Room for the codes and swizzled scales of a matrix, with nothing in it."""
-    codes = blank((rows, columns // 2), torch.uint8, device)
+    """Room for the data and swizzled scales of a matrix, with nothing in it."""
+    data = blank((rows, columns // 2), torch.uint8, device)
     scales = blank((up(rows, 128), up(columns // BLOCK, 4)), E4M3, device)
-    return codes, scales.view(torch.uint8)
+    return data, scales.view(torch.uint8)
 
 
 def apply_keeping_dtypes(

@@ -24,7 +24,7 @@ from ._layer import (
     one_scale,
 )
 from ._runners import MoeRunner, Runner
-from ._weights import BLOCK, E4M3, K_MULTIPLE, blank, gsa_of, quantize
+from ._weights import BLOCK, E4M3, K_MULTIPLE, blank, make_global_scale, quantize
 
 _PROJECTIONS = ("gate_proj", "up_proj", "down_proj")
 _IDS = {torch.int32, torch.int64}
@@ -120,9 +120,9 @@ class NVFP4MoE(Layer):
         self.interleaved, self.max_topk = interleaved, max_topk
         for part in ("w13", "w2"):
             rows, columns = self.shape(f"{part}_weight")
-            codes, blocks = (experts, rows, columns // 2), (experts, rows, columns // BLOCK)
+            data, blocks = (experts, rows, columns // 2), (experts, rows, columns // BLOCK)
             for name, value in (
-                ("weight", blank(codes, torch.uint8, device)),
+                ("weight", blank(data, torch.uint8, device)),
                 ("weight_scale", blank(blocks, E4M3, device)),
                 ("weight_scale_2", blank((experts,), torch.float32, device)),
                 ("input_scale", torch.zeros((), dtype=torch.float32, device=device)),
@@ -193,24 +193,24 @@ class NVFP4MoE(Layer):
                 if f"{path}.{kind}" not in tensors:
                     raise KeyError(f"the checkpoint has no {path}.{kind}")
             refuse_smoothing(tensors, path)
-            codes, scales, decode = (tensors[f"{path}.{kind}"] for kind in kinds[:3])
-            scales = blocks_of_16(codes, scales)
-            check(f"{path}.weight", codes, torch.uint8, rows, columns // 2)
+            data, scales, decode = (tensors[f"{path}.{kind}"] for kind in kinds[:3])
+            scales = blocks_of_16(data, scales)
+            check(f"{path}.weight", data, torch.uint8, rows, columns // 2)
             check(f"{path}.weight_scale", scales, E4M3, rows, columns // BLOCK)
             check_block_scales(f"{path}.weight_scale", scales)
             if decode.numel() != 1:
                 raise ValueError(f"{path}.weight_scale_2 is {tuple(decode.shape)}; one is expected")
-            return codes, scales, decode.reshape(1)
+            return data, scales, decode.reshape(1)
 
         def part(prefix: str, rows: int, columns: int, *given: str) -> tuple[Tensor, ...]:
             matrices = [matrix(prefix + name, rows, columns) for name in given]
-            codes, scales, decode = (torch.cat(kind) for kind in zip(*matrices, strict=True))
+            data, scales, decode = (torch.cat(kind) for kind in zip(*matrices, strict=True))
             if len(given) == 1:
-                return codes, scales, one_scale(decode)
+                return data, scales, one_scale(decode)
             halves = slice(0, rows), slice(rows, None)
-            *parts, ratio = one_decode(prefix + given[0], codes, scales, decode, halves, in_up)
+            *parts, ratio = one_decode(prefix + given[0], data, scales, decode, halves, in_up)
             ratios.append(ratio)
-            return (*parts[:2], parts[2].to(codes.device))
+            return (*parts[:2], parts[2].to(data.device))
 
         def input_scale(*given: str) -> Tensor:
             every = [tensor(prefix, name, "input_scale") for prefix in prefixes for name in given]
@@ -278,8 +278,8 @@ class NVFP4MoE(Layer):
                 zip(self.w13_weight, self.w13_weight_scale, decodes, strict=True)
             )
         ]
-        codes, scales, decode, ratios = zip(*done, strict=True)
-        self.w13_weight, self.w13_weight_scale = torch.stack(codes), torch.stack(scales)
+        data, scales, decode, ratios = zip(*done, strict=True)
+        self.w13_weight, self.w13_weight_scale = torch.stack(data), torch.stack(scales)
         return torch.stack(decode), list(ratios)
 
     def _fold(self, ratios: list[float]) -> None:
@@ -361,8 +361,8 @@ class NVFP4MoE(Layer):
         """Codes, block scales and global scale (decode, or encode and decode) of each expert."""
         layer = cls._sized(len(up_parts), hidden_size, width, **settings)
         for name, parts in (("w13", up_parts), ("w2", down_parts)):
-            codes, scales, decode = (torch.stack(kind) for kind in zip(*parts, strict=True))
-            setattr(layer, f"{name}_weight", codes)
+            data, scales, decode = (torch.stack(kind) for kind in zip(*parts, strict=True))
+            setattr(layer, f"{name}_weight", data)
             setattr(layer, f"{name}_weight_scale", scales)
             setattr(layer, f"{name}_weight_scale_2", decode.view(len(parts), -1)[:, -1].clone())
         device = layer.w13_weight.device
@@ -382,8 +382,8 @@ class NVFP4MoE(Layer):
             self.expert_map = given if device.type == "meta" else given.to(device)
         return self
 
-    def shape(self, codes: str) -> tuple[int, int]:
-        if codes == "w13_weight":
+    def shape(self, data: str) -> tuple[int, int]:
+        if data == "w13_weight":
             return 2 * self.width, self.hidden_size
         return self.hidden_size, self.width
 
@@ -418,9 +418,11 @@ class NVFP4MoE(Layer):
             self.w2_weight,
             self.w2_weight_scale,
             self.w2_weight_scale_2,
-            activation_gsa=gsa_of(self.w2_input_scale) if is_fixed else None,
+            activation_global_scale=make_global_scale(self.w2_input_scale) if is_fixed else None,
             dynamic_activations=not (is_fixed or self.keeps_bf16()),
-            hidden_gsa=gsa_of(self.w13_input_scale) if self.w13_input_scale > 0 else None,
+            hidden_global_scale=(
+                make_global_scale(self.w13_input_scale) if self.w13_input_scale > 0 else None
+            ),
             expert_map=expert_map,
             up_bias=self.w13_bias,
             down_bias=self.w2_bias,
@@ -523,15 +525,15 @@ class NVFP4MoE(Layer):
 
     def _activation_scale(self, tokens: Tensor, expert: int) -> Tensor:
         """Decode of SwiGLU's results."""
-        gsa = gsa_of(self.w13_input_scale)
+        global_scale = make_global_scale(self.w13_input_scale)
         if not self.w13_input_scale > 0:
-            gsa = torch.ops.nvfp4.amax_gsa(tokens)
+            global_scale = torch.ops.nvfp4.amax_gsa(tokens)
         between = torch.ops.nvfp4.gemm(
-            *torch.ops.nvfp4.quantize_nvfp4_from_buffer(tokens, gsa),
-            gsa,
+            *torch.ops.nvfp4.quantize_nvfp4_from_buffer(tokens, global_scale),
+            global_scale,
             self.w13_weight[expert],
             self.w13_weight_scale[expert],
-            gsa_of(self.w13_weight_scale_2[expert]),
+            make_global_scale(self.w13_weight_scale_2[expert]),
             None if self.w13_bias is None else self.w13_bias[expert],
         )
         return torch.ops.nvfp4.swiglu_amax_gsa(

@@ -5,7 +5,7 @@ A layer takes any leading batch shape and any floating dtype (it works in bfloat
 of a graph. Its weights are those of a runner, `runner_id`. It moves with `.to(device)`, and keeps
 its dtypes. Copies, pickles and state dicts work: a state dict holds what a ModelOpt checkpoint
 holds, under its names, so that either loads the other's. A layer that goes to meta is empty again.
-An empty layer has NaN for scales and 0 for codes; a call before all of it was loaded is an error.
+An empty layer has NaN for scales and 0 for packed data; a call before all was loaded is an error.
 
 A layer may be called on several streams concurrently, and captured in graphs. A graph or an exported
 program has the runner's number in it, and a fingerprint of the weights that it had at its creation:
@@ -38,7 +38,7 @@ from ._layer import Activations, Layer, as_rows, check_weight, largest, like, on
 from ._linear import as_linear, is_linear
 from ._report import QuantizeReport, reason_changed, reason_left
 from ._runners import LinearRunner, Runner
-from ._weights import BLOCK, E4M3, K_MULTIPLE, N_MULTIPLE, blank, gsa_of, quantize, up
+from ._weights import BLOCK, E4M3, K_MULTIPLE, N_MULTIPLE, blank, make_global_scale, quantize, up
 from .experts import NVFP4MoE
 from .stacked import NVFP4Experts, is_stacked, unsupported_reason
 
@@ -122,8 +122,8 @@ class NVFP4Linear(Layer):
         )
         if linear.weight.is_meta:
             return layer.train(linear.training)
-        layer.weight, layer.weight_scale, gsa = quantize(linear.weight)
-        layer.weight_scale_2 = gsa[1].clone()
+        layer.weight, layer.weight_scale, global_scale = quantize(linear.weight)
+        layer.weight_scale_2 = global_scale[1].clone()
         layer._take(linear.bias, input_scale)
         layer.bind()
         return layer.train(linear.training)
@@ -154,7 +154,7 @@ class NVFP4Linear(Layer):
         if bias is not None:
             self.bias = bias.detach().to(self.weight.device, torch.bfloat16, copy=True)
 
-    def shape(self, codes: str) -> tuple[int, int]:
+    def shape(self, data: str) -> tuple[int, int]:
         return self.out_features, up(self.in_features, BLOCK)
 
     def batch_invariant(self, tokens: int = 16) -> NVFP4Linear:
@@ -167,19 +167,22 @@ class NVFP4Linear(Layer):
         return self
 
     def make_runner(self) -> Runner:
-        bias, gsa = self.bias, gsa_of(self.weight_scale_2)
+        bias, global_scale = self.bias, make_global_scale(self.weight_scale_2)
         if bias is not None:
             bias = pad(bias, (0, self.weight.shape[0] - self.out_features))
             self._buffers["bias"] = bias[: self.out_features]
-        input_gsa = gsa_of(self.input_scale) if self.input_scale > 0 else None
+        input_global_scale = make_global_scale(self.input_scale) if self.input_scale > 0 else None
         if self._group:  # of rows whose amax is below 1; above, there is room for 4
-            bias, input_gsa = None, gsa_of(torch.full_like(self.input_scale, 4 / 2688))
+            bias, input_global_scale = (
+                None,
+                make_global_scale(torch.full_like(self.input_scale, 4 / 2688)),
+            )
         return LinearRunner(
             self.weight,
             self.weight_scale,
-            gsa,
+            global_scale,
             bias=bias,
-            input_gsa=input_gsa,
+            input_global_scale=input_global_scale,
             w4a16=not self._group and self.keeps_bf16(),
         )
 

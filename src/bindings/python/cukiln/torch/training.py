@@ -23,7 +23,8 @@ from ._layer import check_input, check_weight, keeps_values, refuse_tangents, re
 from ._weights import apply_keeping_dtypes, blank, blank_quantized, ready
 
 _MULTIPLE = 32  # of features: either is summed over in some GEMM
-_WORKSPACE = ("_wq", "_wsf", "_wtq", "_wtsf", "_wgsa")  # as quantize_weight_ takes them
+# As quantize_weight_ takes them.
+_WORKSPACE = ("_w_data", "_w_scales", "_wt_data", "_wt_scales", "_w_global_scale")
 
 
 class NVFP4TrainableLinear(nn.Module):
@@ -239,18 +240,20 @@ class _IntoMainGrad(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, *rest: Tensor | None) -> Tensor:
-        wtq, wtsf, wgsa, bias = rest[2:]
+        wt_data, wt_scales, w_global_scale, bias = rest[2:]
         y, *saved = torch.ops.nvfp4.linear_fwd(x, weight.to(torch.bfloat16), *rest)
-        ctx.save_for_backward(wtq, wtsf, wgsa, *saved)
+        ctx.save_for_backward(wt_data, wt_scales, w_global_scale, *saved)
         ctx.weight, ctx.has_bias = weight, bias is not None
         return y
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:
-        wtq, wtsf, wgsa, *saved = ctx.saved_tensors
+        wt_data, wt_scales, w_global_scale, *saved = ctx.saved_tensors
         dy = dy.contiguous()
-        dx = torch.ops.nvfp4.linear_dgrad(dy, wtq, wtsf, wgsa) if ctx.needs_input_grad[0] else None
+        dx = None
+        if ctx.needs_input_grad[0]:
+            dx = torch.ops.nvfp4.linear_dgrad(dy, wt_data, wt_scales, w_global_scale)
         if ctx.weight.requires_grad:
             ctx.weight.main_grad.add_(torch.ops.nvfp4.linear_wgrad(dy, *saved))
         db = dy.sum(0, dtype=torch.float32).to(dy.dtype) if ctx.has_bias else None

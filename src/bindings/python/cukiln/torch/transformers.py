@@ -231,7 +231,7 @@ class CukilnQuantizer(HfQuantizer):
 
 
 def _keep_layers_apart(model: PreTrainedModel, paths: Iterable[str]) -> None:
-    """Of the conversions that saving reverts, none that would join the codes of several layers."""
+    """Of the conversions that saving reverts, none that would join the data of several layers."""
     weights = [f"{path}.weight" for path in paths]
     model._weight_conversions = [
         entry

@@ -137,7 +137,7 @@ class Operands:
         cache = torch.cuda.get_device_properties().L2_cache_size
         copies = max(2, min(64, -(-4 * cache // (n * k * 9 // 16))))
         self._weights = [self._matrix(n, k) for _ in range(copies)]
-        self._gsa = torch.ones(2, device="cuda")
+        self._global_scale = torch.ones(2, device="cuda")
         self._tokens: tuple[int, tuple[torch.Tensor, ...]] = (0, ())
 
     def time(self, m: int, tactic: int, best: float) -> float:
@@ -166,18 +166,18 @@ class Operands:
         _, (a, scales, *_) = self._tokens
         if self._gemm.activations == "nvfp4":
             a = dequantized(a, scales, m, self._k)
-        codes, scales = self._weights[0]
+        data, scales = self._weights[0]
         k, parts = self._k, []
         for first in range(0, self._n, _ROWS):
             rows = min(_ROWS, self._n - first)
-            of_rows = codes[first * k // 2 :], scales[first * up(k // BLOCK, 4) :]
+            of_rows = data[first * k // 2 :], scales[first * up(k // BLOCK, 4) :]
             parts.append(a.float() @ dequantized(*of_rows, rows, k).T)
         return torch.cat(parts, 1)
 
     def _launch(self, i: int, tactic: int, into: torch.Tensor | None = None) -> None:
         m, (a, scales, output, space) = self._tokens
         output = output if into is None else into
-        b_codes, b_scales = self._weights[i % len(self._weights)]
+        b_data, b_scales = self._weights[i % len(self._weights)]
         self._gemm.launch(
             _library.GemmCall(
                 stream=torch.cuda.current_stream().cuda_stream,
@@ -185,17 +185,17 @@ class Operands:
                 n=self._n,
                 k=self._k,
                 output=output.data_ptr(),
-                a_codes=a.data_ptr(),
+                a_data=a.data_ptr(),
                 a_scales=scales.data_ptr(),
-                a_gsa=self._gsa.data_ptr(),
-                b_codes=b_codes.data_ptr(),
+                a_global_scale=self._global_scale.data_ptr(),
+                b_data=b_data.data_ptr(),
                 b_scales=b_scales.data_ptr(),
-                b_gsa=self._gsa.data_ptr(),
+                b_global_scale=self._global_scale.data_ptr(),
                 workspace=space.data_ptr(),
                 workspace_bytes=space.numel(),
                 constant_b=1,
                 tactic=tactic,
-                a_bf16=a.data_ptr(),  # or a_codes: a launcher reads one of them
+                a_bf16=a.data_ptr(),  # or a_data: a launcher reads one of them
             )
         )
 
@@ -208,18 +208,18 @@ class Operands:
 
     @staticmethod
     def _matrix(rows: int, columns: int) -> tuple[torch.Tensor, torch.Tensor]:
-        codes = torch.randint(0, 256, (rows * columns // 2,), device="cuda", dtype=torch.uint8)
+        data = torch.randint(0, 256, (rows * columns // 2,), device="cuda", dtype=torch.uint8)
         atoms = -(-rows // 128) * -(-columns // 64)
         scales = torch.randint(0x30, 0x48, (atoms * 512,), device="cuda", dtype=torch.uint8)
-        return codes, scales
+        return data, scales
 
 
-def dequantized(codes: torch.Tensor, scales: torch.Tensor, rows: int, columns: int) -> torch.Tensor:
+def dequantized(data: torch.Tensor, scales: torch.Tensor, rows: int, columns: int) -> torch.Tensor:
     """The first rows, in float32, of a matrix as the kernels read it, whose decode scale is 1."""
     blocks = columns // BLOCK
     of_rows = scales[: up(rows, 128) * up(blocks, 4)].view(up(rows, 128), up(blocks, 4))
-    codes = codes[: rows * columns // 2].view(rows, columns // 2)
-    return dequantize(codes, unswizzle(of_rows, rows, blocks))
+    data = data[: rows * columns // 2].view(rows, columns // 2)
+    return dequantize(data, unswizzle(of_rows, rows, blocks))
 
 
 def difference(outputs: torch.Tensor, expected: torch.Tensor) -> str:
