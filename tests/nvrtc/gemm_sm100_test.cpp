@@ -20,7 +20,8 @@ constexpr std::int64_t kB200 = 148;  // SMs, as the fake driver reports
 /// Kernel and splits.
 std::string chosen(std::int64_t m, std::int64_t n, std::int64_t k) {
   const nvfp4::GemmTactic tactic = nvfp4::select_sm100({m, n, k, kB200});
-  return std::string(nvfp4::kSm100Kernels[tactic.tile].name) + "/" + std::to_string(tactic.splits);
+  return std::string(nvfp4::kSm100Kernels[tactic.kernel].name) + "/" +
+         std::to_string(tactic.splits);
 }
 
 // The arguments of a launch, as the kernel declares them; the maps are the fake driver's.

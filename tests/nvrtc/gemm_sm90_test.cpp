@@ -86,10 +86,10 @@ void check_few_tokens(Family& device, int m) {
     REQUIRE(device.launch(m, kRows, 2048, options));
     CHECK(device.fake.launches() == before + 1);
     const FakeLaunch last = device.fake.last_launch();
-    if (tactic.tile < tiles.decode_count) {
-      check_decode<Family>(last, tiles.decode[tactic.tile], m, kRows);
+    if (tactic.kernel < tiles.decode_count) {
+      check_decode<Family>(last, tiles.decode[tactic.kernel], m, kRows);
     } else {
-      check_prefill<Family>(last, tiles.prefill[tactic.tile - tiles.decode_count], tactic.splits);
+      check_prefill<Family>(last, tiles.prefill[tactic.kernel - tiles.decode_count], tactic.splits);
     }
   }
   CHECK(!device.launch(m, kRows, 2048, with_tactic(static_cast<int>(tactics.count))));
@@ -104,7 +104,7 @@ void check_many_tokens(Family& device, int m) {
   for (std::size_t i = 0; i < tactics.count; ++i) {
     CAPTURE(i);
     const nvfp4::GemmTactic& tactic = tactics.all[i];
-    const PrefillTile& tile = Family::kTiles.prefill[tactic.tile - Family::kTiles.decode_count];
+    const PrefillTile& tile = Family::kTiles.prefill[tactic.kernel - Family::kTiles.decode_count];
     const std::size_t before = device.fake.launches();
     REQUIRE(device.launch(m, 4096, 2080, with_tactic(static_cast<int>(i))));
     CHECK(device.fake.launches() == before + (Family::kTiles.prepares ? 2 : 1));
@@ -127,7 +127,7 @@ void check_last_wave(Family& device) {
   const Tiles& tiles = Family::kTiles;
   const auto tactics = tactics_of(tiles, {128, kRows, 4096, 148});
   for (std::size_t i = 0; i < tactics.count; ++i) {
-    const PrefillTile& tile = tiles.prefill[tactics.all[i].tile - tiles.decode_count];
+    const PrefillTile& tile = tiles.prefill[tactics.all[i].kernel - tiles.decode_count];
     if (tile.tokens != 128 || tile.rows != 128 || tactics.all[i].splits != 1) continue;
     const std::size_t before = device.fake.launches();
     REQUIRE(device.launch(128, kRows, 4096, with_tactic(static_cast<int>(i))));
@@ -185,7 +185,7 @@ TEST_CASE("the launch of the last rows has their weights, scales, bias and resul
   constexpr std::int64_t kK = 4096;
   const auto tactics = tactics_of(W4a16::kTiles, {128, kRows, kK, 148});
   const auto* const whole = std::find_if(tactics.begin(), tactics.end(), [](const auto& tactic) {
-    return W4a16::kTiles.prefill[tactic.tile - W4a16::kTiles.decode_count].name ==
+    return W4a16::kTiles.prefill[tactic.kernel - W4a16::kTiles.decode_count].name ==
            std::string("w4a16_gemm_prefill_128x128");
   });
   nvfp4::GemmOptions options = with_tactic(static_cast<int>(whole - tactics.begin()));
@@ -232,7 +232,7 @@ TEST_CASE("helpers are launched before the kernel that they help, with the same 
   W4a16 device(90);
   const auto tactics = tactics_of(W4a16::kTiles, {200, 4096, 4096, 148});
   const auto* const helped = std::find_if(tactics.begin(), tactics.end(), [](const auto& tactic) {
-    return W4a16::kTiles.prefill[tactic.tile - W4a16::kTiles.decode_count].is_helped();
+    return W4a16::kTiles.prefill[tactic.kernel - W4a16::kTiles.decode_count].is_helped();
   });
   REQUIRE(helped != tactics.end());
   const nvfp4::GemmOptions options = with_tactic(static_cast<int>(helped - tactics.begin()));
@@ -271,7 +271,7 @@ TEST_CASE("skinny kernels know whether the weights are constant") {
   W4a16 device(90);
   const auto tactics = tactics_of(W4a16::kTiles, {48, 4096, 2048, 148});
   const auto* const skinny = std::find_if(tactics.begin(), tactics.end(), [](const auto& tactic) {
-    return W4a16::kTiles.prefill[tactic.tile - W4a16::kTiles.decode_count].is_skinny();
+    return W4a16::kTiles.prefill[tactic.kernel - W4a16::kTiles.decode_count].is_skinny();
   });
   REQUIRE(skinny != tactics.end());
   for (const bool constant : {false, true}) {

@@ -23,7 +23,7 @@ struct GemmCall {
   std::uint32_t k;
   void* workspace;
   bool constant_b;
-  GemmTactic tactic;  ///< `tile`: an index into the architecture's kernels
+  GemmTactic tactic;
   MatrixView bf16_a;  ///< W4A16
 };
 

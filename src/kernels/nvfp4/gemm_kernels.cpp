@@ -95,7 +95,7 @@ Result<GemmTacticName> tactic_name(const GemmKernels& gemm, std::int64_t m, std:
                         INT32_MAX);
     }
     CUKILN_TRY(const GemmTactic chosen, choose_tactic(gemm, m, n, k, tactic));
-    return GemmTacticName{gemm.architecture->kernels[chosen.tile].name,
+    return GemmTacticName{gemm.architecture->kernels[chosen.kernel].name,
                           static_cast<int>(chosen.splits)};
   });
 }

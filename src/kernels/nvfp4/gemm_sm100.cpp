@@ -36,30 +36,34 @@ static_assert(kMaxTactics <= std::size(GemmTactics().all));
 GemmTactics all_tactics(std::uint32_t m, std::uint32_t n, std::uint32_t k,
                         std::uint32_t num_sms) noexcept {
   GemmTactics found;
-  for (std::uint32_t tile = 0; tile < kKernels.size(); ++tile) {
+  for (std::uint32_t kernel = 0; kernel < kKernels.size(); ++kernel) {
     for (const std::uint32_t splits : kSm100Splits) {
-      if (applies({tile, splits}, {m, n, k, num_sms})) {
-        found.add({tile, splits});
+      if (applies({kernel, splits}, {m, n, k, num_sms})) {
+        found.add({kernel, splits});
       }
     }
   }
   return found;
 }
 
+constexpr auto kTunedRows =
+    find_kernels(sm100::kMeasuredRows, [](std::uint32_t i) { return kSm100Kernels[i].name; });
+constexpr GemmTable kTuned = {kTunedRows.data(), kTunedRows.size(), sm100::kMeasuredSms};
+
 /// The tuned tactic, else that of sm100_select.hpp.
 GemmTactic select_kernel(std::uint32_t m, std::uint32_t n, std::uint32_t k,
                          std::uint32_t num_sms) noexcept {
-  const GemmTactic* const tuned = sm100::kTuned.find(m, n, k, num_sms);
+  const GemmTactic* const tuned = kTuned.find(m, n, k, num_sms);
   return tuned != nullptr ? *tuned : select_sm100({m, n, k, num_sms});
 }
 
 Result<void> launch(const Kernel* kernels, std::uint32_t num_sms, const GemmCall& call) noexcept {
-  const Sm100Kernel& chosen = kSm100Kernels[call.tactic.tile];
+  const Sm100Kernel& chosen = kSm100Kernels[call.tactic.kernel];
   const Sm100Plan plan =
       plan_sm100(chosen, call.a, call.b, call.output, call.n, num_sms, call.tactic.splits);
   const auto launch_with = [&](auto signature) {
     return launch_sm100<decltype(signature)>(
-        kernels[call.tactic.tile], call.stream, plan, call.a.global_scale, call.b.global_scale,
+        kernels[call.tactic.kernel], call.stream, plan, call.a.global_scale, call.b.global_scale,
         call.bias, call.m, call.n, call.k, std::uint32_t{call.constant_b});
   };
   return chosen.swapped ? launch_with(Sm100SwappedGemm{}) : launch_with(Sm100Gemm{});

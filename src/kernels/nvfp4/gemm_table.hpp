@@ -2,24 +2,25 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
+#include <string_view>
 
 namespace cukiln::nvfp4 {
 
-/// One way to compute a GEMM: a tile, as an index into the architecture's list, and into how many
-/// parts K is split, each for a thread block of a cluster.
+/// One way to compute a GEMM: a kernel, as an index into the architecture's kernels, and into how
+/// many parts K is split, each for a thread block of a cluster.
 struct GemmTactic {
-  std::uint32_t tile = 0;
+  std::uint32_t kernel = 0;
   std::uint32_t splits = 1;
 
   constexpr bool operator==(const GemmTactic& other) const noexcept {
-    return tile == other.tile && splits == other.splits;
+    return kernel == other.kernel && splits == other.splits;
   }
 };
 
-/// The tactics of a shape, in the order in which `GemmOptions::tactic` counts them. `tile`: an
-/// index into the architecture's kernels.
+/// The tactics of a shape, in the order in which `GemmOptions::tactic` counts them.
 struct GemmTactics {
   static constexpr std::size_t kMax = 96;
   GemmTactic all[kMax];
@@ -36,6 +37,36 @@ struct TunedGemm {
   std::uint32_t n, k, m;
   GemmTactic tactic;
 };
+
+/// A row as scripts/tune writes it: it names the kernel, without the family's prefix.
+struct MeasuredRow {
+  std::uint32_t n, k, m;
+  std::string_view kernel;
+  std::uint32_t splits;
+};
+
+/// `decode_8x2` of `nvfp4_gemm_decode_8x2`.
+constexpr std::string_view short_name(std::string_view kernel) noexcept {
+  constexpr std::string_view kFamilyEnd = "_gemm_";
+  return kernel.substr(kernel.find(kFamilyEnd) + kFamilyEnd.size());
+}
+
+/// Finds the kernels that rows name; `name_of(i)` is the name of kernel `i`. Rows with another name
+/// do not compile.
+template <std::size_t row_count, class NameOf>
+constexpr std::array<TunedGemm, row_count> find_kernels(
+    const std::array<MeasuredRow, row_count>& rows, NameOf name_of) noexcept {
+  std::array<TunedGemm, row_count> tuned{};
+  for (std::size_t i = 0; i < row_count; ++i) {
+    const MeasuredRow& row = rows[i];
+    std::uint32_t kernel = 0;
+    while (short_name(name_of(kernel)) != row.kernel) {
+      ++kernel;
+    }
+    tuned[i] = {row.n, row.k, row.m, {kernel, row.splits}};
+  }
+  return tuned;
+}
 
 /// What scripts/tune measured on a card of `num_sms` SMs, in ascending order of n, k, m.
 struct GemmTable {

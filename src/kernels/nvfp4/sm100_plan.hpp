@@ -110,8 +110,8 @@ constexpr std::int64_t wave_clusters(const Sm100Kernel& kernel, std::int64_t spl
 /// may begin in the middle of them, a narrower one may not, so there must be only one. K is split
 /// only where all clusters run in one wave, and each CTA has a stage of K.
 constexpr bool applies(const GemmTactic& tactic, const Sm100Shape& shape) noexcept {
-  const auto [tile, splits] = tactic;
-  const Sm100Kernel& kernel = kSm100Kernels[tile];
+  const Sm100Kernel& kernel = kSm100Kernels[tactic.kernel];
+  const std::uint32_t splits = tactic.splits;
   if (kernel.columns < 64 && shape.m > kernel.columns) {
     return false;
   }

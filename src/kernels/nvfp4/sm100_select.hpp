@@ -31,7 +31,7 @@ constexpr double sm100_cost(const GemmTactic& tactic, const Sm100Shape& shape) n
   constexpr double kSplit = 770;         // until a cluster's CTAs have met
   constexpr double kSums = 14;           // bytes a clock, from a CTA to those of its cluster
   const auto real = [](std::int64_t value) { return static_cast<double>(value); };
-  const Sm100Kernel& kernel = kSm100Kernels[tactic.tile];
+  const Sm100Kernel& kernel = kSm100Kernels[tactic.kernel];
   const std::int64_t rows = kernel.swapped ? shape.n : shape.m;
   const std::int64_t columns = kernel.swapped ? shape.m : shape.n;
   const std::int64_t row_tiles = ceil_div(rows, std::int64_t{kernel.rows} * kernel.ctas);
@@ -74,9 +74,9 @@ constexpr GemmTactic cheapest_sm100(std::size_t first, std::size_t end,
                                     const Sm100Shape& shape) noexcept {
   GemmTactic cheapest{static_cast<std::uint32_t>(first), 1};
   double least = std::numeric_limits<double>::infinity();
-  for (std::size_t tile = first; tile < end; ++tile) {
+  for (std::size_t kernel = first; kernel < end; ++kernel) {
     for (const std::uint32_t splits : kSm100Splits) {
-      const GemmTactic tactic{static_cast<std::uint32_t>(tile), splits};
+      const GemmTactic tactic{static_cast<std::uint32_t>(kernel), splits};
       const double cost = sm100_cost(tactic, shape);
       if (applies(tactic, shape) && cost < least) {
         least = cost;
@@ -94,7 +94,7 @@ constexpr GemmTactic select_sm100(const Sm100Shape& shape) noexcept {
 
 /// Selects the kernel of a grouped GEMM.
 inline const Sm100Kernel& select_sm100_grouped(const Sm100Shape& shape) noexcept {
-  return kSm100Kernels[cheapest_sm100(kSm100Grouped, std::size(kSm100Kernels), shape).tile];
+  return kSm100Kernels[cheapest_sm100(kSm100Grouped, std::size(kSm100Kernels), shape).kernel];
 }
 
 }  // namespace cukiln::nvfp4

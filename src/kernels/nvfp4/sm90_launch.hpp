@@ -278,7 +278,7 @@ Result<void> launch_prefill(const Kernel* kernels, const GemmCall& call,
     CUKILN_CHECK(Family::prepare(kernels[tiles.count()],
                                  prepare_config(Family::kPrepareColumns, shape), call));
   }
-  const std::uint32_t tile = call.tactic.tile - tiles.decode_count;
+  const std::uint32_t tile = call.tactic.kernel - tiles.decode_count;
   const LastRows last = last_rows(tiles, tile, call.tactic.splits, shape);
   const GemmCall whole = with_rows(call, 0, last.first_row, call.tactic.splits);
   CUKILN_CHECK(launch_rows<Family>(kernels, tile, whole, call.n, shape.num_sms));
@@ -293,11 +293,11 @@ template <class Family>
 Result<void> launch_sm90(const Kernel* kernels, std::uint32_t num_sms,
                          const GemmCall& call) noexcept {
   const Shape shape = {call.m, call.n, call.k, num_sms};
-  if (call.tactic.tile >= Family::kTiles.decode_count) {
+  if (call.tactic.kernel >= Family::kTiles.decode_count) {
     return launch_prefill<Family>(kernels, call, shape);
   }
-  const DecodeTile& tile = Family::kTiles.decode[call.tactic.tile];
-  return launch_decode<Family>(kernels[call.tactic.tile], call, tile,
+  const DecodeTile& tile = Family::kTiles.decode[call.tactic.kernel];
+  return launch_decode<Family>(kernels[call.tactic.kernel], call, tile,
                                evenly_spread_bytes(tile, block_count(tile, shape), shape));
 }
 
@@ -305,9 +305,9 @@ Result<void> launch_sm90(const Kernel* kernels, std::uint32_t num_sms,
 template <class Family>
 Result<void> launch_any(const Kernel* kernels, std::uint32_t /*num_sms*/,
                         const GemmCall& call) noexcept {
-  const DecodeTile& tile = any_tile(Family::kTiles, call.tactic.tile);
+  const DecodeTile& tile = any_tile(Family::kTiles, call.tactic.kernel);
   CUKILN_CHECK(check_token_blocks(tile, call.m, call.k));
-  return launch_decode<Family>(kernels[call.tactic.tile], call, tile, tile.shared_bytes);
+  return launch_decode<Family>(kernels[call.tactic.kernel], call, tile, tile.shared_bytes);
 }
 
 /// Of the sums of helpers, for as many as any device has.

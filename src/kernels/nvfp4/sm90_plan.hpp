@@ -88,8 +88,8 @@ inline constexpr PrefillTile kPrefillTiles[] = {
     {"nvfp4_gemm_prefill_256x128", 256, 128, 229968, 1, 1.11},
 };
 
-/// The tiles of a family of kernels. A tactic counts them in this order: those for decode, in
-/// ascending order of tokens, then those for prefill.
+/// The tiles of a family of kernels, each of a kernel: first those for decode, in ascending order
+/// of tokens, then those for prefill.
 struct Tiles {
   const DecodeTile* decode;
   std::uint32_t decode_count;
@@ -99,6 +99,9 @@ struct Tiles {
   bool prepares;                      ///< prefill needs a kernel before it, and a workspace
 
   constexpr std::uint32_t count() const noexcept { return decode_count + prefill_count; }
+  constexpr const char* kernel_name(std::uint32_t kernel) const noexcept {
+    return kernel < decode_count ? decode[kernel].name : prefill[kernel - decode_count].name;
+  }
   /// The number of second kernels of the first `tiles` tiles for prefill.
   constexpr std::uint32_t second_kernels(std::uint32_t tiles) const noexcept {
     std::uint32_t found = 0;
@@ -138,6 +141,9 @@ constexpr Tiles make_tiles(const DecodeTile (&decode)[decode_count],
 
 /// Those of W4A4.
 inline constexpr Tiles kTiles = make_tiles(kDecodeTiles, kPrefillTiles, true);
+inline constexpr auto kTunedRows =
+    find_kernels(kMeasuredRows, [](std::uint32_t i) { return kTiles.kernel_name(i); });
+inline constexpr GemmTable kTuned = {kTunedRows.data(), kTunedRows.size(), kMeasuredSms};
 
 struct Shape {
   std::uint64_t m, n, k;
@@ -306,12 +312,12 @@ inline double estimated_us(const PrefillTile& tile, std::uint32_t splits,
 
 inline double estimated_us(const Tiles& tiles, const GemmTactic& tactic,
                            const Shape& shape) noexcept {
-  if (tactic.tile < tiles.decode_count) {
+  if (tactic.kernel < tiles.decode_count) {
     constexpr double kMeasuredK = 7168;
-    return estimated_us(tiles.decode[tactic.tile], shape) * static_cast<double>(shape.k) /
+    return estimated_us(tiles.decode[tactic.kernel], shape) * static_cast<double>(shape.k) /
            kMeasuredK;
   }
-  const std::uint32_t tile = tactic.tile - tiles.decode_count;
+  const std::uint32_t tile = tactic.kernel - tiles.decode_count;
   const LastRows last = last_rows(tiles, tile, tactic.splits, shape);
   const Shape whole = {shape.m, last.first_row, shape.k, shape.num_sms};
   const Shape rest = {shape.m, shape.n - last.first_row, shape.k, shape.num_sms};
@@ -319,19 +325,14 @@ inline double estimated_us(const Tiles& tiles, const GemmTactic& tactic,
          (rest.n == 0 ? 0 : kLaunchUs + estimated_us(tiles.prefill[last.tile], last.splits, rest));
 }
 
-/// Selects the tactic of a table that is built in, which counts the tiles that fit the shape; for a
-/// shape or a card that was not measured the one that should take the least time.
+/// Selects the tactic of a table that is built in; for a shape or a card that was not measured the
+/// one that should take the least time.
 inline GemmTactic select_tactic(const Tiles& tiles, const GemmTable& table,
                                 const Shape& shape) noexcept {
-  const GemmTactics all = tactics_of(tiles, shape);
   if (const GemmTactic* const tuned = table.find(shape.m, shape.n, shape.k, shape.num_sms)) {
-    const GemmTactic* tactic = all.begin();  // those of a tile follow each other
-    for (std::uint32_t tile = 0; tile < tuned->tile; ++tile) {
-      tactic = std::find_if(tactic, all.end(),
-                            [&](const GemmTactic& next) { return next.tile != tactic->tile; });
-    }
-    return {tactic->tile, tuned->splits};
+    return *tuned;
   }
+  const GemmTactics all = tactics_of(tiles, shape);
   const auto time = [&](const GemmTactic& tactic) { return estimated_us(tiles, tactic, shape); };
   return *std::min_element(all.begin(), all.end(), [&](const GemmTactic& a, const GemmTactic& b) {
     return time(a) < time(b);
@@ -360,8 +361,8 @@ inline GemmTactics any_tactics(std::uint64_t m) noexcept {
 inline GemmTactic select_any(const Tiles& tiles, const Shape& shape) noexcept {
   const GemmTactics all = any_tactics(shape.m);
   return *std::min_element(all.begin(), all.end(), [&](const GemmTactic& a, const GemmTactic& b) {
-    return estimated_us(any_tile(tiles, a.tile), shape) <
-           estimated_us(any_tile(tiles, b.tile), shape);
+    return estimated_us(any_tile(tiles, a.kernel), shape) <
+           estimated_us(any_tile(tiles, b.kernel), shape);
   });
 }
 

@@ -19,8 +19,8 @@ inline constexpr std::string_view kTacticsKind = "cukiln.tactics";
 
 /// The tactics that a store has for one family of kernels on one card. Constant once made.
 struct StoredTactics {
-  std::string key;              ///< of the blob
-  std::vector<TunedGemm> rows;  ///< `tile`: an index into the architecture's kernels
+  std::string key;  ///< of the blob
+  std::vector<TunedGemm> rows;
   std::uint32_t num_sms = 0;
 
   GemmTable table() const noexcept { return {rows.data(), rows.size(), num_sms}; }

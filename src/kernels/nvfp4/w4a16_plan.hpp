@@ -38,5 +38,8 @@ inline constexpr sm90::PrefillTile kPrefillTiles[] = {
 };
 
 inline constexpr sm90::Tiles kTiles = sm90::make_tiles(kDecodeTiles, kPrefillTiles, false);
+inline constexpr auto kTunedRows =
+    find_kernels(kMeasuredRows, [](std::uint32_t i) { return kTiles.kernel_name(i); });
+inline constexpr GemmTable kTuned = {kTunedRows.data(), kTunedRows.size(), kMeasuredSms};
 
 }  // namespace cukiln::nvfp4::w4a16

@@ -129,6 +129,17 @@ TEST_CASE("fault 300: a row that a launch could not take is refused") {
   CHECK(refusal({measured(4096, 7168, 4096, "nvfp4_gemm_128x256")}, kGemmSm100).empty());
 }
 
+TEST_CASE("fault 415: a stored row means the kernel that it names, and is refused without it") {
+  const std::vector<MeasuredGemm> rows = {measured(4096, 7168, 8, "nvfp4_gemm_decode_8x7")};
+  const auto resolved = resolve_tactics(rows, kGemmSm90, kH200);
+  REQUIRE(resolved);
+  const std::uint32_t kernel = (*resolved)[0].tactic.kernel;
+  CHECK(kGemmSm90.kernels[kernel].name == rows[0].tactic.kernel);
+  GemmArchitecture without = kGemmSm90;
+  without.kernel_count = kernel;
+  CHECK(refusal(rows, without).find("this device has no such kernel") != std::string::npos);
+}
+
 TEST_CASE("rows of W4A16 name its kernels, and no others") {
   const std::vector<MeasuredGemm> rows = {measured(4096, 7168, 8, "w4a16_gemm_decode_8x4"),
                                           measured(4096, 7168, 16, "w4a16_gemm_decode_16x10"),
