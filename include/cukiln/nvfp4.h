@@ -91,8 +91,8 @@ typedef struct cukiln_nvfp4_measured_gemm {  // never grows: it is used in array
   cukiln_nvfp4_tactic tactic;
 } cukiln_nvfp4_measured_gemm;
 
-/// The launcher's `keep_tactics`, in the loader's store.
-CUKILN_API cukiln_code cukiln_nvfp4_gemm_keep_tactics(const cukiln_nvfp4_gemm* gemm,
+/// The launcher's `save_tactics`, in the loader's store.
+CUKILN_API cukiln_code cukiln_nvfp4_gemm_save_tactics(const cukiln_nvfp4_gemm* gemm,
                                                       cukiln_loader* loader,
                                                       const cukiln_nvfp4_measured_gemm* rows,
                                                       size_t count);

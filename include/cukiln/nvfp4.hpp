@@ -9,7 +9,6 @@
 
 #include <cukiln/export.hpp>
 #include <cukiln/kernel.hpp>
-#include <cukiln/launch_device.hpp>
 #include <cukiln/loader.hpp>
 #include <cukiln/manifest.hpp>
 #include <cukiln/result.hpp>
@@ -42,7 +41,7 @@
 /// * Shapes of operands must agree, and are checked. Pointers are device pointers; nothing checks
 ///   that the memory behind them is large enough. bf16 values are their 16 bits.
 /// * Launchers are handles: copied freely, valid as long as their KernelLoader, used by any number
-///   of threads concurrently.
+///   of threads concurrently. One that was not created is empty: `launch` refuses, sizes are 0.
 namespace cukiln::nvfp4 {
 inline namespace v0 {
 
@@ -147,10 +146,8 @@ class CUKILN_API ComputeGlobalScale {
                              float divisor) const noexcept;
 
  private:
-  cukiln::detail::LaunchDevice device_;
-  std::uint32_t max_blocks_ = 0;
-  Kernel kernel_;
-  Kernel by_row_;
+  struct Impl;
+  std::shared_ptr<const Impl> impl_;
 };
 
 /// How a block's scale byte and its packed data follow from the global scale.
@@ -175,9 +172,8 @@ class CUKILN_API Quantize {
                       const MatrixView& input) const noexcept;
 
  private:
-  cukiln::detail::LaunchDevice device_;
-  std::uint32_t wave_blocks_ = 0;
-  Kernel kernel_;
+  struct Impl;
+  std::shared_ptr<const Impl> impl_;
 };
 
 /// Quantises as `Quantize` does, with a global scale that the host knows: `encode_scale` = 2688 /
@@ -190,9 +186,8 @@ class CUKILN_API QuantizeStatic {
                       float encode_scale) const noexcept;
 
  private:
-  cukiln::detail::LaunchDevice device_;
-  std::uint32_t wave_blocks_ = 0;
-  Kernel kernel_;
+  struct Impl;
+  std::shared_ptr<const Impl> impl_;
 };
 
 /// How gate and up lie in a row of 2 · columns. The numbers are the kernel's.
@@ -227,13 +222,8 @@ class CUKILN_API DeinterleaveQuantize {
                              const SwiGlu& activation) const noexcept;
 
  private:
-  cukiln::detail::LaunchDevice device_;
-  std::uint32_t halves_wave_blocks_ = 0;
-  std::uint32_t pairs_wave_blocks_ = 0;
-  std::uint32_t swiglu_wave_blocks_ = 0;
-  Kernel halves_;
-  Kernel pairs_;
-  Kernel swiglu_;
+  struct Impl;
+  std::shared_ptr<const Impl> impl_;
 };
 
 /// Computes the global scale of y = SwiGLU(gate, up), of the very values that
@@ -258,9 +248,8 @@ class CUKILN_API ComputeSwiGluGlobalScale {
                       float divisor) const noexcept;
 
  private:
-  cukiln::detail::LaunchDevice device_;
-  std::uint32_t max_blocks_ = 0;
-  Kernel kernel_;
+  struct Impl;
+  std::shared_ptr<const Impl> impl_;
 };
 
 struct GemmOptions {
@@ -273,7 +262,7 @@ struct GemmOptions {
   /// cukiln's do.
   bool constant_b = false;
   /// Tactic in [0, the launcher's `tactics(m, n, k)`), for hosts that tune their own shapes; -1:
-  /// the one that the store has for this shape (`keep_tactics`), else that of the built-in table,
+  /// the one that the store has for this shape (`save_tactics`), else that of the built-in table,
   /// else the heuristic's choice. Tactics that split K differently may round differently.
   int tactic = -1;
 };
@@ -296,18 +285,36 @@ struct MeasuredGemm {
 };
 
 namespace detail {
-struct GemmArchitecture;  // the kernels of one architecture, and how they are launched
-struct StoredTactics;     // what the store has for them
+struct GemmKernels;
+}
 
-/// What a launcher of GEMMs has of one device.
-struct GemmKernels {
-  static constexpr std::size_t kMax = 24;
-  cukiln::detail::LaunchDevice device;
-  const GemmArchitecture* architecture = nullptr;
-  std::shared_ptr<const StoredTactics> stored;
-  Kernel kernels[kMax];  // in the architecture's order
+/// What `Gemm` and `W4a16Gemm` have in common: workspace and tactics. Each has tactics of its own.
+class CUKILN_API GemmLauncher {
+ public:
+  /// Bytes of workspace for this shape, and no less than for any smaller m. May be 0.
+  std::size_t workspace_bytes(std::int64_t m, std::int64_t n, std::int64_t k) const noexcept;
+
+  /// The number of tactics for a shape, see `GemmOptions::tactic`.
+  int tactics(std::int64_t m, std::int64_t n, std::int64_t k) const noexcept;
+  /// Names a tactic of a shape; -1: the one that `launch` takes. Errors: invalid_argument (no such
+  /// tactic, a size below 1).
+  Result<GemmTacticName> tactic(std::int64_t m, std::int64_t n, std::int64_t k,
+                                int tactic = -1) const;
+
+  /// Saves tactics in a store, in place of those that it has for the same n and k. They are in
+  /// force where a launcher is created by a loader that did not read them before (once each, so
+  /// that all launchers of a process agree), for a card of this name, compute capability and number
+  /// of SMs, and as long as the kernels' sources are these. They are a blob of the kind
+  /// `cukiln.tactics`: bundles and remote stores carry it, `cukiln rm` removes it.
+  /// Errors: invalid_argument, with the row that is wrong; those of BlobStore::put.
+  Result<void> save_tactics(Store& store, const std::vector<MeasuredGemm>& rows) const;
+  /// Returns what a store has, in ascending order of n, k, m; empty: nothing. Errors:
+  /// invalid_argument (what is there cannot be used).
+  Result<std::vector<MeasuredGemm>> load_tactics(Store& store) const;
+
+ protected:
+  std::shared_ptr<const detail::GemmKernels> impl_;
 };
-}  // namespace detail
 
 /// Computes D = alpha · A · Bᵀ + bias: A [m, k], B [n, k] quantised, D bf16 [m, n], dense. alpha is
 /// the product of the two decode scales, read on the device. Products of elements are exact, sums
@@ -319,38 +326,14 @@ struct GemmKernels {
 /// Workspace: `workspace_bytes(m, n, k)`, 16-byte aligned, any contents. `launch` queues at most
 /// three kernels, with programmatic stream serialisation. A preceding kernel of the host's own that
 /// has tensor memory must allocate it before griddepcontrol.launch_dependents.
-class CUKILN_API Gemm {
+class CUKILN_API Gemm : public GemmLauncher {
  public:
   /// Errors: incompatible (a device below 9.0).
   static Result<Gemm> create(KernelLoader& loader, int device);
 
-  /// Bytes of workspace for this shape, and no less than for any smaller m. May be 0.
-  std::size_t workspace_bytes(std::int64_t m, std::int64_t n, std::int64_t k) const noexcept;
-
-  /// The number of tactics for a shape, see `GemmOptions::tactic`.
-  int tactics(std::int64_t m, std::int64_t n, std::int64_t k) const noexcept;
-  /// Names a tactic of a shape; -1: the one that `launch` takes. Errors: invalid_argument (no such
-  /// tactic, a size below 1).
-  Result<GemmTacticName> tactic(std::int64_t m, std::int64_t n, std::int64_t k,
-                                int tactic = -1) const;
-
-  /// Keeps tactics in a store, in place of those that it has for the same n and k. They are in
-  /// force where a launcher is created by a loader that did not read them before (once each, so
-  /// that all launchers of a process agree), for a card of this name, compute capability and number
-  /// of SMs, and as long as the kernels' sources are these. They are a blob of the kind
-  /// `cukiln.tactics`: bundles and remote stores carry it, `cukiln rm` removes it.
-  /// Errors: invalid_argument, with the row that is wrong; those of BlobStore::put.
-  Result<void> keep_tactics(Store& store, const std::vector<MeasuredGemm>& rows) const;
-  /// Returns what a store has, in ascending order of n, k, m; empty: nothing. Errors:
-  /// invalid_argument (what is there cannot be used).
-  Result<std::vector<MeasuredGemm>> kept_tactics(Store& store) const;
-
   Result<void> launch(Stream stream, const MutableMatrixView& output, const QuantizedMatrix& a,
                       const QuantizedMatrix& b, const Workspace& workspace,
                       const GemmOptions& options = {}) const noexcept;
-
- private:
-  detail::GemmKernels kernels_;
 };
 
 /// Computes D = alpha · A · Bᵀ + bias with an A that is not quantised (W4A16): A bf16 [m, k], B [n,
@@ -363,27 +346,14 @@ class CUKILN_API Gemm {
 /// NaN: a NaN scale makes its column NaN; NaN and infinities of A count as in any GEMM.
 /// Workspace: `workspace_bytes(m, n, k)`, 16-byte aligned, of any contents. `launch` queues at most
 /// two kernels, tuned on sm_90; other devices have the kernels for few tokens only.
-class CUKILN_API W4a16Gemm {
+class CUKILN_API W4a16Gemm : public GemmLauncher {
  public:
   /// Errors: incompatible (a device below 9.0).
   static Result<W4a16Gemm> create(KernelLoader& loader, int device);
 
-  /// Bytes of workspace for this shape, and no less than for any smaller m. May be 0.
-  std::size_t workspace_bytes(std::int64_t m, std::int64_t n, std::int64_t k) const noexcept;
-
-  /// Tactics: as in `Gemm`, in a blob of their own.
-  int tactics(std::int64_t m, std::int64_t n, std::int64_t k) const noexcept;
-  Result<GemmTacticName> tactic(std::int64_t m, std::int64_t n, std::int64_t k,
-                                int tactic = -1) const;
-  Result<void> keep_tactics(Store& store, const std::vector<MeasuredGemm>& rows) const;
-  Result<std::vector<MeasuredGemm>> kept_tactics(Store& store) const;
-
   Result<void> launch(Stream stream, const MutableMatrixView& output, const MatrixView& a,
                       const QuantizedMatrix& b, const Workspace& workspace,
                       const GemmOptions& options = {}) const noexcept;
-
- private:
-  detail::GemmKernels kernels_;
 };
 
 struct GroupedGemmOptions {
@@ -424,8 +394,8 @@ class CUKILN_API GroupedGemm {
                       const GroupedGemmOptions& options = {}) const noexcept;
 
  private:
-  cukiln::detail::LaunchDevice device_;
-  Kernel kernels_[2];  // tiles of 128 and of 256 columns
+  struct Impl;
+  std::shared_ptr<const Impl> impl_;
 };
 
 }  // namespace v0

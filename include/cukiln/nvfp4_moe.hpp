@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 
 #include <cukiln/nvfp4.hpp>
 
@@ -38,12 +39,11 @@ struct MoeWeights {
 struct MoeLayer {
   MoeWeights up;    ///< [experts, 2 · width, hidden], gate and up rows as `layout` says
   MoeWeights down;  ///< [experts, hidden, width]
-  /// Of SwiGLU's results. Null: W4A16, nothing but the weights is quantised, unless the scale is
-  /// dynamic.
+  /// Global scale of SwiGLU's results. Null: W4A16, nothing but the weights is quantised, unless
+  /// the scale is dynamic.
   const GlobalScale* activation_scale = nullptr;
-  /// Each row of SwiGLU's results, one for each token and expert of it, is quantised with a global
-  /// scale of its own, that of its amax as `AmaxGsa` has it: no row depends on another.
-  /// `activation_scale` is not read.
+  /// Quantises each row of SwiGLU's results with its own global scale (from the row's amax, as
+  /// `ComputeGlobalScale` has it), so rows are independent. `activation_scale` is not read.
   bool dynamic_activation_scale = false;
   VectorView expert_map;  ///< i32 [global_experts] → local expert; absent: ids are local experts
   /// Ids are below this; 0: below the map's length, or the number of experts here.
@@ -115,21 +115,8 @@ class CUKILN_API MoeGemm {
                       const MoeLayer& layer, const Workspace& workspace) const noexcept;
 
  private:
-  static constexpr std::size_t kTileSizes = 5;  // 8, 16, 32; by warpgroup MMA 64, 128
-  cukiln::detail::LaunchDevice device_;
-  Kernel route_;
-  Kernel quantize_rows_;
-  Kernel expand_;  // empty where there is no warpgroup MMA, as the last two of each format below
-  Kernel w4a16_gather_;
-  Kernel up_[2][kTileSizes];  // W4A4, W4A16
-  Kernel down_[2][kTileSizes];
-  Kernel combine_;
-  Kernel combine_rows_;
-  // Empty but on devices of GroupedGemm.
-  Kernel route_rows_;
-  Kernel grouped_up_;
-  Kernel grouped_up_dynamic_;
-  GroupedGemm grouped_;
+  struct Impl;
+  std::shared_ptr<const Impl> impl_;
 };
 
 }  // namespace v0

@@ -3,10 +3,10 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 
 #include <cukiln/export.hpp>
 #include <cukiln/kernel.hpp>
-#include <cukiln/launch_device.hpp>
 #include <cukiln/loader.hpp>
 #include <cukiln/result.hpp>
 #include <cukiln/tensor_view.hpp>
@@ -74,9 +74,8 @@ class CUKILN_API Sampler {
                       const MutableVectorView& log_probabilities = {}) const noexcept;
 
  private:
-  cukiln::detail::LaunchDevice device_;
-  DataType logits_ = DataType::f32;
-  Kernel kernel_;
+  struct Impl;
+  std::shared_ptr<const Impl> impl_;
 };
 
 /// Finds the largest log-probabilities of each row, with their tokens, and that of a given token:
@@ -103,9 +102,8 @@ class CUKILN_API TopLogProbabilities {
                       const MutableVectorView& token_log_probabilities = {}) const noexcept;
 
  private:
-  cukiln::detail::LaunchDevice device_;
-  DataType logits_ = DataType::f32;
-  Kernel kernel_;
+  struct Impl;
+  std::shared_ptr<const Impl> impl_;
 };
 
 }  // namespace v0

@@ -10,7 +10,7 @@ function(install_library target export)
     ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
   install(EXPORT ${export} NAMESPACE cukiln:: DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/cukiln)
 endfunction()
-set(nvfp4_headers launch_device.hpp nvfp4.h nvfp4.hpp nvfp4_moe.hpp sampling.hpp tensor_view.hpp torch.h)
+set(nvfp4_headers nvfp4.h nvfp4.hpp nvfp4_moe.hpp sampling.hpp tensor_view.hpp torch.h)
 list(TRANSFORM nvfp4_headers PREPEND "${PROJECT_SOURCE_DIR}/include/cukiln/" OUTPUT_VARIABLE nvfp4_files)
 file(GLOB core_files CONFIGURE_DEPENDS
   "${PROJECT_SOURCE_DIR}/include/cukiln/*.h" "${PROJECT_SOURCE_DIR}/include/cukiln/*.hpp")

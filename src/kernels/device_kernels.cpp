@@ -4,7 +4,6 @@
 #include <algorithm>
 
 #include "base/target_families.hpp"
-#include "kernels/checks.hpp"
 
 #include <cukiln/nvfp4.hpp>
 
@@ -85,10 +84,7 @@ Result<std::uint32_t> DeviceKernels::wave_blocks(const Kernel& kernel,
   return std::max(per_sm, 1u) * info_.num_sms;
 }
 
-Result<void> check_launch_device(const char* name, const detail::LaunchDevice& device) noexcept {
-  if (device.current_device == nullptr) {
-    return refuse("an empty {0}: make it with {0}::create", name);
-  }
+Result<void> check_current_device(const char* name, const LaunchDevice& device) noexcept {
   int current = -1;
   const unsigned result = device.current_device(&current);
   if (result != kSuccess) {

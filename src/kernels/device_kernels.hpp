@@ -1,16 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstdint>
 #include <string>
 
 #include "base/result.hpp"
+#include "kernels/checks.hpp"
 #include "kernels/kernel_signature.hpp"
 
 #include <cukiln/device.hpp>
-#include <cukiln/launch_device.hpp>
 #include <cukiln/loader.hpp>
 
 namespace cukiln::kernels {
+
+/// The CUDA device that a launcher was created for.
+struct LaunchDevice {
+  int ordinal = -1;  ///< as in KernelLoader::devices()
+  int handle = 0;    ///< CUdevice
+  std::uint32_t num_sms = 0;
+  unsigned (*current_device)(int* handle) = nullptr;  ///< cuCtxGetDevice
+};
 
 /// Gets shipped kernels for one device, for the `create` of a launcher.
 class DeviceKernels {
@@ -19,7 +28,7 @@ class DeviceKernels {
   static Result<DeviceKernels> open(KernelLoader& loader, int device);
 
   const DeviceInfo& info() const noexcept { return info_; }
-  const detail::LaunchDevice& device() const noexcept { return device_; }
+  const LaunchDevice& device() const noexcept { return device_; }
 
   /// Returns a kernel that is loaded on the device: one that is loaded already, else compiled and
   /// loaded now. Errors: not_found (no such module in this build); invalid_argument (the module is
@@ -42,11 +51,19 @@ class DeviceKernels {
 
   KernelLoader* loader_;
   DeviceInfo info_;
-  detail::LaunchDevice device_;
+  LaunchDevice device_;
 };
 
-/// Checks that `launcher` was created, and that the calling thread's current context is one of its
-/// device. `name`: its class, for the error.
-Result<void> check_launch_device(const char* name, const detail::LaunchDevice& device) noexcept;
+/// Checks that the calling thread's current context is one of the device. `name`: the launcher's
+/// class, for the error.
+Result<void> check_current_device(const char* name, const LaunchDevice& device) noexcept;
+
+/// Checks that a launcher was created, and check_current_device. `impl`: its private part, null in
+/// an empty launcher.
+template <class Impl>
+Result<void> check_launch_device(const char* name, const Impl* impl) noexcept {
+  return impl == nullptr ? refuse("an empty {0}; expected one that {0}::create made", name)
+                         : check_current_device(name, impl->device);
+}
 
 }  // namespace cukiln::kernels

@@ -76,7 +76,7 @@ static void a_gemm_needs_a_device_and_refuses_null(void) {
   CHECK(cukiln_nvfp4_gemm_workspace_bytes(NULL, 8, 64, 64) == 0);
   const cukiln_nvfp4_gemm_call call = {.struct_bytes = sizeof call};
   CHECK(cukiln_nvfp4_gemm_launch(NULL, &call) == CUKILN_INVALID_ARGUMENT);
-  CHECK(cukiln_nvfp4_gemm_keep_tactics(NULL, loader, NULL, 0) == CUKILN_INVALID_ARGUMENT);
+  CHECK(cukiln_nvfp4_gemm_save_tactics(NULL, loader, NULL, 0) == CUKILN_INVALID_ARGUMENT);
   cukiln_nvfp4_gemm_destroy(NULL);
   cukiln_loader_destroy(loader);
 }

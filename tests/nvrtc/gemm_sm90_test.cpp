@@ -337,5 +337,6 @@ TEST_CASE("W4A16 takes the kernels that every device has on sm_100a, and says wh
   const nvfp4::W4a16Gemm empty;
   CHECK(empty.tactics(1, 128, 64) == 0);
   CHECK(empty.workspace_bytes(100, 128, 64) == 0);
-  CHECK(empty.tactic(1, 128, 64).error().message() == "an empty GEMM: make it with create");
+  CHECK(empty.tactic(1, 128, 64).error().message() ==
+        "an empty GEMM launcher; expected one that create made");
 }

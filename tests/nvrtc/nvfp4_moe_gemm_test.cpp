@@ -516,7 +516,7 @@ TEST_CASE_FIXTURE(Fixture, "nvfp4_moe_gemm refuses unsupported shapes with the s
   shape = good;
   CHECK(moe.workspace_bytes(shape) > 0);
   moe = {};
-  CHECK(refusal() == "an empty MoeGemm: make it with MoeGemm::create");
+  CHECK(refusal() == "an empty MoeGemm; expected one that MoeGemm::create made");
 }
 
 TEST_CASE_FIXTURE(Fixture, "nvfp4_moe_gemm refuses unusable pointers by name") {

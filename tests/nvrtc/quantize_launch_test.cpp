@@ -71,7 +71,7 @@ TEST_CASE_FIXTURE(AmaxFixture,
                                    input(3, 1024), workspace)) ==
         "row_amax is [2]; [3] is expected");
   CHECK(refusal(ComputeGlobalScale().launch(nullptr, scale, input(3, 1024), workspace)) ==
-        "an empty ComputeGlobalScale: make it with ComputeGlobalScale::create");
+        "an empty ComputeGlobalScale; expected one that ComputeGlobalScale::create made");
   CHECK(ComputeGlobalScale().workspace_bytes() == 0);
   CHECK(fake.launches() == before);
 }

@@ -76,9 +76,9 @@ struct TacticsFixture : Base {
   /// The store has these and no others.
   void keep_only(const std::vector<nvfp4::MeasuredGemm>& rows) {
     remove_all();
-    const auto kept = gemm.keep_tactics(opened.store, rows);
+    const auto kept = gemm.save_tactics(opened.store, rows);
     REQUIRE_MESSAGE(kept, kept.error().message());
-    REQUIRE(gemm.kept_tactics(opened.store)->size() == rows.size());
+    REQUIRE(gemm.load_tactics(opened.store)->size() == rows.size());
   }
 
   /// A loader that comes later, as that of another process over the same store.
@@ -117,7 +117,7 @@ TEST_CASE_TEMPLATE("tactics that a store keeps come before those that are built 
   Store& store = of.opened.store;
   const auto rows = of.others();
   const std::string built_in = of.chosen(gemm, 64);
-  REQUIRE(gemm.kept_tactics(store)->empty());
+  REQUIRE(gemm.load_tactics(store)->empty());
   {  // fault 302: a process that has read them, or none, does not see a change
     of.keep_only(rows);
     CHECK(of.chosen(gemm, 64) == built_in);
@@ -182,15 +182,15 @@ TEST_CASE_TEMPLATE("tactics that a store keeps come before those that are built 
     fewer[0].nanoseconds = 7;
     nvfp4::MeasuredGemm other = rows[0];
     other.n = 4096;
-    REQUIRE(gemm.keep_tactics(store, {other}));
-    CHECK(gemm.kept_tactics(store)->size() == rows.size() + 1);
-    REQUIRE(gemm.keep_tactics(store, fewer));
-    const auto now = *gemm.kept_tactics(store);
+    REQUIRE(gemm.save_tactics(store, {other}));
+    CHECK(gemm.load_tactics(store)->size() == rows.size() + 1);
+    REQUIRE(gemm.save_tactics(store, fewer));
+    const auto now = *gemm.load_tactics(store);
     REQUIRE(now.size() == 2);
     CHECK(now[0].n == 4096);
     CHECK(now[1].nanoseconds == 7);
-    CHECK(!gemm.keep_tactics(store, {rows[3]}));  // it would serve one token too
-    CHECK(gemm.kept_tactics(store)->size() == 2);
+    CHECK(!gemm.save_tactics(store, {rows[3]}));  // it would serve one token too
+    CHECK(gemm.load_tactics(store)->size() == 2);
   }
   {  // fault 301: those of another card or of other kernels are not looked at
     of.keep_only(rows);
@@ -238,9 +238,9 @@ TEST_CASE_TEMPLATE("tactics that a store keeps come before those that are built 
       const std::string once = "ignored the blob " + of.key() + " of kind cukiln.tactics: ";
       CHECK(reader.warnings->find(once) == 0);
       CHECK(reader.warnings->find(once, 1) == std::string::npos);
-      CHECK(!gemm.kept_tactics(store));
+      CHECK(!gemm.load_tactics(store));
     }
-    REQUIRE(gemm.keep_tactics(store, rows));
+    REQUIRE(gemm.save_tactics(store, rows));
     CHECK(of.chosen(of.later().gemm, 64) == of.words(rows[3]));
   }
 }

@@ -151,7 +151,7 @@ cukiln_code cukiln_nvfp4_gemm_launch(const cukiln_nvfp4_gemm* gemm,
   });
 }
 
-cukiln_code cukiln_nvfp4_gemm_keep_tactics(const cukiln_nvfp4_gemm* gemm, cukiln_loader* loader,
+cukiln_code cukiln_nvfp4_gemm_save_tactics(const cukiln_nvfp4_gemm* gemm, cukiln_loader* loader,
                                            const cukiln_nvfp4_measured_gemm* rows, size_t count) {
   return guarded([&]() -> Result<void> {
     if (gemm == nullptr || loader == nullptr || (rows == nullptr && count != 0)) {
@@ -160,7 +160,7 @@ cukiln_code cukiln_nvfp4_gemm_keep_tactics(const cukiln_nvfp4_gemm* gemm, cukiln
     std::vector<nvfp4::MeasuredGemm> measured;
     std::transform(rows, rows + count, std::back_inserter(measured), measured_of);
     return gemm->with_launcher([&](const auto& launcher) {
-      return launcher.keep_tactics(extension::store_of(*loader), measured);
+      return launcher.save_tactics(extension::store_of(*loader), measured);
     });
   });
 }

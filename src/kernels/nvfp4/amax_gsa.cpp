@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <memory>
+
 #include "kernels/device_kernels.hpp"
 #include "kernels/nvfp4/amax_launch.hpp"
 #include "kernels/nvfp4/quantize_checks.hpp"
@@ -29,21 +31,30 @@ Result<void> check_amax(const GlobalScale* scale, const MatrixView& input,
 
 }  // namespace
 
+struct ComputeGlobalScale::Impl {
+  kernels::LaunchDevice device;
+  std::uint32_t max_blocks = 0;
+  Kernel kernel;
+  Kernel by_row;
+};
+
 Result<ComputeGlobalScale> ComputeGlobalScale::create(KernelLoader& loader, int device) {
   return guarded([&]() -> Result<ComputeGlobalScale> {
     CUKILN_TRY(const DeviceKernels kernels, DeviceKernels::open(loader, device));
+    const auto impl = std::make_shared<Impl>();
+    CUKILN_TRY(impl->kernel, kernels.get<AmaxGsa>("amax_gsa", "amax_gsa"));
+    CUKILN_TRY(impl->by_row, kernels.get<AmaxGsaByRow>("amax_gsa", "amax_gsa_by_row"));
+    CUKILN_TRY(const std::uint32_t wave_blocks, kernels.wave_blocks(impl->kernel, kAmaxThreads));
+    impl->max_blocks = kMaxWaves * wave_blocks;
+    impl->device = kernels.device();
     ComputeGlobalScale made;
-    CUKILN_TRY(made.kernel_, kernels.get<AmaxGsa>("amax_gsa", "amax_gsa"));
-    CUKILN_TRY(made.by_row_, kernels.get<AmaxGsaByRow>("amax_gsa", "amax_gsa_by_row"));
-    CUKILN_TRY(const std::uint32_t wave_blocks, kernels.wave_blocks(made.kernel_, kAmaxThreads));
-    made.max_blocks_ = kMaxWaves * wave_blocks;
-    made.device_ = kernels.device();
+    made.impl_ = impl;
     return made;
   });
 }
 
 std::size_t ComputeGlobalScale::workspace_bytes() const noexcept {
-  return amax_workspace_bytes(max_blocks_);
+  return impl_ ? amax_workspace_bytes(impl_->max_blocks) : 0;
 }
 
 Result<void> ComputeGlobalScale::launch(Stream stream, GlobalScale* scale, const MatrixView& input,
@@ -53,7 +64,7 @@ Result<void> ComputeGlobalScale::launch(Stream stream, GlobalScale* scale, const
 
 Result<void> ComputeGlobalScale::launch(Stream stream, GlobalScale* scale, const MatrixView& input,
                                         const Workspace& workspace, float divisor) const noexcept {
-  CUKILN_CHECK(kernels::check_launch_device("ComputeGlobalScale", device_));
+  CUKILN_CHECK(kernels::check_launch_device("ComputeGlobalScale", impl_.get()));
   CUKILN_CHECK(check_amax(scale, input, workspace, workspace_bytes(), divisor));
   const auto segments_of = [](std::int64_t elements) {
     return kernels::ceil_div(elements, kSegmentElements);
@@ -66,7 +77,7 @@ Result<void> ComputeGlobalScale::launch(Stream stream, GlobalScale* scale, const
     return kernels::refuse("input is [{}, {}], {} segments of {} elements; at most {} are expected",
                            input.rows, input.columns, segments, kSegmentElements, INT32_MAX);
   }
-  return AmaxGsa::launch(kernel_, stream, amax_config(segments, kWarps, max_blocks_),
+  return AmaxGsa::launch(impl_->kernel, stream, amax_config(segments, kWarps, impl_->max_blocks),
                          &scale->encode, input.data_as<const std::uint16_t>(),
                          static_cast<std::uint32_t>(input.rows),
                          static_cast<std::uint32_t>(input.columns), input.row_stride,
@@ -84,11 +95,11 @@ Result<void> ComputeGlobalScale::launch_by_row(Stream stream, GlobalScale* scale
                                                const MutableVectorView& row_amax,
                                                const MatrixView& input, const Workspace& workspace,
                                                float divisor) const noexcept {
-  CUKILN_CHECK(kernels::check_launch_device("ComputeGlobalScale", device_));
+  CUKILN_CHECK(kernels::check_launch_device("ComputeGlobalScale", impl_.get()));
   CUKILN_CHECK(check_amax(scale, input, workspace, workspace_bytes(), divisor));
   CUKILN_CHECK(kernels::check_dense_vector("row_amax", row_amax, DataType::f32, input.rows, 4));
   return AmaxGsaByRow::launch(
-      by_row_, stream, amax_config(input.rows, kWarps, max_blocks_), &scale->encode,
+      impl_->by_row, stream, amax_config(input.rows, kWarps, impl_->max_blocks), &scale->encode,
       row_amax.data_as<float>(), input.data_as<const std::uint16_t>(),
       static_cast<std::uint32_t>(input.rows), static_cast<std::uint32_t>(input.columns),
       input.row_stride, static_cast<std::uint32_t*>(workspace.data), divisor);

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <memory>
+
 #include "kernels/device_kernels.hpp"
 #include "kernels/nvfp4/quantize_launch.hpp"
 #include "kernels_src/nvfp4/quantize_signatures.cuh"
@@ -38,45 +40,65 @@ Result<void> launch_rows(const Kernel& kernel, Stream stream, std::uint32_t wave
 
 }  // namespace
 
+struct Quantize::Impl {
+  kernels::LaunchDevice device;
+  std::uint32_t wave_blocks = 0;
+  Kernel kernel;
+};
+
 Result<Quantize> Quantize::create(KernelLoader& loader, int device, Formula formula) {
   return guarded([&]() -> Result<Quantize> {
     CUKILN_TRY(const DeviceKernels kernels, DeviceKernels::open(loader, device));
-    Quantize made;
-    CUKILN_TRY(made.kernel_,
+    const auto impl = std::make_shared<Impl>();
+    CUKILN_TRY(impl->kernel,
                kernels.get<RowsFromBuffer>(module_of(formula), "quantize_nvfp4_from_buffer"));
-    CUKILN_TRY(made.wave_blocks_, kernels.wave_blocks(made.kernel_, kQuantizeThreads));
-    made.device_ = kernels.device();
+    CUKILN_TRY(impl->wave_blocks, kernels.wave_blocks(impl->kernel, kQuantizeThreads));
+    impl->device = kernels.device();
+    Quantize made;
+    made.impl_ = impl;
     return made;
   });
 }
 
 Result<void> Quantize::launch(Stream stream, const MutableQuantizedMatrix& output,
                               const MatrixView& input) const noexcept {
-  CUKILN_CHECK(kernels::check_launch_device("Quantize", device_));
+  CUKILN_CHECK(kernels::check_launch_device("Quantize", impl_.get()));
   CUKILN_CHECK(check_input(input));
   CUKILN_CHECK(check_quantized_output(output, input, input.columns));
   if (input.is_empty()) {
     return {};
   }
   CUKILN_CHECK(check_global_scale(output));
-  return launch_rows(kernel_, stream, wave_blocks_, output, input);
+  return launch_rows(impl_->kernel, stream, impl_->wave_blocks, output, input);
 }
+
+struct DeinterleaveQuantize::Impl {
+  kernels::LaunchDevice device;
+  std::uint32_t halves_wave_blocks = 0;
+  std::uint32_t pairs_wave_blocks = 0;
+  std::uint32_t swiglu_wave_blocks = 0;
+  Kernel halves;
+  Kernel pairs;
+  Kernel swiglu;
+};
 
 Result<DeinterleaveQuantize> DeinterleaveQuantize::create(KernelLoader& loader, int device,
                                                           Formula formula) {
   return guarded([&]() -> Result<DeinterleaveQuantize> {
     CUKILN_TRY(const DeviceKernels kernels, DeviceKernels::open(loader, device));
-    DeinterleaveQuantize made;
-    CUKILN_TRY(made.halves_,
+    const auto impl = std::make_shared<Impl>();
+    CUKILN_TRY(impl->halves,
                kernels.get<RowsFromBuffer>(module_of(formula), "quantize_nvfp4_from_buffer"));
-    CUKILN_TRY(made.pairs_, kernels.get<PairsFromBuffer>(module_of(formula),
+    CUKILN_TRY(impl->pairs, kernels.get<PairsFromBuffer>(module_of(formula),
                                                          "deinterleave_quantize_from_buffer"));
-    CUKILN_TRY(made.swiglu_, kernels.get<SwiGluFromBuffer>(swiglu_module_of(formula),
+    CUKILN_TRY(impl->swiglu, kernels.get<SwiGluFromBuffer>(swiglu_module_of(formula),
                                                            "swiglu_quantize_from_buffer"));
-    CUKILN_TRY(made.halves_wave_blocks_, kernels.wave_blocks(made.halves_, kQuantizeThreads));
-    CUKILN_TRY(made.pairs_wave_blocks_, kernels.wave_blocks(made.pairs_, kQuantizeThreads));
-    CUKILN_TRY(made.swiglu_wave_blocks_, kernels.wave_blocks(made.swiglu_, kQuantizeThreads));
-    made.device_ = kernels.device();
+    CUKILN_TRY(impl->halves_wave_blocks, kernels.wave_blocks(impl->halves, kQuantizeThreads));
+    CUKILN_TRY(impl->pairs_wave_blocks, kernels.wave_blocks(impl->pairs, kQuantizeThreads));
+    CUKILN_TRY(impl->swiglu_wave_blocks, kernels.wave_blocks(impl->swiglu, kQuantizeThreads));
+    impl->device = kernels.device();
+    DeinterleaveQuantize made;
+    made.impl_ = impl;
     return made;
   });
 }
@@ -84,7 +106,7 @@ Result<DeinterleaveQuantize> DeinterleaveQuantize::create(KernelLoader& loader, 
 Result<void> DeinterleaveQuantize::launch(Stream stream, const MutableQuantizedMatrix& output,
                                           const MatrixView& input,
                                           GateUpLayout layout) const noexcept {
-  CUKILN_CHECK(kernels::check_launch_device("DeinterleaveQuantize", device_));
+  CUKILN_CHECK(kernels::check_launch_device("DeinterleaveQuantize", impl_.get()));
   CUKILN_CHECK(check_gate_up(input));
   CUKILN_CHECK(check_quantized_output(output, input, input.columns));
   if (input.is_empty()) {
@@ -92,21 +114,22 @@ Result<void> DeinterleaveQuantize::launch(Stream stream, const MutableQuantizedM
   }
   CUKILN_CHECK(check_global_scale(output));
   if (layout == GateUpLayout::halves) {  // in the order that is written
-    return launch_rows(halves_, stream, halves_wave_blocks_, output, input);
+    return launch_rows(impl_->halves, stream, impl_->halves_wave_blocks, output, input);
   }
   const std::int64_t columns = input.columns / 2;
   return PairsFromBuffer::launch(
-      pairs_, stream, quantize_config(input.rows, columns, pairs_wave_blocks_, kPairsTiles),
-      output.data, output.scales, input.data_as<const std::uint16_t>(),
-      &output.global_scale->encode, static_cast<std::uint32_t>(input.rows),
-      static_cast<std::uint32_t>(columns), input.row_stride);
+      impl_->pairs, stream,
+      quantize_config(input.rows, columns, impl_->pairs_wave_blocks, kPairsTiles), output.data,
+      output.scales, input.data_as<const std::uint16_t>(), &output.global_scale->encode,
+      static_cast<std::uint32_t>(input.rows), static_cast<std::uint32_t>(columns),
+      input.row_stride);
 }
 
 Result<void> DeinterleaveQuantize::launch_swiglu(Stream stream,
                                                  const MutableQuantizedMatrix& output,
                                                  const MatrixView& input, GateUpLayout layout,
                                                  const SwiGlu& activation) const noexcept {
-  CUKILN_CHECK(kernels::check_launch_device("DeinterleaveQuantize", device_));
+  CUKILN_CHECK(kernels::check_launch_device("DeinterleaveQuantize", impl_.get()));
   const std::int64_t columns = input.columns / 2;
   CUKILN_CHECK(check_gate_up(input));
   CUKILN_CHECK(check_swiglu(activation));
@@ -116,11 +139,11 @@ Result<void> DeinterleaveQuantize::launch_swiglu(Stream stream,
   }
   CUKILN_CHECK(check_global_scale(output));
   return SwiGluFromBuffer::launch(
-      swiglu_, stream, quantize_config(input.rows, columns, swiglu_wave_blocks_, kSwiGluTiles),
-      output.data, output.scales, input.data_as<const std::uint16_t>(),
-      &output.global_scale->encode, static_cast<std::uint32_t>(input.rows),
-      static_cast<std::uint32_t>(columns), input.row_stride, static_cast<std::uint32_t>(layout),
-      activation.limit, activation.alpha, activation.beta);
+      impl_->swiglu, stream,
+      quantize_config(input.rows, columns, impl_->swiglu_wave_blocks, kSwiGluTiles), output.data,
+      output.scales, input.data_as<const std::uint16_t>(), &output.global_scale->encode,
+      static_cast<std::uint32_t>(input.rows), static_cast<std::uint32_t>(columns), input.row_stride,
+      static_cast<std::uint32_t>(layout), activation.limit, activation.alpha, activation.beta);
 }
 
 }  // namespace cukiln::nvfp4

@@ -4,13 +4,12 @@
 #include <algorithm>
 #include <tuple>
 
-#include "kernels/device_kernels.hpp"
 #include "kernels/nvfp4/gemm_checks.hpp"
-#include "kernels/nvfp4/stored_tactics.hpp"
 
 #include <cukiln/blob_store.hpp>
 
-namespace cukiln::nvfp4::detail {
+namespace cukiln::nvfp4 {
+namespace detail {
 namespace {
 
 // Sizes that a launch accepts.
@@ -46,91 +45,37 @@ Result<GemmTactic> choose_tactic(const GemmKernels& gemm, std::int64_t m, std::i
                          : gemm.architecture->select(narrow(m), narrow(n), narrow(k), num_sms);
 }
 
-Result<void> check_created(const GemmKernels& gemm) {
-  return gemm.architecture != nullptr
-             ? Result<void>()
-             : make_error(ErrorCode::invalid_argument, "an empty GEMM: make it with create");
+Result<void> check_created(const GemmKernels* gemm) {
+  return gemm != nullptr ? Result<void>()
+                         : make_error(ErrorCode::invalid_argument,
+                                      "an empty GEMM launcher; expected one that create made");
+}
+
+std::size_t gemm_workspace_bytes(const GemmKernels& gemm, std::int64_t m, std::int64_t n,
+                                 std::int64_t k) noexcept {
+  return m <= 0 || n <= 0 || k <= 0 ? 0 : gemm.architecture->workspace_bytes(m, n, k);
 }
 
 }  // namespace
 
-Result<GemmKernels> create_gemm(KernelLoader& loader, int device, const GemmFamily& family) {
-  return guarded([&]() -> Result<GemmKernels> {
+Result<std::shared_ptr<const GemmKernels>> create_gemm(KernelLoader& loader, int device,
+                                                       const GemmFamily& family) {
+  return guarded([&]() -> Result<std::shared_ptr<const GemmKernels>> {
     CUKILN_TRY(const auto kernels, kernels::DeviceKernels::open(loader, device));
     CUKILN_CHECK(check_hopper_or_later(kernels.info(), family.name));
-    GemmKernels made;
-    made.architecture = &architecture_of(family, kernels.info().capability);
-    for (std::size_t i = 0; i < made.architecture->kernel_count; ++i) {
-      const GemmKernel& wanted = made.architecture->kernels[i];
-      CUKILN_TRY(made.kernels[i], kernels.get(wanted.module, wanted.name));
-      CUKILN_CHECK(wanted.check(made.kernels[i]));
-      CUKILN_CHECK(made.kernels[i].reserve_shared(wanted.shared_bytes));
+    const auto gemm = std::make_shared<GemmKernels>();
+    gemm->architecture = &architecture_of(family, kernels.info().capability);
+    for (std::size_t i = 0; i < gemm->architecture->kernel_count; ++i) {
+      const GemmKernel& each = gemm->architecture->kernels[i];
+      CUKILN_TRY(const Kernel kernel, kernels.get(each.module, each.name));
+      CUKILN_CHECK(each.check(kernel));
+      CUKILN_CHECK(kernel.reserve_shared(each.shared_bytes));
+      gemm->kernels.push_back(kernel);
     }
-    CUKILN_TRY(made.stored, load_tactics(loader, kernels.info(), family.name, *made.architecture));
-    made.device = kernels.device();
-    return made;
-  });
-}
-
-std::size_t workspace_bytes(const GemmKernels& gemm, std::int64_t m, std::int64_t n,
-                            std::int64_t k) noexcept {
-  return gemm.architecture == nullptr || m <= 0 || n <= 0 || k <= 0
-             ? 0
-             : gemm.architecture->workspace_bytes(m, n, k);
-}
-
-int tactic_count(const GemmKernels& gemm, std::int64_t m, std::int64_t n, std::int64_t k) noexcept {
-  return gemm.architecture == nullptr || !is_shape(m, n, k)
-             ? 0
-             : static_cast<int>(tactics_of(gemm, m, n, k).count);
-}
-
-Result<GemmTacticName> tactic_name(const GemmKernels& gemm, std::int64_t m, std::int64_t n,
-                                   std::int64_t k, int tactic) {
-  return guarded([&]() -> Result<GemmTacticName> {
-    CUKILN_CHECK(check_created(gemm));
-    if (!is_shape(m, n, k)) {
-      return make_error(ErrorCode::invalid_argument,
-                        "[m, n, k] is [{}, {}, {}]; sizes of 1 to {} are expected", m, n, k,
-                        INT32_MAX);
-    }
-    CUKILN_TRY(const GemmTactic chosen, choose_tactic(gemm, m, n, k, tactic));
-    return GemmTacticName{gemm.architecture->kernels[chosen.kernel].name,
-                          static_cast<int>(chosen.splits)};
-  });
-}
-
-Result<std::vector<MeasuredGemm>> kept_tactics(const GemmKernels& gemm, Store& store) {
-  return guarded([&]() -> Result<std::vector<MeasuredGemm>> {
-    CUKILN_CHECK(check_created(gemm));
-    CUKILN_TRY(const auto text, BlobStore(store).get(kTacticsKind, gemm.stored->key));
-    if (!text) {
-      return std::vector<MeasuredGemm>();
-    }
-    CUKILN_TRY(auto rows, parse_tactics(*text));
-    CUKILN_CHECK(resolve_tactics(rows, *gemm.architecture, gemm.device.num_sms));
-    return rows;
-  });
-}
-
-Result<void> keep_tactics(const GemmKernels& gemm, Store& store,
-                          const std::vector<MeasuredGemm>& rows) {
-  return guarded([&]() -> Result<void> {
-    CUKILN_CHECK(check_created(gemm));
-    // What is there and cannot be used is replaced.
-    std::vector<MeasuredGemm> all = kept_tactics(gemm, store).value_or(std::vector<MeasuredGemm>());
-    const auto is_measured_again = [&](const MeasuredGemm& kept) {
-      return std::any_of(rows.begin(), rows.end(), [&](const MeasuredGemm& row) {
-        return row.n == kept.n && row.k == kept.k;
-      });
-    };
-    all.erase(std::remove_if(all.begin(), all.end(), is_measured_again), all.end());
-    all.insert(all.end(), rows.begin(), rows.end());
-    std::sort(all.begin(), all.end(), [](const MeasuredGemm& a, const MeasuredGemm& b) {
-      return std::tie(a.n, a.k, a.m) < std::tie(b.n, b.k, b.m);
-    });
-    CUKILN_CHECK(resolve_tactics(all, *gemm.architecture, gemm.device.num_sms));
-    return BlobStore(store).put(kTacticsKind, gemm.stored->key, tactics_text(all));
+    CUKILN_TRY(gemm->stored,
+               load_stored_tactics(loader, kernels.info(), family.name, *gemm->architecture));
+    gemm->device = kernels.device();
+    return std::shared_ptr<const GemmKernels>(gemm);
   });
 }
 
@@ -145,7 +90,7 @@ Result<void> launch_gemm(const GemmKernels& gemm, GemmCall call, const MutableMa
   }
   CUKILN_CHECK(check_operand_pointers("b", call.b));
   CUKILN_CHECK(kernels::check_optional_vector("bias", options.bias, DataType::bf16, n, 16));
-  CUKILN_CHECK(check_workspace(workspace, workspace_bytes(gemm, m, n, k), 16));
+  CUKILN_CHECK(check_workspace(workspace, gemm_workspace_bytes(gemm, m, n, k), 16));
   CUKILN_TRY(call.tactic, choose_tactic(gemm, m, n, k, options.tactic));
   call.output = output.data_as<std::uint16_t>();
   call.bias = options.bias.data_as<const std::uint16_t>();
@@ -153,7 +98,68 @@ Result<void> launch_gemm(const GemmKernels& gemm, GemmCall call, const MutableMa
   call.k = static_cast<std::uint32_t>(k);
   call.workspace = workspace.data;
   call.constant_b = options.constant_b;
-  return gemm.architecture->launch(gemm.kernels, gemm.device.num_sms, call);
+  return gemm.architecture->launch(gemm.kernels.data(), gemm.device.num_sms, call);
 }
 
-}  // namespace cukiln::nvfp4::detail
+}  // namespace detail
+
+std::size_t GemmLauncher::workspace_bytes(std::int64_t m, std::int64_t n,
+                                          std::int64_t k) const noexcept {
+  return impl_ ? detail::gemm_workspace_bytes(*impl_, m, n, k) : 0;
+}
+
+int GemmLauncher::tactics(std::int64_t m, std::int64_t n, std::int64_t k) const noexcept {
+  return impl_ && detail::is_shape(m, n, k)
+             ? static_cast<int>(detail::tactics_of(*impl_, m, n, k).count)
+             : 0;
+}
+
+Result<GemmTacticName> GemmLauncher::tactic(std::int64_t m, std::int64_t n, std::int64_t k,
+                                            int tactic) const {
+  return guarded([&]() -> Result<GemmTacticName> {
+    CUKILN_CHECK(detail::check_created(impl_.get()));
+    if (!detail::is_shape(m, n, k)) {
+      return make_error(ErrorCode::invalid_argument,
+                        "[m, n, k] is [{}, {}, {}]; expected sizes of 1 to {}", m, n, k, INT32_MAX);
+    }
+    CUKILN_TRY(const GemmTactic chosen, detail::choose_tactic(*impl_, m, n, k, tactic));
+    return GemmTacticName{impl_->architecture->kernels[chosen.kernel].name,
+                          static_cast<int>(chosen.splits)};
+  });
+}
+
+Result<std::vector<MeasuredGemm>> GemmLauncher::load_tactics(Store& store) const {
+  return guarded([&]() -> Result<std::vector<MeasuredGemm>> {
+    CUKILN_CHECK(detail::check_created(impl_.get()));
+    CUKILN_TRY(const auto text, BlobStore(store).get(detail::kTacticsKind, impl_->stored->key));
+    if (!text) {
+      return std::vector<MeasuredGemm>();
+    }
+    CUKILN_TRY(auto rows, detail::parse_tactics(*text));
+    CUKILN_CHECK(detail::resolve_tactics(rows, *impl_->architecture, impl_->device.num_sms));
+    return rows;
+  });
+}
+
+Result<void> GemmLauncher::save_tactics(Store& store, const std::vector<MeasuredGemm>& rows) const {
+  return guarded([&]() -> Result<void> {
+    CUKILN_CHECK(detail::check_created(impl_.get()));
+    // What is there and cannot be used is replaced.
+    std::vector<MeasuredGemm> all = load_tactics(store).value_or(std::vector<MeasuredGemm>());
+    const auto is_measured_again = [&](const MeasuredGemm& saved) {
+      return std::any_of(rows.begin(), rows.end(), [&](const MeasuredGemm& row) {
+        return row.n == saved.n && row.k == saved.k;
+      });
+    };
+    all.erase(std::remove_if(all.begin(), all.end(), is_measured_again), all.end());
+    all.insert(all.end(), rows.begin(), rows.end());
+    std::sort(all.begin(), all.end(), [](const MeasuredGemm& a, const MeasuredGemm& b) {
+      return std::tie(a.n, a.k, a.m) < std::tie(b.n, b.k, b.m);
+    });
+    CUKILN_CHECK(detail::resolve_tactics(all, *impl_->architecture, impl_->device.num_sms));
+    return BlobStore(store).put(detail::kTacticsKind, impl_->stored->key,
+                                detail::tactics_text(all));
+  });
+}
+
+}  // namespace cukiln::nvfp4

@@ -1,29 +1,29 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <cstddef>
-#include <cstdint>
+#include <memory>
 #include <vector>
 
+#include "kernels/device_kernels.hpp"
 #include "kernels/nvfp4/gemm_architecture.hpp"
+#include "kernels/nvfp4/stored_tactics.hpp"
 
 #include <cukiln/loader.hpp>
 #include <cukiln/nvfp4.hpp>
-#include <cukiln/store.hpp>
 
 /// What Gemm and W4a16Gemm have in common. <cukiln/nvfp4.hpp> documents it.
 namespace cukiln::nvfp4::detail {
 
-Result<GemmKernels> create_gemm(KernelLoader& loader, int device, const GemmFamily& family);
+/// The private part of a GemmLauncher.
+struct GemmKernels {
+  kernels::LaunchDevice device;
+  const GemmArchitecture* architecture = nullptr;
+  std::shared_ptr<const StoredTactics> stored;
+  std::vector<Kernel> kernels;  // in the architecture's order
+};
 
-std::size_t workspace_bytes(const GemmKernels& gemm, std::int64_t m, std::int64_t n,
-                            std::int64_t k) noexcept;
-int tactic_count(const GemmKernels& gemm, std::int64_t m, std::int64_t n, std::int64_t k) noexcept;
-Result<GemmTacticName> tactic_name(const GemmKernels& gemm, std::int64_t m, std::int64_t n,
-                                   std::int64_t k, int tactic);
-Result<void> keep_tactics(const GemmKernels& gemm, Store& store,
-                          const std::vector<MeasuredGemm>& rows);
-Result<std::vector<MeasuredGemm>> kept_tactics(const GemmKernels& gemm, Store& store);
+Result<std::shared_ptr<const GemmKernels>> create_gemm(KernelLoader& loader, int device,
+                                                       const GemmFamily& family);
 
 /// Launches a GEMM whose `stream`, A, B and `m` are in `call`, their sizes checked. Checks all
 /// else.

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <iterator>
+#include <memory>
 
 #include "kernels/ceil_div.hpp"
 #include "kernels/device_kernels.hpp"
@@ -49,6 +50,11 @@ Result<void> check_operands(const MutableMatrixView& output, const QuantizedMatr
 
 }  // namespace
 
+struct GroupedGemm::Impl {
+  kernels::LaunchDevice device;
+  Kernel kernels[2];  // tiles of 128 and of 256 columns
+};
+
 Result<GroupedGemm> GroupedGemm::create(KernelLoader& loader, int device) {
   static_assert(std::size(kSm100Kernels) - kSm100Grouped == 2);
   return guarded([&]() -> Result<GroupedGemm> {
@@ -60,14 +66,16 @@ Result<GroupedGemm> GroupedGemm::create(KernelLoader& loader, int device) {
                         device, kernels.info().name, kernels.info().capability / 10,
                         kernels.info().capability % 10);
     }
-    GroupedGemm made;
-    for (std::size_t i = 0; i < std::size(made.kernels_); ++i) {
+    const auto impl = std::make_shared<Impl>();
+    for (std::size_t i = 0; i < std::size(impl->kernels); ++i) {
       const Sm100Kernel& wanted = kSm100Kernels[kSm100Grouped + i];
-      CUKILN_TRY(made.kernels_[i],
+      CUKILN_TRY(impl->kernels[i],
                  kernels.get<detail::Sm100GroupedGemm>(wanted.module, wanted.name));
-      CUKILN_CHECK(made.kernels_[i].reserve_shared(wanted.shared_bytes));
+      CUKILN_CHECK(impl->kernels[i].reserve_shared(wanted.shared_bytes));
     }
-    made.device_ = kernels.device();
+    impl->device = kernels.device();
+    GroupedGemm made;
+    made.impl_ = impl;
     return made;
   });
 }
@@ -76,7 +84,7 @@ Result<void> GroupedGemm::launch(Stream stream, const MutableMatrixView& output,
                                  const QuantizedMatrix& a, const QuantizedMatrix& b,
                                  const VectorView& row_experts,
                                  const GroupedGemmOptions& options) const noexcept {
-  CUKILN_CHECK(kernels::check_launch_device("GroupedGemm", device_));
+  CUKILN_CHECK(kernels::check_launch_device("GroupedGemm", impl_.get()));
   CUKILN_CHECK(detail::check_gemm_sizes(output, a, b));
   CUKILN_CHECK(check_experts(output, b));
   if (a.rows == 0) {
@@ -85,10 +93,10 @@ Result<void> GroupedGemm::launch(Stream stream, const MutableMatrixView& output,
   CUKILN_CHECK(check_operands(output, a, b, row_experts, options));
   const std::int64_t n = output.columns;
   const Sm100Kernel& chosen =
-      select_sm100_grouped({a.rows, n, a.columns, device_.num_sms, b.rows / n});
-  const Sm100Plan plan = plan_sm100(chosen, a, b, output.data, n, device_.num_sms);
+      select_sm100_grouped({a.rows, n, a.columns, impl_->device.num_sms, b.rows / n});
+  const Sm100Plan plan = plan_sm100(chosen, a, b, output.data, n, impl_->device.num_sms);
   return detail::launch_sm100<detail::Sm100GroupedGemm>(
-      kernels_[&chosen - kSm100Kernels - kSm100Grouped], stream, plan, a.global_scale,
+      impl_->kernels[&chosen - kSm100Kernels - kSm100Grouped], stream, plan, a.global_scale,
       b.global_scale, options.bias.data_as<const std::uint16_t>(),
       static_cast<std::uint32_t>(a.rows), static_cast<std::uint32_t>(n),
       static_cast<std::uint32_t>(a.columns), row_experts.data_as<const std::int32_t>(),

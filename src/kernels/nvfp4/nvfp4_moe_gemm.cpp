@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <cassert>
+#include <memory>
 
 #include "kernels/device_kernels.hpp"
 #include "kernels/nvfp4/moe_checks.hpp"
@@ -451,64 +452,83 @@ Result<void> load_tiles(const DeviceKernels& kernels, const TileModule (&modules
   return {};
 }
 
-MoeKernels kernels_for_many(const Kernel& expand, const Kernel& grouped_up) noexcept {
-  return expand ? MoeKernels::warpgroups : grouped_up ? MoeKernels::grouped : MoeKernels::skinny;
-}
-
 }  // namespace
+
+struct MoeGemm::Impl {
+  kernels::LaunchDevice device;
+  Kernel route;
+  Kernel quantize_rows;
+  Kernel expand;  // empty where there is no warpgroup MMA, as the last two of each format below
+  Kernel w4a16_gather;
+  Kernel up[2][kMoeTileSizes];  // W4A4, W4A16
+  Kernel down[2][kMoeTileSizes];
+  Kernel combine;
+  Kernel combine_rows;
+  // Empty but on devices of GroupedGemm.
+  Kernel route_rows;
+  Kernel grouped_up;
+  Kernel grouped_up_dynamic;
+  GroupedGemm grouped;
+
+  MoeKernels kernels_for_many() const noexcept {
+    return expand ? MoeKernels::warpgroups : grouped_up ? MoeKernels::grouped : MoeKernels::skinny;
+  }
+};
 
 Result<MoeGemm> MoeGemm::create(KernelLoader& loader, int device) {
   return guarded([&]() -> Result<MoeGemm> {
     CUKILN_TRY(const DeviceKernels kernels, DeviceKernels::open(loader, device));
     CUKILN_CHECK(detail::check_hopper_or_later(kernels.info(), "nvfp4_moe_gemm"));
-    MoeGemm made;
-    CUKILN_TRY(made.route_, kernels.get<Route>("nvfp4_moe_route", "moe_route"));
-    CUKILN_TRY(made.quantize_rows_,
+    const auto impl = std::make_shared<Impl>();
+    CUKILN_TRY(impl->route, kernels.get<Route>("nvfp4_moe_route", "moe_route"));
+    CUKILN_TRY(impl->quantize_rows,
                kernels.get<QuantizeRows>("nvfp4_moe_route", "moe_quantize_rows"));
-    CUKILN_TRY(made.combine_, kernels.get<Combine>("nvfp4_moe_combine", "moe_combine"));
-    CUKILN_TRY(made.combine_rows_,
+    CUKILN_TRY(impl->combine, kernels.get<Combine>("nvfp4_moe_combine", "moe_combine"));
+    CUKILN_TRY(impl->combine_rows,
                kernels.get<CombineRows>("nvfp4_moe_combine", "moe_combine_rows"));
     CUKILN_CHECK((load_tiles<Up, Down, WarpgroupUp, WarpgroupDown>(kernels, kModules[0],
-                                                                   made.up_[0], made.down_[0])));
+                                                                   impl->up[0], impl->down[0])));
     CUKILN_CHECK((load_tiles<W4a16Up, W4a16Down, W4a16WarpgroupUp, W4a16WarpgroupDown>(
-        kernels, kModules[1], made.up_[1], made.down_[1])));
+        kernels, kModules[1], impl->up[1], impl->down[1])));
     if (kernels.info().capability == kWarpgroupCapability) {
-      CUKILN_TRY(made.expand_, kernels.get<Expand>("nvfp4_moe_prefill", "moe_expand"));
-      CUKILN_TRY(made.w4a16_gather_,
+      CUKILN_TRY(impl->expand, kernels.get<Expand>("nvfp4_moe_prefill", "moe_expand"));
+      CUKILN_TRY(impl->w4a16_gather,
                  kernels.get<W4a16Gather>("nvfp4_moe_w4a16_prefill", "moe_w4a16_gather"));
     }
     if (GroupedGemm::runs_on(kernels.info().capability)) {
-      CUKILN_TRY(made.grouped_, GroupedGemm::create(loader, device));
-      CUKILN_TRY(made.route_rows_, kernels.get<RouteRows>("nvfp4_moe_grouped", "moe_route_rows"));
-      CUKILN_TRY(made.grouped_up_,
+      CUKILN_TRY(impl->grouped, GroupedGemm::create(loader, device));
+      CUKILN_TRY(impl->route_rows, kernels.get<RouteRows>("nvfp4_moe_grouped", "moe_route_rows"));
+      CUKILN_TRY(impl->grouped_up,
                  kernels.get<GroupedUp>(kMoeGroupedUp.module, kMoeGroupedUp.name));
-      CUKILN_CHECK(made.grouped_up_.reserve_shared(kMoeGroupedUp.shared_bytes));
-      CUKILN_TRY(made.grouped_up_dynamic_,
+      CUKILN_CHECK(impl->grouped_up.reserve_shared(kMoeGroupedUp.shared_bytes));
+      CUKILN_TRY(impl->grouped_up_dynamic,
                  kernels.get<GroupedUp>(kMoeGroupedUpDynamic.module, kMoeGroupedUpDynamic.name));
-      CUKILN_CHECK(made.grouped_up_dynamic_.reserve_shared(kMoeGroupedUpDynamic.shared_bytes));
+      CUKILN_CHECK(impl->grouped_up_dynamic.reserve_shared(kMoeGroupedUpDynamic.shared_bytes));
     }
-    made.device_ = kernels.device();
+    impl->device = kernels.device();
+    MoeGemm made;
+    made.impl_ = impl;
     return made;
   });
 }
 
 std::size_t MoeGemm::workspace_bytes(const MoeShape& shape) const noexcept {
-  return !route_ || shape.tokens == 0 || !check_moe_shape(shape)
+  return !impl_ || shape.tokens == 0 || !check_moe_shape(shape)
              ? 0
-             : moe_plan(filled_in(shape), kernels_for_many(expand_, grouped_up_), device_.num_sms)
+             : moe_plan(filled_in(shape), impl_->kernels_for_many(), impl_->device.num_sms)
                    .total_bytes;
 }
 
 std::size_t MoeGemm::max_workspace_bytes(const MoeShape& shape) const noexcept {
-  return !route_ || shape.tokens == 0 || !check_moe_shape(shape)
+  return !impl_ || shape.tokens == 0 || !check_moe_shape(shape)
              ? 0
-             : moe_max_bytes(filled_in(shape), kernels_for_many(expand_, grouped_up_),
-                             device_.num_sms);
+             : moe_max_bytes(filled_in(shape), impl_->kernels_for_many(), impl_->device.num_sms);
 }
 
 Result<void> MoeGemm::launch(Stream stream, const MutableMatrixView& output, const MoeInput& input,
                              const MoeLayer& layer, const Workspace& workspace) const noexcept {
-  CUKILN_CHECK(kernels::check_launch_device("MoeGemm", device_));
+  CUKILN_CHECK(kernels::check_launch_device("MoeGemm", impl_.get()));
+  const Impl& impl = *impl_;
   CUKILN_CHECK(check_moe_shape(layer.shape(input.hidden.rows, input.topk_ids.columns)));
   CUKILN_CHECK(check_swiglu(layer.activation));
   const MoeShape shape = filled_in(layer.shape(input.hidden.rows, input.topk_ids.columns));
@@ -517,40 +537,41 @@ Result<void> MoeGemm::launch(Stream stream, const MutableMatrixView& output, con
   }
   CUKILN_CHECK(check_moe_input(output, input, shape));
   CUKILN_CHECK(check_layer(layer, shape));
-  const MoePlan plan = moe_plan(shape, kernels_for_many(expand_, grouped_up_), device_.num_sms);
+  const MoePlan plan = moe_plan(shape, impl.kernels_for_many(), impl.device.num_sms);
   CUKILN_CHECK(check_workspace(workspace, plan.total_bytes, 16));
 
   const MoeCall call{stream, output.data_as<std::uint16_t>(),           shape, input,
                      layer,  static_cast<std::uint8_t*>(workspace.data)};
   if (plan.kernels == MoeKernels::grouped) {
-    return run_moe_grouped(plan, call, device_.num_sms,
-                           GroupedSteps{stream, route_rows_, grouped_up_, grouped_up_dynamic_,
-                                        combine_rows_, grouped_});
+    return run_moe_grouped(plan, call, impl.device.num_sms,
+                           GroupedSteps{stream, impl.route_rows, impl.grouped_up,
+                                        impl.grouped_up_dynamic, impl.combine_rows, impl.grouped});
   }
-  CUKILN_CHECK(launch_route(plan, call, device_.num_sms, route_));
-  const Kernel& up_kernel = up_[shape.w4a16 ? 1 : 0][module_index(plan)];
-  const Kernel& down_kernel = down_[shape.w4a16 ? 1 : 0][module_index(plan)];
+  CUKILN_CHECK(launch_route(plan, call, impl.device.num_sms, impl.route));
+  const Kernel& up_kernel = impl.up[shape.w4a16 ? 1 : 0][module_index(plan)];
+  const Kernel& down_kernel = impl.down[shape.w4a16 ? 1 : 0][module_index(plan)];
   const auto hidden = static_cast<std::uint32_t>(shape.hidden);
   const auto topk = static_cast<std::uint32_t>(shape.topk);
   const auto tokens = static_cast<std::uint32_t>(shape.tokens);
   const auto* const topk_weights = input.topk_weights.data_as<const float>();
   auto* const positions = call.at<std::int32_t>(plan.position_of_slot);
   if (plan.kernels == MoeKernels::warpgroups) {
-    CUKILN_CHECK(shape.w4a16 ? launch_w4a16_warpgroups(plan, call, device_.num_sms, w4a16_gather_,
-                                                       up_kernel, down_kernel)
-                             : launch_warpgroups(plan, call, device_.num_sms, expand_, up_kernel,
-                                                 quantize_rows_, down_kernel));
-    return CombineRows::launch(combine_rows_, stream,
+    CUKILN_CHECK(shape.w4a16 ? launch_w4a16_warpgroups(plan, call, impl.device.num_sms,
+                                                       impl.w4a16_gather, up_kernel, down_kernel)
+                             : launch_warpgroups(plan, call, impl.device.num_sms, impl.expand,
+                                                 up_kernel, impl.quantize_rows, down_kernel));
+    return CombineRows::launch(impl.combine_rows, stream,
                                early_config({tokens, ceil_div(hidden, 8 * kSimpleThreads)}),
                                call.output, call.at<std::uint16_t>(plan.gemm_output), topk_weights,
                                positions, topk, hidden);
   }
   CUKILN_CHECK(shape.w4a16 ? launch_w4a16_skinny(plan, call, up_kernel, down_kernel)
-                           : launch_skinny(plan, call, device_.num_sms, up_kernel, quantize_rows_,
-                                           down_kernel));
-  return Combine::launch(
-      combine_, stream, early_config({tokens, ceil_div(hidden, 4 * kSimpleThreads)}), call.output,
-      call.at<float>(plan.partial), topk_weights, positions, topk, hidden, plan.down_splits);
+                           : launch_skinny(plan, call, impl.device.num_sms, up_kernel,
+                                           impl.quantize_rows, down_kernel));
+  return Combine::launch(impl.combine, stream,
+                         early_config({tokens, ceil_div(hidden, 4 * kSimpleThreads)}), call.output,
+                         call.at<float>(plan.partial), topk_weights, positions, topk, hidden,
+                         plan.down_splits);
 }
 
 }  // namespace cukiln::nvfp4

@@ -167,7 +167,6 @@ constexpr auto sm90_kernels() noexcept {
   constexpr std::size_t kCount =
       Family::kTiles.count() +
       (Family::kTiles.prepares ? 1 : Family::kTiles.second_kernels(Family::kTiles.prefill_count));
-  static_assert(kCount <= detail::GemmKernels::kMax);
   const Tiles& tiles = Family::kTiles;
   std::array<detail::GemmKernel, kCount> all{};
   for (std::size_t i = 0; i < tiles.decode_count; ++i) {

@@ -201,10 +201,9 @@ Result<std::vector<TunedGemm>> resolve_tactics(const std::vector<MeasuredGemm>& 
   return resolved;
 }
 
-Result<std::shared_ptr<const StoredTactics>> load_tactics(KernelLoader& loader,
-                                                          const DeviceInfo& device,
-                                                          std::string_view family,
-                                                          const GemmArchitecture& architecture) {
+Result<std::shared_ptr<const StoredTactics>> load_stored_tactics(
+    KernelLoader& loader, const DeviceInfo& device, std::string_view family,
+    const GemmArchitecture& architecture) {
   auto made = std::make_shared<StoredTactics>();
   made->key = tactics_key(device, family, architecture);
   made->num_sms = device.num_sms;

@@ -28,10 +28,9 @@ struct StoredTactics {
 
 /// Returns what the store of a loader has, as fixed_blob does. What cannot be used is logged and
 /// ignored. `family` (`nvfp4_gemm`) tells apart kernels that compute the same shapes.
-Result<std::shared_ptr<const StoredTactics>> load_tactics(KernelLoader& loader,
-                                                          const DeviceInfo& device,
-                                                          std::string_view family,
-                                                          const GemmArchitecture& architecture);
+Result<std::shared_ptr<const StoredTactics>> load_stored_tactics(
+    KernelLoader& loader, const DeviceInfo& device, std::string_view family,
+    const GemmArchitecture& architecture);
 
 /// The key of a table: format, family, card, and a digest of the sources of the modules that the
 /// architecture's kernels are in.

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <memory>
+
 #include "kernels/device_kernels.hpp"
 #include "kernels/nvfp4/amax_launch.hpp"
 #include "kernels/nvfp4/quantize_checks.hpp"
@@ -14,20 +16,28 @@ using SwiGluAmaxGsa = kernels::KernelSignature<signatures::SwigluAmaxGsa>;
 
 }  // namespace
 
+struct ComputeSwiGluGlobalScale::Impl {
+  kernels::LaunchDevice device;
+  std::uint32_t max_blocks = 0;
+  Kernel kernel;
+};
+
 Result<ComputeSwiGluGlobalScale> ComputeSwiGluGlobalScale::create(KernelLoader& loader,
                                                                   int device) {
   return guarded([&]() -> Result<ComputeSwiGluGlobalScale> {
     CUKILN_TRY(const DeviceKernels kernels, DeviceKernels::open(loader, device));
+    const auto impl = std::make_shared<Impl>();
+    CUKILN_TRY(impl->kernel, kernels.get<SwiGluAmaxGsa>("swiglu_amax_gsa", "swiglu_amax_gsa"));
+    CUKILN_TRY(impl->max_blocks, kernels.wave_blocks(impl->kernel, kAmaxThreads));
+    impl->device = kernels.device();
     ComputeSwiGluGlobalScale made;
-    CUKILN_TRY(made.kernel_, kernels.get<SwiGluAmaxGsa>("swiglu_amax_gsa", "swiglu_amax_gsa"));
-    CUKILN_TRY(made.max_blocks_, kernels.wave_blocks(made.kernel_, kAmaxThreads));
-    made.device_ = kernels.device();
+    made.impl_ = impl;
     return made;
   });
 }
 
 std::size_t ComputeSwiGluGlobalScale::workspace_bytes() const noexcept {
-  return amax_workspace_bytes(max_blocks_);
+  return impl_ ? amax_workspace_bytes(impl_->max_blocks) : 0;
 }
 
 Result<void> ComputeSwiGluGlobalScale::launch(Stream stream, GlobalScale* scale,
@@ -41,7 +51,7 @@ Result<void> ComputeSwiGluGlobalScale::launch(Stream stream, GlobalScale* scale,
                                               const MatrixView& input, GateUpLayout layout,
                                               const SwiGlu& activation, const Workspace& workspace,
                                               float divisor) const noexcept {
-  CUKILN_CHECK(kernels::check_launch_device("ComputeSwiGluGlobalScale", device_));
+  CUKILN_CHECK(kernels::check_launch_device("ComputeSwiGluGlobalScale", impl_.get()));
   const std::int64_t columns = input.columns / 2;
   CUKILN_CHECK(check_gate_up(input));
   CUKILN_CHECK(check_swiglu(activation));
@@ -54,8 +64,8 @@ Result<void> ComputeSwiGluGlobalScale::launch(Stream stream, GlobalScale* scale,
                            input.rows, input.columns, scale_blocks, INT32_MAX);
   }
   return SwiGluAmaxGsa::launch(
-      kernel_, stream, amax_config(scale_blocks, kAmaxThreads, max_blocks_), &scale->encode,
-      input.data_as<const std::uint16_t>(), static_cast<std::uint32_t>(input.rows),
+      impl_->kernel, stream, amax_config(scale_blocks, kAmaxThreads, impl_->max_blocks),
+      &scale->encode, input.data_as<const std::uint16_t>(), static_cast<std::uint32_t>(input.rows),
       static_cast<std::uint32_t>(columns), input.row_stride, static_cast<std::uint32_t>(layout),
       activation.limit, activation.alpha, activation.beta,
       static_cast<std::uint32_t*>(workspace.data), divisor);

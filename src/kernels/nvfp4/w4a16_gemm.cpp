@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "kernels/device_kernels.hpp"
 #include "kernels/nvfp4/gemm_checks.hpp"
 #include "kernels/nvfp4/gemm_kernels.hpp"
 
@@ -23,43 +22,21 @@ Result<void> check_bf16_operands(const MatrixView& a, const QuantizedMatrix& b) 
 
 Result<W4a16Gemm> W4a16Gemm::create(KernelLoader& loader, int device) {
   W4a16Gemm made;
-  CUKILN_TRY(made.kernels_, detail::create_gemm(loader, device, detail::kW4a16Family));
+  CUKILN_TRY(made.impl_, detail::create_gemm(loader, device, detail::kW4a16Family));
   return made;
-}
-
-std::size_t W4a16Gemm::workspace_bytes(std::int64_t m, std::int64_t n,
-                                       std::int64_t k) const noexcept {
-  return detail::workspace_bytes(kernels_, m, n, k);
-}
-
-int W4a16Gemm::tactics(std::int64_t m, std::int64_t n, std::int64_t k) const noexcept {
-  return detail::tactic_count(kernels_, m, n, k);
-}
-
-Result<GemmTacticName> W4a16Gemm::tactic(std::int64_t m, std::int64_t n, std::int64_t k,
-                                         int tactic) const {
-  return detail::tactic_name(kernels_, m, n, k, tactic);
-}
-
-Result<void> W4a16Gemm::keep_tactics(Store& store, const std::vector<MeasuredGemm>& rows) const {
-  return detail::keep_tactics(kernels_, store, rows);
-}
-
-Result<std::vector<MeasuredGemm>> W4a16Gemm::kept_tactics(Store& store) const {
-  return detail::kept_tactics(kernels_, store);
 }
 
 Result<void> W4a16Gemm::launch(Stream stream, const MutableMatrixView& output, const MatrixView& a,
                                const QuantizedMatrix& b, const Workspace& workspace,
                                const GemmOptions& options) const noexcept {
-  CUKILN_CHECK(kernels::check_launch_device("W4a16Gemm", kernels_.device));
+  CUKILN_CHECK(kernels::check_launch_device("W4a16Gemm", impl_.get()));
   CUKILN_CHECK(check_bf16_operands(a, b));
   GemmCall call{};
   call.stream = stream;
   call.bf16_a = a;
   call.b = b;
   call.m = static_cast<std::uint32_t>(a.rows);
-  return detail::launch_gemm(kernels_, call, output, workspace, options);
+  return detail::launch_gemm(*impl_, call, output, workspace, options);
 }
 
 }  // namespace cukiln::nvfp4

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <memory>
+
 #include "kernels/checks.hpp"
 #include "kernels/device_kernels.hpp"
 #include "kernels/sampling/rows.hpp"
@@ -24,14 +26,22 @@ Result<void> check_sampling_parameters(const Parameters& parameters, std::int64_
 
 }  // namespace
 
+struct Sampler::Impl {
+  kernels::LaunchDevice device;
+  DataType logits = DataType::f32;
+  Kernel kernel;
+};
+
 Result<Sampler> Sampler::create(KernelLoader& loader, int device, DataType logits) {
   return guarded([&]() -> Result<Sampler> {
     CUKILN_TRY(const std::string module, module_of("sampler", logits));
     CUKILN_TRY(const DeviceKernels kernels, DeviceKernels::open(loader, device));
+    const auto impl = std::make_shared<Impl>();
+    CUKILN_TRY(impl->kernel, kernels.get<SamplerKernel>(module, "sampler"));
+    impl->logits = logits;
+    impl->device = kernels.device();
     Sampler made;
-    CUKILN_TRY(made.kernel_, kernels.get<SamplerKernel>(module, "sampler"));
-    made.logits_ = logits;
-    made.device_ = kernels.device();
+    made.impl_ = impl;
     return made;
   });
 }
@@ -39,8 +49,8 @@ Result<Sampler> Sampler::create(KernelLoader& loader, int device, DataType logit
 Result<void> Sampler::launch(Stream stream, const MutableVectorView& tokens,
                              const MatrixView& logits, const Parameters& parameters, State* state,
                              const MutableVectorView& log_probabilities) const noexcept {
-  CUKILN_CHECK(kernels::check_launch_device("Sampler", device_));
-  CUKILN_CHECK(check_logits(logits, logits_));
+  CUKILN_CHECK(kernels::check_launch_device("Sampler", impl_.get()));
+  CUKILN_CHECK(check_logits(logits, impl_->logits));
   CUKILN_CHECK(kernels::check_dense_vector("tokens", tokens, DataType::i32, logits.rows, 4));
   CUKILN_CHECK(check_sampling_parameters(parameters, logits.rows));
   CUKILN_CHECK(kernels::check_optional_vector("log_probabilities", log_probabilities, DataType::f32,
@@ -53,7 +63,7 @@ Result<void> Sampler::launch(Stream stream, const MutableVectorView& tokens,
                    ? kernels::check_pointer("parameters", "row_seeds", seeds, alignof(RowSeed))
                    : kernels::check_pointer("state", state, alignof(State)));
   return SamplerKernel::launch(
-      kernel_, stream, config_of(logits), tokens.data_as<std::int32_t>(),
+      impl_->kernel, stream, config_of(logits), tokens.data_as<std::int32_t>(),
       log_probabilities.data_as<float>(), logits.data, static_cast<std::uint32_t>(logits.columns),
       logits.row_stride, parameters.temperature.data_as<const float>(),
       parameters.top_k.data_as<const std::int32_t>(), parameters.top_p.data_as<const float>(),

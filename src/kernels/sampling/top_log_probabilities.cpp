@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <memory>
+
 #include "kernels/checks.hpp"
 #include "kernels/device_kernels.hpp"
 #include "kernels/sampling/rows.hpp"
@@ -13,15 +15,23 @@ using TopLogProbabilitiesKernel = kernels::KernelSignature<signatures::TopLogPro
 
 }  // namespace
 
+struct TopLogProbabilities::Impl {
+  kernels::LaunchDevice device;
+  DataType logits = DataType::f32;
+  Kernel kernel;
+};
+
 Result<TopLogProbabilities> TopLogProbabilities::create(KernelLoader& loader, int device,
                                                         DataType logits) {
   return guarded([&]() -> Result<TopLogProbabilities> {
     CUKILN_TRY(const std::string module, module_of("top_log_probabilities", logits));
     CUKILN_TRY(const kernels::DeviceKernels found, kernels::DeviceKernels::open(loader, device));
+    const auto impl = std::make_shared<Impl>();
+    CUKILN_TRY(impl->kernel, found.get<TopLogProbabilitiesKernel>(module, "top_log_probabilities"));
+    impl->logits = logits;
+    impl->device = found.device();
     TopLogProbabilities made;
-    CUKILN_TRY(made.kernel_, found.get<TopLogProbabilitiesKernel>(module, "top_log_probabilities"));
-    made.logits_ = logits;
-    made.device_ = found.device();
+    made.impl_ = impl;
     return made;
   });
 }
@@ -31,8 +41,8 @@ Result<void> TopLogProbabilities::launch(
     const MutableMatrixView& top_log_probabilities, const MatrixView& logits,
     const VectorView& temperature, const VectorView& tokens,
     const MutableVectorView& token_log_probabilities) const noexcept {
-  CUKILN_CHECK(kernels::check_launch_device("TopLogProbabilities", device_));
-  CUKILN_CHECK(check_logits(logits, logits_));
+  CUKILN_CHECK(kernels::check_launch_device("TopLogProbabilities", impl_.get()));
+  CUKILN_CHECK(check_logits(logits, impl_->logits));
   const std::int64_t rows = logits.rows;
   const std::int64_t count = top_tokens.columns;
   if (count < 0 || count > kMaxCount || count > logits.columns) {
@@ -57,7 +67,7 @@ Result<void> TopLogProbabilities::launch(
     return {};
   }
   return TopLogProbabilitiesKernel::launch(
-      kernel_, stream, config_of(logits), top_tokens.data_as<std::int32_t>(),
+      impl_->kernel, stream, config_of(logits), top_tokens.data_as<std::int32_t>(),
       top_log_probabilities.data_as<float>(), token_log_probabilities.data_as<float>(), logits.data,
       static_cast<std::uint32_t>(logits.columns), logits.row_stride,
       static_cast<std::uint32_t>(count), temperature.data_as<const float>(),

@@ -435,7 +435,7 @@ TEST_CASE_FIXTURE(Fixture, "nvfp4_gemm refuses what it cannot do") {
   CHECK(refusal(gemm.launch(stream, bf16(output.data(), 32, 128), odd, b.view(), {}))
             .find("not a multiple of 16 bytes") != std::string::npos);
   CHECK(refusal(nvfp4::Gemm().launch(stream, bf16(output.data(), 32, 128), a.view(), b.view(),
-                                     {})) == "an empty Gemm: make it with Gemm::create");
+                                     {})) == "an empty Gemm; expected one that Gemm::create made");
 }
 
 }  // namespace cukiln::testing

@@ -165,11 +165,6 @@ TEST_CASE("each device has one architecture of each family") {
   CHECK(&architecture_of(kGemmFamily, 120) == &kGemmAny);
   CHECK(&architecture_of(kW4a16Family, 90) == &kW4a16Sm90);
   CHECK(&architecture_of(kW4a16Family, 100) == &kW4a16Any);
-  for (const GemmFamily& family : {kGemmFamily, kW4a16Family}) {
-    for (const int capability : {90, 100, 120}) {
-      CHECK(architecture_of(family, capability).kernel_count <= GemmKernels::kMax);
-    }
-  }
 }
 
 TEST_CASE("fault 301: another card, family or version of the kernels has another key") {

@@ -473,7 +473,7 @@ _NVFP4_PROTOTYPES: dict[str, tuple[object, tuple[object, ...]]] = {
     "cukiln_nvfp4_gemm_tactics": (c_int, (_GEMM, *_SHAPE)),
     "cukiln_nvfp4_gemm_tactic": (c_int, (_GEMM, *_SHAPE, c_int, POINTER(Tactic))),
     "cukiln_nvfp4_gemm_launch": (c_int, (_GEMM, POINTER(GemmCall))),
-    "cukiln_nvfp4_gemm_keep_tactics": (c_int, (_GEMM, _LOADER, POINTER(MeasuredGemm), c_size_t)),
+    "cukiln_nvfp4_gemm_save_tactics": (c_int, (_GEMM, _LOADER, POINTER(MeasuredGemm), c_size_t)),
 }
 
 

@@ -116,7 +116,7 @@ class Gemm:
         ]
         listed = (_library.MeasuredGemm * len(rows))(*rows)
         _library.check(
-            self._functions.cukiln_nvfp4_gemm_keep_tactics(
+            self._functions.cukiln_nvfp4_gemm_save_tactics(
                 self._handle, self._loader.handle, listed, len(rows)
             )
         )
@@ -349,7 +349,7 @@ def main(arguments: list[str] | None = None) -> int:
         print(f"error: {error}", file=sys.stderr)
         return 4 if isinstance(error, IoError) else 1
     shapes = len({(row.n, row.k) for row in rows})
-    print(f"kept {len(rows)} tactics of {shapes} weights; processes that start now take them")
+    print(f"saved {len(rows)} tactics of {shapes} weights; processes that start now take them")
     return 0
 
 
