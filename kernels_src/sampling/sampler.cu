@@ -67,6 +67,7 @@ struct RowParameters {
 
 // Sets the shared filters, but for min_p_key.
 __device__ __forceinline__ void set_filters(const RowParameters& parameters, u32 vocabulary, u32 order) {
+  Filters& filters = shared.filters;
   filters.by_top_k = parameters.top_k > 0 && static_cast<u32>(parameters.top_k) < vocabulary;
   filters.top_k = filters.by_top_k ? parameters.top_k : kFilterOff;
   filters.by_top_p = parameters.top_p < 1.0f;
@@ -106,7 +107,11 @@ extern "C" __global__ void __cluster_dims__(cukiln::sampling::kClusterBlocks, 1,
   using namespace cukiln::sampling;
   const u32 row_index = blockIdx.x / kClusterBlocks;
   const u32 rank = blockIdx.x % kClusterBlocks;
-  if (threadIdx.x == 0) init_exchanges();
+  if (threadIdx.x == 0) {
+    init_exchange(&shared.proposals_arrived);
+    init_exchange(&shared.weights_arrived);
+    init_exchanges();
+  }
   cluster_arrive_relaxed();
   logits += row_index * row_stride;
   const int own_top_k = top_k ? top_k[row_index] : 0;
@@ -114,16 +119,17 @@ extern "C" __global__ void __cluster_dims__(cukiln::sampling::kClusterBlocks, 1,
   const RowParameters parameters{own_top_k == 1 ? 0.0f : own_temperature, own_top_k,
                                  top_p ? top_p[row_index] : 1.0f, min_p ? min_p[row_index] : 0.0f};
   if (threadIdx.x == 0) {
-    row_seed = row_seeds ? row_seeds[row_index] : PhiloxSeed{state->seed, state->offset};
-    own_row = row_index;
-    random_row = row_seeds ? 0 : row_index;
-    seed_of_row = row_seeds ? row_seeds + row_index : nullptr;
-    state_of_rows = state;
+    shared.row_seed = row_seeds ? row_seeds[row_index] : PhiloxSeed{state->seed, state->offset};
+    shared.own_row = row_index;
+    shared.random_row = row_seeds ? 0 : row_index;
+    shared.seed_of_row = row_seeds ? row_seeds + row_index : nullptr;
+    shared.state_of_rows = state;
     start_row(logits, vocabulary, rank, parameters.temperature);
+    shared.staged_count = 0;
     row.min_p = parameters.min_p;
     set_filters(parameters, vocabulary, order);
     // In greedy rows several threads may find a token: atomicMin keeps the lowest index.
-    if (rank == 0 && filters.is_greedy) tokens[row_index] = 0x7FFFFFFF;
+    if (rank == 0 && shared.filters.is_greedy) tokens[row_index] = 0x7FFFFFFF;
   }
   clear_batches();
   // DSMEM of a thread block may be written only once that block runs, and its barriers are initialised. The wait
@@ -131,6 +137,7 @@ extern "C" __global__ void __cluster_dims__(cukiln::sampling::kClusterBlocks, 1,
   cluster_wait();
   __syncthreads();
 
+  Filters& filters = shared.filters;
   const bool weighs =
       filters.is_greedy ? log_probabilities != nullptr : filters.base_is_row || !filters.by_threshold;
   const bool has_filters = filters.by_threshold || row.min_p > 0.0f;
@@ -150,28 +157,28 @@ extern "C" __global__ void __cluster_dims__(cukiln::sampling::kClusterBlocks, 1,
     row.largest = all.largest;
     row.max = logit_of(all.largest);
     filters.min_p_key = min_p_key();
-    row_weight = all.weight;
-    nucleus_limit = weight_limit(all.weight);
+    shared.row_weight = all.weight;
+    shared.nucleus_limit = weight_limit(all.weight);
   }
   __syncthreads();
   const bool infinite = is_infinite(row.max);
   if (infinite && weighs) {
     const u64 weight = weigh_infinite_row();
-    if (threadIdx.x == 0) row_weight = weight;
+    if (threadIdx.x == 0) shared.row_weight = weight;
     __syncthreads();
   }
 
   u64 drawn = 0;  // key << 32 | index
   u64 total;      // weight of what the draw is from; read late, since registers are few
   if (filters.is_greedy) {
-    total = row_weight;
-    for (u32 readers = __ballot_sync(~0u, own_largest == row.largest); readers != 0; readers &= readers - 1) {
-      const u32 reader = __ffs(static_cast<int>(readers)) - 1;
+    total = shared.row_weight;
+    for (u32 left = __ballot_sync(~0u, own_largest == row.largest); left != 0; left &= left - 1) {
+      const u32 reader = __ffs(static_cast<int>(left)) - 1;
       const u64 found = find_token(threadIdx.x / 32 * 32 + reader, row.largest, 0);
       drawn = drawn == 0 || (found != 0 && found < drawn) ? found : drawn;
     }
   } else if (filters.by_threshold) {
-    total = row_weight;
+    total = shared.row_weight;
     // Tokens below the second of these weigh less than 2^-41.
     const u32 lowest_best = max(max(all.lowest, kLowestKey), key_at(-28.5f));
     if (!filters.by_best || !draw_from_best(lowest_best, &total, &drawn)) {
@@ -180,30 +187,30 @@ extern "C" __global__ void __cluster_dims__(cukiln::sampling::kClusterBlocks, 1,
         draw_by_proposals(own_weight(summary));
         largest = kLargestKey;  // no register keeps it meanwhile; passes then tell by batches
       }
-      total = row_weight;
+      total = shared.row_weight;
       // The logarithm of a proposal's probability needs the weight of the kept set, and so its threshold.
       if (!by_proposals() || log_probabilities) {
         drawn = draw_by_thresholds(largest, !filters.by_best, &total);
       }
-      if (by_proposals()) drawn = threadIdx.x == 0 && rank == 0 ? proposed : 0;
+      if (by_proposals()) drawn = threadIdx.x == 0 && rank == 0 ? shared.proposed : 0;
     }
   } else if (filters.min_p_key > kLowestKey || infinite) {
-    total = row_weight;
+    total = shared.row_weight;
     drawn = draw_from_row(weigh_own(own_largest, filters.min_p_key), filters.min_p_key, &total);
   } else {
-    total = row_weight;
+    total = shared.row_weight;
     u64 target;
-    if (is_own_target(random_bits[0], &target)) drawn = draw_in_block(own_weight(summary), target, kLowestKey);
+    if (is_own_target(shared.random_bits[0], &target)) drawn = draw_in_block(own_weight(summary), target, kLowestKey);
   }
   if (threadIdx.x == 0 && rank == 0 && !(filters.by_threshold && by_proposals())) advance_offset();
   if (drawn == 0) return;
   if (filters.is_greedy) {
-    atomicMin(tokens + own_row, static_cast<int>(drawn));
+    atomicMin(tokens + shared.own_row, static_cast<int>(drawn));
   } else {
-    tokens[own_row] = static_cast<int>(drawn);
+    tokens[shared.own_row] = static_cast<int>(drawn);
   }
   if (log_probabilities) {
-    log_probabilities[own_row] = log_probability(static_cast<u32>(drawn >> 32), total);
+    log_probabilities[shared.own_row] = log_probability(static_cast<u32>(drawn >> 32), total);
   }
 }
 static_assert(cukiln::sampling::kIsSame<decltype(sampler),

@@ -94,12 +94,12 @@ __device__ __forceinline__ u64 warp_inclusive_sum(u64 value) {
 
 __device__ __noinline__ Sum block_sum(u64 value) {
   const u64 inclusive = warp_inclusive_sum(value);
-  if (threadIdx.x % 32 == 31) warp_sums[threadIdx.x / 32] = inclusive;
+  if (threadIdx.x % 32 == 31) row.warp_sums[threadIdx.x / 32] = inclusive;
   __syncthreads();
   Sum sum = {value, inclusive - value, 0};
 #pragma unroll
   for (u32 warp = 0; warp < kThreads / 32; ++warp) {
-    const u64 other = warp_sums[warp];
+    const u64 other = row.warp_sums[warp];
     sum.before += warp < threadIdx.x / 32 ? other : 0;
     sum.total += other;
   }
@@ -110,12 +110,12 @@ __device__ __noinline__ Sum block_sum(u64 value) {
 // block_sum over the cluster: thread blocks in the order of their ranks.
 __device__ __noinline__ Sum cluster_sum(u64 value) {
   Sum sum = block_sum(value);
-  const u32 round = last_round ^ 1;
-  u64* const each = block_sums[round];
+  const u32 round = row.last_round ^ 1;
+  u64* const each = row.block_sums[round];
   if (threadIdx.x < kClusterBlocks) *in_rank(each + row.rank, threadIdx.x) = sum.total;
   cluster_arrive();
   cluster_wait();
-  last_round = round;
+  row.last_round = round;
   sum.total = 0;
 #pragma unroll
   for (u32 rank = 0; rank < kClusterBlocks; ++rank) {
@@ -386,7 +386,7 @@ __device__ __noinline__ u64 scan_row(Pass pass, Interval interval, u32 shift) {
       }
     }
     if (inside == 0) continue;
-    u32 place = pass == kStage ? atomicAdd(&staged_count, static_cast<u32>(__popc(inside))) : 0;
+    u32 place = pass == kStage ? atomicAdd(&shared.staged_count, static_cast<u32>(__popc(inside))) : 0;
 #pragma unroll 1
     for (; inside != 0; inside &= inside - 1) {
       const u32 i = __ffs(static_cast<int>(inside)) - 1;
@@ -399,7 +399,7 @@ __device__ __noinline__ u64 scan_row(Pass pass, Interval interval, u32 shift) {
           atomicAdd(histogram() + ((key - interval.low) >> shift), weight_of(local, key) * __popc(equals));
         }
       } else {
-        if (place < kCandidates) staged[place] = u64{key} << 32 | (~index & 0xFFFFFFFFu);
+        if (place < kCandidates) shared.staged[place] = u64{key} << 32 | (~index & 0xFFFFFFFFu);
         ++place;
       }
     }
@@ -441,9 +441,9 @@ __device__ __forceinline__ Again list_batches(const Row& of, float bound) {
   for (u32 number = 0; number < kMaxima && (group - lane) * kGroup < of.vocabulary; ++number) {
     const float largest = maxima()[number * kThreads + threadIdx.x];
     const bool reads = group * kGroup < of.vocabulary && largest >= bound;
-    const u32 readers = __ballot_sync(~0u, reads);
-    if (reads) listed[count + __popc(readers & ((1u << lane) - 1))] = group;
-    count += __popc(readers);
+    const u32 voters = __ballot_sync(~0u, reads);
+    if (reads) listed[count + __popc(voters & ((1u << lane) - 1))] = group;
+    count += __popc(voters);
     group += kBatch * kRowThreads;
   }
   __syncwarp();
@@ -459,13 +459,13 @@ __device__ __forceinline__ void stage_batch(const Row& of, u32 group, float low)
     if (batch.groups[i / kGroup].each[i % kGroup] >= low) inside |= 1u << i;
   }
   if (inside == 0) return;
-  u32 place = atomicAdd(&staged_count, static_cast<u32>(__popc(inside)));
+  u32 place = atomicAdd(&shared.staged_count, static_cast<u32>(__popc(inside)));
 #pragma unroll 1
   for (; inside != 0; inside &= inside - 1) {
     const u32 i = __ffs(static_cast<int>(inside)) - 1;
     const u32 index = (group + i / kGroup * kRowThreads) * kGroup + i % kGroup;
     const u32 key = key_of(float_of(read_bits(of.logits, of.vocabulary, index)));
-    if (place < kCandidates) staged[place] = u64{key} << 32 | (~index & 0xFFFFFFFFu);
+    if (place < kCandidates) shared.staged[place] = u64{key} << 32 | (~index & 0xFFFFFFFFu);
     ++place;
   }
 }
@@ -484,14 +484,14 @@ struct Above {
   float each[kWeighed];
 };
 
-__device__ __forceinline__ void add_above(const Row& of, const Batch& batch, const Above& bounds, Above* sums) {
+__device__ __forceinline__ void add_above(const Row& of, const Batch& batch, const Above& limits, Above* sums) {
 #pragma unroll
   for (u32 i = 0; i < kBatch * kGroup; ++i) {
     const float logit = batch.groups[i / kGroup].each[i % kGroup];
     const float weight = exp2_approx(mul_rn(sub_rn(of.max, logit), of.exponent_factor));  // the maximum is finite
 #pragma unroll
     for (u32 k = 0; k < kWeighed; ++k) {
-      if (logit > bounds.each[k]) sums->each[k] = add_rn(sums->each[k], weight);
+      if (logit > limits.each[k]) sums->each[k] = add_rn(sums->each[k], weight);
     }
   }
 }
@@ -499,12 +499,12 @@ __device__ __forceinline__ void add_above(const Row& of, const Batch& batch, con
 // Of the tokens that this thread reads, the weight above each proposal, of at most two.
 __device__ __noinline__ Above weigh_above(const u64* tokens, u32 count) {
   const Row local = row;
-  Above bounds;
+  Above limits;
   float lowest = kLargestFloat;
 #pragma unroll
   for (u32 k = 0; k < kWeighed; ++k) {
-    bounds.each[k] = k < count ? logit_of(static_cast<u32>(tokens[k] >> 32)) : kLargestFloat;
-    lowest = min_f32(lowest, bounds.each[k]);
+    limits.each[k] = k < count ? logit_of(static_cast<u32>(tokens[k] >> 32)) : kLargestFloat;
+    lowest = min_f32(lowest, limits.each[k]);
   }
   Above sums = {};
   // The latest first, which the first pass left in the L1 cache. Two batches at a time, so that memory is waited for
@@ -518,7 +518,7 @@ __device__ __noinline__ Above weigh_above(const u64* tokens, u32 count) {
 #pragma unroll 1
   for (u32 group = first + number * kStep; group * kGroup < local.vocabulary; group += kStep) {
     if (number < kMaxima && maxima()[number++ * kThreads + threadIdx.x] <= lowest) continue;
-    add_above(local, read_batch(local, group, 0, false, not_a_number()), bounds, &sums);
+    add_above(local, read_batch(local, group, 0, false, not_a_number()), limits, &sums);
   }
 #pragma unroll 1
   while (pairs-- > 0) {
@@ -533,7 +533,7 @@ __device__ __noinline__ Above weigh_above(const u64* tokens, u32 count) {
       Batch batch;
 #pragma unroll
       for (u32 j = 0; j < kBatch; ++j) batch.groups[j] = floats_of(bits[i * kBatch + j]);
-      add_above(local, batch, bounds, &sums);
+      add_above(local, batch, limits, &sums);
     }
   }
   return sums;

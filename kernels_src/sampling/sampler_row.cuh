@@ -133,65 +133,74 @@ struct Share {
   u32 keys[kGathered];
 };
 
-__shared__ Row row;
-__shared__ Search search;
-__shared__ Filters filters;
-__shared__ u64 row_weight;       // where top-p needs it
-__shared__ u64 nucleus_limit;    // of top-p alone, on the weight above a token
-__shared__ PhiloxSeed row_seed;  // of the random words
-__shared__ u32 own_row;           // of the batch, so that no register keeps it
-__shared__ u32 random_row;       // their third counter word
-__shared__ PhiloxSeed* seed_of_row;  // where both are kept: this, or where it is null the state
-__shared__ PhiloxState* state_of_rows;
-__shared__ Bounds bounds[kClusterBlocks];
-__shared__ Bounds warp_bounds[kThreads / 32];
-__shared__ Share shares[kClusterBlocks];
-__shared__ u64 kept_weights[kClusterBlocks];
-__shared__ u32 share_count;
-__shared__ Interval share_keys;
-__shared__ Interval estimates[kClusterBlocks];  // of a threshold
-__shared__ Interval own_estimate;
-__shared__ u64 share_weights[kClusterBlocks * kGathered];
-__shared__ Crossing crossing;
-__shared__ u64 random_bits[kProposals];
-// Transaction barriers, on which what other thread blocks send arrives: their bounds; proposals; weights above these.
-__shared__ u64 bounds_arrived;
-__shared__ u64 proposals_arrived;
-__shared__ u64 weights_arrived;
-// Of this thread block's proposals: the thread that reads each, and where in the weight of its tokens it lies.
-__shared__ u64 own_targets[kProposals];  // all bits set where another thread block draws
-__shared__ u32 readers[kProposals];
-__shared__ u64 reader_targets[kProposals];
-__shared__ u64 proposals[2][kProposals];  // of the cluster: key << 32 | index; double-buffered
-__shared__ bool are_surely_kept[kProposals];
-__shared__ u64 proposed;               // the one that was drawn
-__shared__ float warp_weights_above[kThreads / 32][kWeighed];
-__shared__ u64 weights_above[2][kClusterBlocks][kProposals];  // double-buffered
-__shared__ u64 warp_sums[kThreads / 32];
-__shared__ u64 block_sums[2][kClusterBlocks];  // of the cluster; double-buffered
-__shared__ u32 last_round;
-// A candidate is key << 32 | ~index: in descending order the best come first, and among equals the
-// lowest index.
-__shared__ u64 staged[kCandidates + 1];  // this thread block's; later, in rank 0, the weight before each
-// Shares the memory of the staged ones until there are some.
-__device__ __forceinline__ float* samples() { return reinterpret_cast<float*>(staged); }
-// Beside the samples: the weight of each of a thread's first batches, relative to its largest logit so far.
+// What the thread blocks of a row share in the first pass over it.
+struct SharedRow : Row {
+  Bounds bounds[kClusterBlocks];
+  Bounds warp_bounds[kThreads / 32];
+  u64 warp_sums[kThreads / 32];
+  u64 block_sums[2][kClusterBlocks];  // of the cluster; double-buffered
+  u64 bounds_arrived;  // transaction barrier, on which the bounds of other thread blocks arrive
+  u32 last_round;
+};
+
+// What the sampler shares beyond it.
+struct SharedState {
+  // The weights of batches by their largest logit, in 2^-30 of those of their thread block: of all thread blocks,
+  // and of this one. Two bins in each.
+  alignas(16) u64 batches[kClusterBlocks][kBatchBins / 2];
+  u64 own_batches[kBatchBins / 2];
+  Search search;
+  Filters filters;
+  u64 row_weight;       // where top-p needs it
+  u64 nucleus_limit;    // of top-p alone, on the weight above a token
+  PhiloxSeed row_seed;  // of the random words
+  u32 random_row;       // their third counter word
+  u32 own_row;          // of the batch, so that no register keeps it
+  PhiloxSeed* seed_of_row;  // where seed and offset are written back; null: the launch's state
+  PhiloxState* state_of_rows;
+  Share shares[kClusterBlocks];
+  u64 kept_weights[kClusterBlocks];
+  u32 share_count;
+  u32 staged_count;
+  Interval share_keys;
+  Interval estimates[kClusterBlocks];  // of a threshold
+  Interval own_estimate;
+  u64 share_weights[kClusterBlocks * kGathered];
+  Crossing crossing;
+  u64 random_bits[kProposals];
+  // Transaction barriers, on which what other thread blocks send arrives: proposals; weights above these.
+  u64 proposals_arrived;
+  u64 weights_arrived;
+  // This thread block's proposals: the thread that reads each, and where in the weight of its tokens it lies.
+  u64 own_targets[kProposals];  // all bits set where another thread block draws
+  u32 readers[kProposals];
+  u64 reader_targets[kProposals];
+  u64 proposals[2][kProposals];  // of the cluster: key << 32 | index; double-buffered
+  bool are_surely_kept[kProposals];
+  u64 proposed;  // the one that was drawn
+  float warp_weights_above[kThreads / 32][kWeighed];
+  u64 weights_above[2][kClusterBlocks][kProposals];  // double-buffered
+  // A candidate is key << 32 | ~index: in descending order the best come first, and among equals the lowest index.
+  u64 candidates[kCandidates];  // the row's, in rank 0
+  u64 staged[kCandidates + 1];  // this thread block's; later, in rank 0, the weight before each
+};
+
+__shared__ SharedRow row;
+__shared__ SharedState shared;
+
+// Memory of the staged candidates until there are some: the samples.
+__device__ __forceinline__ float* samples() { return reinterpret_cast<float*>(shared.staged); }
+// Behind the samples: the weight of each of a thread's first batches, relative to its largest logit so far.
 __device__ __forceinline__ float* batch_weights() { return samples() + kSamples * kThreads; }
 static_assert((kSamples + kMaxima) * kThreads * sizeof(float) <= kCandidates * sizeof(u64));
-// The weights of batches by their largest logit, in 2^-30 of those of their thread block: of this one, and of
-// all. Two bins in each.
-__shared__ u64 own_batches[kBatchBins / 2];
-alignas(16) __shared__ u64 batches[kClusterBlocks][kBatchBins / 2];
-__shared__ u32 staged_count;
-__shared__ u64 candidates[kCandidates];  // the row's, in rank 0
-// Share the memory of the candidates: a histogram of weights, by key or by thread; and the cluster's.
-__device__ __forceinline__ u64* histogram() { return candidates; }
-__device__ __forceinline__ u64* cluster_histogram() { return candidates + kBins; }
+// Memory of the row's candidates: a histogram of weights, by key or by thread; and the cluster's.
+__device__ __forceinline__ u64* histogram() { return shared.candidates; }
+__device__ __forceinline__ u64* cluster_histogram() { return shared.candidates + kBins; }
 // In the histogram's place: for each warp, the batches that it reads again.
-__device__ __forceinline__ u32* batches_again() { return reinterpret_cast<u32*>(candidates); }
+__device__ __forceinline__ u32* batches_again() { return reinterpret_cast<u32*>(shared.candidates); }
 static_assert(kMaxima * kThreads * sizeof(u32) <= 2 * kBins * sizeof(u64));
-// Beside them: the largest logit of each of a thread's first batches.
-__device__ __forceinline__ float* maxima() { return reinterpret_cast<float*>(candidates + 2 * kBins); }
+// Behind them: the largest logit of each of a thread's first batches.
+__device__ __forceinline__ float* maxima() { return reinterpret_cast<float*>(shared.candidates + 2 * kBins); }
 static_assert(2 * kBins * sizeof(u64) + kMaxima * kThreads * sizeof(float) <= kCandidates * sizeof(u64));
 
 // ---- Arithmetic, in PTX, so that compiler flags do not change which token is drawn.

@@ -23,17 +23,14 @@ __device__ __forceinline__ void start_row(const Logit* logits, u32 vocabulary, u
   const float inverse = min_f32(max_f32(reciprocal(row.temperature), 1.17549435e-38f), 0.5f * kLargestFloat);
   row.scale = mul_rn(inverse, -1.44269504088896340736f);
   row.exponent_factor = row.scale;
-  last_round = 0;
-  staged_count = 0;
+  row.last_round = 0;
 }
 
 // In one thread of each thread block, before the barrier of the cluster that precedes share_summary.
 __device__ __forceinline__ void init_exchanges() {
-  init_exchange(&bounds_arrived);
-  init_exchange(&proposals_arrived);
-  init_exchange(&weights_arrived);
+  init_exchange(&row.bounds_arrived);
   fence_exchanges();
-  expect_bytes(&bounds_arrived, sizeof(bounds));
+  expect_bytes(&row.bounds_arrived, sizeof(row.bounds));
 }
 
 // What the cluster knows after the first pass: of all thread blocks, the largest key, the least lower bound of
@@ -52,7 +49,7 @@ __device__ __forceinline__ float rescale(float sum, float largest, float referen
 // Combines what the warps of a thread block know. All lanes of a warp call this.
 __device__ __forceinline__ Bounds combine_warps() {
   static_assert(kThreads / 32 == kClusterBlocks);
-  const Bounds own = warp_bounds[threadIdx.x % kClusterBlocks];
+  const Bounds own = row.warp_bounds[threadIdx.x % kClusterBlocks];
   Bounds all = {__reduce_max_sync(~0u, own.largest), __reduce_min_sync(~0u, own.lowest), 0.0f, 0};
   all.sum = rescale(own.sum, reference_of(all.largest), reference_of(own.largest));
 #pragma unroll
@@ -68,22 +65,22 @@ __device__ __forceinline__ Bounds share_summary(const Summary& summary, u32 own_
   float sum = rescale(summary.sum, reference_of(largest), summary.reference);
 #pragma unroll
   for (u32 lane = 16; lane > 0; lane /= 2) sum = add_rn(sum, __shfl_xor_sync(~0u, sum, lane));
-  if (threadIdx.x % 32 == 0) warp_bounds[threadIdx.x / 32] = {largest, lowest, sum, 0};
+  if (threadIdx.x % 32 == 0) row.warp_bounds[threadIdx.x / 32] = {largest, lowest, sum, 0};
   __syncthreads();
   const Bounds own = combine_warps();
-  if (threadIdx.x < kClusterBlocks) send(bounds + row.rank, own, &bounds_arrived, threadIdx.x);
+  if (threadIdx.x < kClusterBlocks) send(row.bounds + row.rank, own, &row.bounds_arrived, threadIdx.x);
   return own;
 }
 
 // Waits for the summaries of all thread blocks and combines them, their sums of weights only where asked to. All
 // lanes of a warp call this.
 __device__ __forceinline__ RowSummary combine_summaries(bool weighs) {
-  wait_for(&bounds_arrived, 0);
-  const Bounds of = bounds[threadIdx.x % kClusterBlocks];
+  wait_for(&row.bounds_arrived, 0);
+  const Bounds of = row.bounds[threadIdx.x % kClusterBlocks];
   RowSummary all = {__reduce_max_sync(~0u, of.largest), __reduce_min_sync(~0u, of.lowest), 0};
   if (!weighs) return all;
   all.weight = in_units(rescale(of.sum, reference_of(all.largest), reference_of(of.largest)));
-  if (threadIdx.x < kClusterBlocks) block_sums[last_round][threadIdx.x] = all.weight;
+  if (threadIdx.x < kClusterBlocks) row.block_sums[row.last_round][threadIdx.x] = all.weight;
 #pragma unroll
   for (u32 lane = kClusterBlocks / 2; lane > 0; lane /= 2) all.weight += __shfl_xor_sync(~0u, all.weight, lane);
   return all;

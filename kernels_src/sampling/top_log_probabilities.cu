@@ -33,9 +33,6 @@ namespace sampling {
 constexpr u32 kLargestCount = 32;  // a lane keeps a token of its warp
 static_assert(kLargestCount * kThreads / 32 == kThreads && kLargestCount * kClusterBlocks == kThreads);
 
-__shared__ u64 from_warps[kThreads];   // key << 32 | ~index, as below; 0: none
-__shared__ u64 from_blocks[kThreads];  // in rank 0
-
 __device__ __forceinline__ u64 warp_max(u64 value) {
   const u32 high = static_cast<u32>(value >> 32);
   const u32 largest = __reduce_max_sync(~0u, high);
@@ -103,6 +100,8 @@ extern "C" __global__ void __cluster_dims__(cukiln::sampling::kClusterBlocks, 1,
                               cukiln::sampling::i64 row_stride, cukiln::sampling::u32 count,
                               const float* temperature, const int* tokens) {
   using namespace cukiln::sampling;
+  __shared__ u64 from_warps[kThreads];   // key << 32 | ~index, as in best_token; 0: none
+  __shared__ u64 from_blocks[kThreads];  // in rank 0
   const u32 row_index = blockIdx.x / kClusterBlocks;
   const u32 rank = blockIdx.x % kClusterBlocks;
   if (threadIdx.x == 0) {
