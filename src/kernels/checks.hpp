@@ -30,10 +30,10 @@ inline Result<void> check_pointer(const char* name, const char* member, const vo
                                   std::size_t alignment) noexcept {
   const char* const dot = *member != '\0' ? "." : "";
   if (pointer == nullptr) {
-    return refuse("{}{}{} is null; a device pointer is expected", name, dot, member);
+    return refuse("{}{}{} is null; expected a device pointer", name, dot, member);
   }
   if (!is_aligned(pointer, alignment)) {
-    return refuse("{}{}{} is {}, which is not a multiple of {} bytes", name, dot, member, pointer,
+    return refuse("{}{}{} is {}; expected a multiple of {} bytes", name, dot, member, pointer,
                   alignment);
   }
   return {};
@@ -48,14 +48,14 @@ inline Result<void> check_pointer(const char* name, const void* pointer,
 inline Result<void> check_sizes(const char* name, std::int64_t rows,
                                 std::int64_t columns) noexcept {
   if (rows < 0 || rows > INT32_MAX || columns < 0 || columns > INT32_MAX) {
-    return refuse("{} is [{}, {}]; sizes of 0 to {} are expected", name, rows, columns, INT32_MAX);
+    return refuse("{} is [{}, {}]; expected sizes of 0 to {}", name, rows, columns, INT32_MAX);
   }
   return {};
 }
 
 inline Result<void> check_type(const char* name, DataType given, DataType expected) noexcept {
   if (given != expected) {
-    return refuse("{} is {}; {} is expected", name, name_of(given), name_of(expected));
+    return refuse("{} is {}; expected {}", name, name_of(given), name_of(expected));
   }
   return {};
 }
@@ -69,7 +69,7 @@ inline Result<void> check_matrix(const char* name, const MatrixView& matrix, Dat
     return {};
   }
   if (!matrix.has_contiguous_rows()) {
-    return refuse("{} has a column stride of {}; 1 is expected: contiguous rows", name,
+    return refuse("{} has a column stride of {}; expected 1: contiguous rows", name,
                   matrix.column_stride);
   }
   return check_pointer(name, matrix.data, alignment);
@@ -80,12 +80,12 @@ inline Result<void> check_dense_matrix(const char* name, const MatrixView& matri
                                        std::int64_t rows, std::int64_t columns,
                                        std::size_t alignment) noexcept {
   if (matrix.rows != rows || matrix.columns != columns) {
-    return refuse("{} is [{}, {}]; [{}, {}] is expected", name, matrix.rows, matrix.columns, rows,
+    return refuse("{} is [{}, {}]; expected [{}, {}]", name, matrix.rows, matrix.columns, rows,
                   columns);
   }
   CUKILN_CHECK(check_matrix(name, matrix, type, alignment));
   if (!matrix.is_empty() && !matrix.is_dense()) {
-    return refuse("{} has a row stride of {}; {} is expected: no gaps between rows", name,
+    return refuse("{} has a row stride of {}; expected {}: no gaps between rows", name,
                   matrix.row_stride, columns);
   }
   return {};
@@ -96,13 +96,13 @@ inline Result<void> check_dense_vector(const char* name, const VectorView& vecto
                                        std::int64_t size, std::size_t alignment) noexcept {
   CUKILN_CHECK(check_type(name, vector.type, type));
   if (vector.size != size) {
-    return refuse("{} is [{}]; [{}] is expected", name, vector.size, size);
+    return refuse("{} is [{}]; expected [{}]", name, vector.size, size);
   }
   if (size == 0) {
     return {};
   }
   if (size > 1 && vector.stride != 1) {
-    return refuse("{} has a stride of {}; 1 is expected: no gaps", name, vector.stride);
+    return refuse("{} has a stride of {}; expected 1: no gaps", name, vector.stride);
   }
   return check_pointer(name, vector.data, alignment);
 }

@@ -89,14 +89,14 @@ Result<void> check_current_device(const char* name, const LaunchDevice& device) 
   const unsigned result = device.current_device(&current);
   if (result != kSuccess) {
     return refuse(
-        "the calling thread has no current CUDA context (cuCtxGetDevice returned {}); one of "
-        "device {} is expected, which this {} was created for",
+        "the calling thread has no current CUDA context (cuCtxGetDevice returned {}); expected one "
+        "of device {}, which this {} was created for",
         result, device.ordinal, name);
   }
   if (current != device.handle) {
     return refuse(
-        "the calling thread's current CUDA context is one of device {}; one of device {} is "
-        "expected, which this {} was created for",
+        "the calling thread's current CUDA context is one of device {}; expected one of device {}, "
+        "which this {} was created for",
         current, device.ordinal, name);
   }
   return {};

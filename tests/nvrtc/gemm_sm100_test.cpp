@@ -411,7 +411,7 @@ TEST_CASE_FIXTURE(Sm100Fixture, "a grouped GEMM is one launch, whatever the grou
   options.a_scale_per_row = true;
   const auto both = launch_grouped(1000, 384);
   REQUIRE(!both);
-  CHECK(both.error().message().find("not both") != std::string::npos);
+  CHECK(both.error().message().find("expected one of them") != std::string::npos);
   options.a_scale_per_expert = false;
   REQUIRE(launch_grouped(1000, 384));
   const FakeLaunch by_row = fake.last_launch();
@@ -429,13 +429,13 @@ TEST_CASE_FIXTURE(Sm100Fixture, "a grouped GEMM is one launch, whatever the grou
   const auto refused = launch_grouped(128, 192);
   REQUIRE(!refused);
   CHECK(refused.error().message() ==
-        "output is [128, 192]; a positive multiple of 128 columns is expected");
+        "output is [128, 192]; expected a positive multiple of 128 columns");
   CHECK(launch_grouped(128, 128, 0).error().message() ==
-        "b is [0, 96]; a positive multiple of 128 rows is expected, the output's columns for each "
+        "b is [0, 96]; expected a positive multiple of 128 rows, the output's columns for each "
         "expert");
   experts = nullptr;
   CHECK(launch_grouped(128, 128).error().message() ==
-        "row_experts is null; a device pointer is expected");
+        "row_experts is null; expected a device pointer");
   CHECK(fake.launches() == before);
 }
 
@@ -453,25 +453,25 @@ TEST_CASE_FIXTURE(Sm100Fixture, "operands of a GEMM that do not fit together are
     return refused.error().message();
   };
   b.columns = 160;
-  CHECK(refusal() == "a is [16, 128] and b [64, 160]; the same number of columns is expected");
+  CHECK(refusal() == "a is [16, 128] and b [64, 160]; expected the same number of columns");
   b.columns = 128;
   d.rows = 17;
-  CHECK(refusal() == "output is [17, 64]; 16 rows are expected, those of a");
+  CHECK(refusal() == "output is [17, 64]; expected 16 rows, those of a");
   d.rows = 16;
   d.columns = 56;
-  CHECK(refusal() == "output is [16, 56]; [16, 64] is expected");
+  CHECK(refusal() == "output is [16, 56]; expected [16, 64]");
   d = {DataType::f32, output, 16, 64};
-  CHECK(refusal() == "output is f32; bf16 is expected");
+  CHECK(refusal() == "output is f32; expected bf16");
   d = {DataType::bf16, output, 16, 64, 72};
-  CHECK(refusal() == "output has a row stride of 72; 64 is expected: no gaps between rows");
+  CHECK(refusal() == "output has a row stride of 72; expected 64: no gaps between rows");
   d = {DataType::bf16, output, 16, 64, 1, 16};
-  CHECK(refusal() == "output has a column stride of 16; 1 is expected: contiguous rows");
+  CHECK(refusal() == "output has a column stride of 16; expected 1: contiguous rows");
   d = {DataType::bf16, output, 16, 64};
   options.bias = {DataType::bf16, output, 16};
-  CHECK(refusal() == "bias is [16]; [64] is expected");
+  CHECK(refusal() == "bias is [16]; expected [64]");
   options.bias = {};
   a.global_scale = nullptr;
-  CHECK(refusal() == "a.global_scale is null; a device pointer is expected");
+  CHECK(refusal() == "a.global_scale is null; expected a device pointer");
   CHECK(fake.launches() == before);
 }
 
@@ -493,8 +493,8 @@ TEST_CASE_FIXTURE(Sm100Fixture, "a launch in a context of another device, or in 
   REQUIRE_FALSE(elsewhere);
   CHECK(elsewhere.error().code() == ErrorCode::invalid_argument);
   CHECK(elsewhere.error().message() ==
-        "the calling thread's current CUDA context is one of device 1; one of device 0 is "
-        "expected, which this Gemm was created for");
+        "the calling thread's current CUDA context is one of device 1; expected one of device 0, "
+        "which this Gemm was created for");
   CHECK(fake.launches() == before);
   REQUIRE(push(own) == 0);
   CHECK(launch(16, 64, 128));

@@ -159,7 +159,7 @@ TEST_CASE_TEMPLATE(
     CHECK(device.gemm.workspace_bytes(300, 4096, 2080) == kWorkspace);
     device.workspace = {address<void>(0x1000000), kWorkspace - 1};
     CHECK(device.launch(300, 4096, 2080).error().message() ==
-          "workspace has 1305599 bytes; 1305600 are expected, see workspace_bytes()");
+          "workspace has 1305599 bytes; expected 1305600, see workspace_bytes()");
     device.workspace.size_bytes = kWorkspace;
   } else {
     constexpr std::size_t kOfTile = 256 * 128 * 4;
@@ -312,7 +312,7 @@ TEST_CASE_TEMPLATE("a device without kernels of its own uses those for few token
   REQUIRE_FALSE(refused);
   CHECK(refused.error().code() == ErrorCode::invalid_argument);
   CHECK(refused.error().message() ==
-        "a is [1048561, 2048]; at most 1048560 rows are expected on this device, which has no "
+        "a is [1048561, 2048]; expected at most 1048560 rows on this device, which has no "
         "kernels for many tokens: launch parts of the rows one by one");
 }
 
@@ -325,12 +325,12 @@ TEST_CASE("W4A16 takes the kernels that every device has on sm_100a, and says wh
     return launched ? "" : launched.error().message();
   };
   CHECK(refusal(128, 48) ==
-        "b is [128, 48]; a positive multiple of 32 columns is expected, which are summed over");
-  CHECK(refusal(100, 64) == "b is [100, 64]; a multiple of 8 rows is expected");
+        "b is [128, 48]; expected a positive multiple of 32 columns, which are summed over");
+  CHECK(refusal(100, 64) == "b is [100, 64]; expected a multiple of 8 rows");
   CHECK(refusal(128, 64, 4) ==
-        "a has a row stride of 68; a multiple of 8, no less than its 64 columns, is expected");
+        "a has a row stride of 68; expected a multiple of 8, no less than its 64 columns");
   CHECK(refusal(128, 64, -8) ==
-        "a has a row stride of 56; a multiple of 8, no less than its 64 columns, is expected");
+        "a has a row stride of 56; expected a multiple of 8, no less than its 64 columns");
   device.tokens = address<std::uint16_t>(0x10008);
   CHECK(refusal(128, 64).find("is not a multiple of 16 bytes") != std::string::npos);
   CHECK(device.launch(0, 128, 64));

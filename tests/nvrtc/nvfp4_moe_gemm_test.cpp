@@ -305,7 +305,7 @@ TEST_CASE_FIXTURE(Fixture, "W4A4's kernels have the biases, or null for none") {
 
 TEST_CASE_FIXTURE(Fixture, "W4A4 needs the scale of hidden states") {
   input.hidden_scale = nullptr;
-  CHECK(refusal() == "input.hidden_scale is null; a device pointer is expected");
+  CHECK(refusal() == "input.hidden_scale is null; expected a device pointer");
 }
 
 namespace {
@@ -500,19 +500,18 @@ TEST_CASE_FIXTURE(Fixture, "nvfp4_moe_gemm refuses unsupported shapes with the s
     CHECK(moe.max_workspace_bytes(shape) == 0);
     return refusal();
   };
-  CHECK(with(&MoeShape::tokens, -1) == "tokens is -1; 0 to 2147483647 are expected");
-  CHECK(with(&MoeShape::hidden, 48) == "hidden is 48; a positive multiple of 32 is expected");
-  CHECK(with(&MoeShape::width, 0) == "width is 0; a positive multiple of 32 is expected");
-  CHECK(with(&MoeShape::experts, 1025) == "experts is 1025; 1 to 1024 are expected");
-  CHECK(with(&MoeShape::topk, 0) == "topk is 0; 1 to 1024 are expected");
-  CHECK(with(&MoeShape::global_experts, -2) ==
-        "global_experts is -2; 0 to 2147483647 are expected");
+  CHECK(with(&MoeShape::tokens, -1) == "tokens is -1; expected 0 to 2147483647");
+  CHECK(with(&MoeShape::hidden, 48) == "hidden is 48; expected a positive multiple of 32");
+  CHECK(with(&MoeShape::width, 0) == "width is 0; expected a positive multiple of 32");
+  CHECK(with(&MoeShape::experts, 1025) == "experts is 1025; expected 1 to 1024");
+  CHECK(with(&MoeShape::topk, 0) == "topk is 0; expected 1 to 1024");
+  CHECK(with(&MoeShape::global_experts, -2) == "global_experts is -2; expected 0 to 2147483647");
   CHECK(with(&MoeShape::tokens, 1 << 20) ==
-        "1048576 tokens with 2 experts each are more than 1048576; launch parts of the tokens one "
-        "by one");
+        "1048576 tokens with 2 experts each; expected at most 1048576 in all: launch parts of the "
+        "tokens");
   shape = {1, 1, 1024, 64, 1 << 21};
   CHECK(refusal() ==
-        "1024 experts with 4194304 and 64 rows of weights; at most 2147483647 in all are expected");
+        "1024 experts with 4194304 and 64 rows of weights; expected at most 2147483647 in all");
   shape = good;
   CHECK(moe.workspace_bytes(shape) > 0);
   moe = {};
@@ -521,25 +520,25 @@ TEST_CASE_FIXTURE(Fixture, "nvfp4_moe_gemm refuses unsupported shapes with the s
 
 TEST_CASE_FIXTURE(Fixture, "nvfp4_moe_gemm refuses unusable pointers by name") {
   output = address<std::uint16_t>(0xB008);
-  CHECK(refusal() == "output is 0xb008, which is not a multiple of 16 bytes");
+  CHECK(refusal() == "output is 0xb008; expected a multiple of 16 bytes");
   output = address<std::uint16_t>(0xB000);
   topk_ids = nullptr;
-  CHECK(refusal() == "input.topk_ids is null; a device pointer is expected");
+  CHECK(refusal() == "input.topk_ids is null; expected a device pointer");
   topk_ids = address<std::int32_t>(0x3000);
   layer.down.scales = nullptr;
-  CHECK(refusal() == "layer.down.scales is null; a device pointer is expected");
+  CHECK(refusal() == "layer.down.scales is null; expected a device pointer");
   layer.down.scales = address<std::uint8_t>(0x9000);
   layer.up.bias = address<std::uint16_t>(0x1F008);
-  CHECK(refusal() == "layer.up.bias is 0x1f008, which is not a multiple of 16 bytes");
+  CHECK(refusal() == "layer.up.bias is 0x1f008; expected a multiple of 16 bytes");
   layer.up.bias = nullptr;  // none
   workspace.data = nullptr;
-  CHECK(refusal() == "workspace.data is null; a device pointer is expected");
+  CHECK(refusal() == "workspace.data is null; expected a device pointer");
   workspace = {address<void>(0xD000), 100};
-  CHECK(refusal() == "workspace has 100 bytes; " + std::to_string(moe.workspace_bytes(shape)) +
-                         " are expected, see workspace_bytes()");
+  CHECK(refusal() == "workspace has 100 bytes; expected " +
+                         std::to_string(moe.workspace_bytes(shape)) + ", see workspace_bytes()");
   workspace.size_bytes = std::size_t{1} << 40;
   layer.activation.limit = 0;
-  CHECK(refusal() == "activation.limit is 0; a positive number is expected, infinity for no limit");
+  CHECK(refusal() == "activation.limit is 0; expected a positive number, infinity for no limit");
 }
 
 }  // namespace cukiln::nvfp4

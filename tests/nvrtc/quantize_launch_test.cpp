@@ -62,14 +62,13 @@ TEST_CASE_FIXTURE(AmaxFixture,
   const std::size_t before = fake.launches();
   workspace.size_bytes = amax.workspace_bytes() - 4;
   CHECK(refusal(amax.launch(nullptr, scale, input(3, 1024), workspace)) ==
-        "workspace has 4732 bytes; 4736 are expected, see workspace_bytes()");
+        "workspace has 4732 bytes; expected 4736, see workspace_bytes()");
   workspace = {address<void>(0x5002), 4736};
   CHECK(refusal(amax.launch(nullptr, scale, input(3, 1024), workspace)) ==
-        "workspace.data is 0x5002, which is not a multiple of 4 bytes");
+        "workspace.data is 0x5002; expected a multiple of 4 bytes");
   workspace.data = address<void>(0x5000);
   CHECK(refusal(amax.launch_by_row(nullptr, scale, {DataType::f32, address<void>(0x6000), 2},
-                                   input(3, 1024), workspace)) ==
-        "row_amax is [2]; [3] is expected");
+                                   input(3, 1024), workspace)) == "row_amax is [2]; expected [3]");
   CHECK(refusal(ComputeGlobalScale().launch(nullptr, scale, input(3, 1024), workspace)) ==
         "an empty ComputeGlobalScale; expected one that ComputeGlobalScale::create made");
   CHECK(ComputeGlobalScale().workspace_bytes() == 0);
@@ -107,7 +106,7 @@ TEST_CASE_FIXTURE(AmaxFixture, "a global scale takes the divisors that NVFP4 can
 
   const std::size_t before = fake.launches();
   CHECK(refusal(launched(2689)) ==
-        "divisor is 2689; a number from 1 to 2688 is expected: the value that amax is scaled to, "
+        "divisor is 2689; expected a number from 1 to 2688: the value that amax is scaled to, "
         "at most the largest block scale, 448, times the largest element, 6");
   for (const float divisor : {0.0f, -6.0f, 0.99f, std::nanf(""), HUGE_VALF}) {
     CAPTURE(divisor);
@@ -169,23 +168,23 @@ TEST_CASE_FIXTURE(QuantizeFixture, "a quantiser refuses operands that do not fit
     return refusal(quantize.launch(nullptr, to, from));
   };
   CHECK(refused(output(3, 64), input(4, 64)) ==
-        "output is [3, 64]; [4, 64] is expected for an input of [4, 64]");
+        "output is [3, 64]; expected [4, 64] for an input of [4, 64]");
   CHECK(refused(output(4, 40), input(4, 40)) ==
-        "input is [4, 40]; a multiple of 16 columns is expected, one block scale each");
+        "input is [4, 40]; expected a multiple of 16 columns, one block scale each");
   CHECK(refused(output(4, 64), {DataType::f16, address<void>(0x4000), 4, 64}) ==
-        "input is f16; bf16 is expected");
+        "input is f16; expected bf16");
   CHECK(refused(output(4, 64), {DataType::bf16, address<void>(0x4000), 4, 64, 65}) ==
-        "input has a row stride of 65; a multiple of 8 is expected, so that rows lie on 16 bytes");
+        "input has a row stride of 65; expected a multiple of 8, so that rows lie on 16 bytes");
   CHECK(refused(output(4, 64), {DataType::bf16, address<void>(0x4000), 4, 64, 1, 4}) ==
-        "input has a column stride of 4; 1 is expected: contiguous rows");
+        "input has a column stride of 4; expected 1: contiguous rows");
   CHECK(refused(output(4, 64), {DataType::bf16, address<void>(0x4002), 4, 64}) ==
-        "input is 0x4002, which is not a multiple of 16 bytes");
+        "input is 0x4002; expected a multiple of 16 bytes");
   CHECK(refused(output(-1, 64), input(-1, 64)) ==
-        "input is [-1, 64]; sizes of 0 to 2147483647 are expected");
+        "input is [-1, 64]; expected sizes of 0 to 2147483647");
   MutableQuantizedMatrix unscaled = output(4, 64);
   unscaled.global_scale = nullptr;
   CHECK(refused(unscaled, input(4, 64)) ==
-        "output.global_scale is null; a device pointer is expected");
+        "output.global_scale is null; expected a device pointer");
   REQUIRE(quantize.launch(nullptr, output(0, 64), input(0, 64)));
   CHECK(fake.launches() == before);
 }
@@ -200,15 +199,15 @@ TEST_CASE_FIXTURE(GateUpFixture,
   CHECK(std::string(fake.last_launch().kernel) == "swiglu_quantize_from_buffer");
   CHECK(refusal(quantize.launch_swiglu(nullptr, output(4, 128), input(4, 128), GateUpLayout::pairs,
                                        {})) ==
-        "output is [4, 128]; [4, 64] is expected for an input of [4, 128]");
+        "output is [4, 128]; expected [4, 64] for an input of [4, 128]");
   CHECK(refusal(quantize.launch(nullptr, output(4, 48), input(4, 48), GateUpLayout::pairs)) ==
-        "input is [4, 48]; a multiple of 32 columns is expected: gate and up have a multiple of 16 "
+        "input is [4, 48]; expected a multiple of 32 columns: gate and up have a multiple of 16 "
         "each");
   SwiGlu activation;
   activation.limit = 0;
   CHECK(refusal(quantize.launch_swiglu(nullptr, output(4, 64), input(4, 128), GateUpLayout::pairs,
                                        activation)) ==
-        "activation.limit is 0; a positive number is expected, infinity for no limit");
+        "activation.limit is 0; expected a positive number, infinity for no limit");
 }
 
 }  // namespace cukiln::nvfp4

@@ -128,7 +128,7 @@ def test_a_state_dict_is_not_converted(name, dtype):
     x = torch.randn(2, 64)
     before = layer(x)
     model = nn.Sequential(layer)
-    with pytest.raises(RuntimeError, match=rf"0\.{name} is {dtype}; torch\.\w+ is expected"):
+    with pytest.raises(RuntimeError, match=rf"0\.{name} is {dtype}; expected torch\.\w+"):
         model.load_state_dict(
             {f"0.{key}": value for key, value in state.items()}
             | {f"0.{name}": state[name].view(torch.uint8).to(dtype)}
@@ -137,7 +137,7 @@ def test_a_state_dict_is_not_converted(name, dtype):
 
 
 def test_the_inverse_of_a_scale_is_refused_for_inputs_too():
-    said = "input_scale is 300.0; a decode scale is expected, .* its inverse"
+    said = "input_scale is 300.0; expected a decode scale, .* its inverse"
     with pytest.raises(ValueError, match=said):
         NVFP4Linear.from_linear(bf16_linear(64, 16), input_scale=300.0)
     with pytest.raises(ValueError, match=f"w13_{said}"):
@@ -180,7 +180,7 @@ def test_arguments_that_do_not_fit_are_refused():
         NVFP4MoE(2, 64, 40)
     with pytest.raises(ValueError, match="experts is 0"):
         NVFP4MoE(0, 64, 32)
-    with pytest.raises(ValueError, match="expert_map has 0 to 2; -1, for none, to 1 are expected"):
+    with pytest.raises(ValueError, match="expert_map has 0 to 2; expected -1, for none, to 1"):
         NVFP4MoE(2, 64, 32, expert_map=torch.tensor([0, 2]))
     with pytest.raises(ValueError, match=r"expert_map is .*float32"):
         NVFP4MoE(2, 64, 32, expert_map=torch.ones(2))

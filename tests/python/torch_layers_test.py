@@ -155,12 +155,12 @@ def test_routing_that_does_not_fit_is_refused():
     layer = NVFP4MoE.from_linear([Mlp() for _ in range(3)])
     x, weights, ids = torch.randn(2, 64), torch.ones(2, 1), torch.zeros(2, 1, dtype=torch.int64)
     for given in (ids.float(), ids.bool(), ids[:, :0], torch.tensor(0)):
-        with pytest.raises(ValueError, match=r"topk_ids is .* int32 or int64 is expected"):
+        with pytest.raises(ValueError, match=r"topk_ids is .*; expected .* int32 or int64"):
             layer(x, weights, given)
     with pytest.raises(ValueError, match="topk_weights on meta"):
         layer(x, weights.to("meta"), ids)
     for given in (weights[:1], weights.T.contiguous(), weights.flatten(), weights.repeat(1, 2)):
-        with pytest.raises(ValueError, match=r"topk_weights is \(.*\(2, 1\), is expected"):
+        with pytest.raises(ValueError, match=r"topk_weights is \(.*; expected the shape of topk_ids, \(2, 1\)"):
             layer(x, given, ids)
     with pytest.raises(ValueError, match=r"topk_ids is \(1, 2\) and x \(2, 64\)"):
         layer(x, weights.T, ids.T)
@@ -325,5 +325,5 @@ def test_quantize_passes_activations_on_and_another_name_is_refused():
     model = nn.Sequential(nn.Linear(64, 64), nn.Linear(64, 32))
     quantize_(model, activations="bf16")
     assert [layer.keeps_bf16() for layer in model] == [True, True]
-    with pytest.raises(ValueError, match="activations is 'fp8'; 'bf16', 'nvfp4' or None is expected"):
+    with pytest.raises(ValueError, match="activations is 'fp8'; expected 'bf16', 'nvfp4' or None"):
         NVFP4Linear(64, 32, activations="fp8")

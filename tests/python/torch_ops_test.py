@@ -290,14 +290,14 @@ X = matrix(4, 64)
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda r, m: ops.linear_gemm(X.float(), r, 48), "x is .* float32.*bfloat16 is expected"),
+        (lambda r, m: ops.linear_gemm(X.float(), r, 48), "x is .* float32.*; expected bfloat16"),
         (lambda r, m: ops.linear_gemm(X[0], r, 48), r"a matrix \[rows, columns\]"),
         (lambda r, m: ops.linear_gemm(matrix(4, 96), r, 48), r"takes \[tokens, 64\]"),
         (lambda r, m: ops.linear_gemm(X, r, 40), "out_features is 40; .* has 48"),
         (lambda r, m: ops.linear_gemm(matrix(64, 64).t(), r, 48), "contiguous"),
         (lambda r, m: ops.linear_gemm(matrix(4, 72)[:, 1:65], r, 48), r"x.clone\(\)"),
         (lambda r, m: ops.amax_gsa(X.half()), "float16"),
-        (lambda r, m: ops.amax_gsa(X, 2688.1), "divisor is 2688.1; a number from 1 to 2688 is expec"),
+        (lambda r, m: ops.amax_gsa(X, 2688.1), "divisor is 2688.1; expected a number from 1 to 2688"),
         (lambda r, m: ops.amax_gsa(X, math.nan), "divisor is nan"),
         (lambda r, m: ops.swiglu_amax_gsa(X, 7.0, divisor=0.0), "divisor is 0"),
         (lambda r, m: ops.fused_amax_quantize_nvfp4(X, math.inf), "divisor is inf"),
@@ -306,10 +306,10 @@ X = matrix(4, 64)
         (lambda r, m: ops.quantize_nvfp4(matrix(2, 20), 1.0), "multiple of 16 columns"),
         (lambda r, m: ops.quantize_nvfp4(X, 0.0), "encode_scale is 0"),
         (lambda r, m: ops.quantize_nvfp4(X, math.nan), "encode_scale is nan"),
-        (lambda r, m: ops.quantize_nvfp4_from_buffer(X, torch.ones(3)), r"shape \[2\] is expected"),
+        (lambda r, m: ops.quantize_nvfp4_from_buffer(X, torch.ones(3)), r"expected the shape \[2\]"),
         (
             lambda r, m: ops.quantize_nvfp4_from_buffer(X, torch.ones(2).double()),
-            r"global_scale is \[2\] float64 on cpu; float32 is expected",
+            r"global_scale is \[2\] float64 on cpu; expected float32",
         ),
         (
             lambda r, m: ops.deinterleave_quantize_from_buffer(matrix(2, 48), torch.ones(2)),
@@ -318,17 +318,17 @@ X = matrix(4, 64)
         (lambda r, m: ops.swiglu_amax_gsa(X, -1.0), "limit is -1"),
         (
             lambda r, m: ops.moe_gemm(X, torch.rand(4, 2), torch.zeros(4, 2).long(), m, 64),
-            "topk_ids is .* int64.*int32 is expected",
+            "topk_ids is .* int64.*; expected int32",
         ),
         (
             lambda r, m: ops.moe_gemm(X, torch.rand(4, 3), torch.zeros(4, 2).int(), m, 64),
-            r"topk_weights is .*\[4, 2\] is expected",
+            r"topk_weights is .*; expected the shape \[4, 2\]",
         ),
         (
             lambda r, m: ops.moe_gemm(
                 X, torch.rand(4, 2).bfloat16(), torch.zeros(4, 2).int(), m, 64
             ),
-            "float32 is expected",
+            "expected float32",
         ),
         (
             lambda r, m: ops.moe_gemm(X, torch.rand(2, 4).t(), torch.zeros(4, 2).int(), m, 64),
@@ -338,7 +338,7 @@ X = matrix(4, 64)
             lambda r, m: ops.moe_gemm(
                 matrix(4, 32), torch.rand(4, 2), torch.zeros(4, 2).int(), m, 64
             ),
-            r"\[4, 64\] is expected",
+            r"expected the shape \[4, 64\]",
         ),
         (
             lambda r, m: ops.moe_gemm(X, torch.rand(4, 2), torch.zeros(4, 2).int(), m, 32),
@@ -358,7 +358,7 @@ X = matrix(4, 64)
         ),
         (
             lambda r, m: ops.w4a16_gemm(X, *Quantized(numbers(matrix(8, 32))).tensors()),
-            "x has twice as many columns",
+            "expected twice as many columns",
         ),
         (
             lambda r, m: ops.w4a16_gemm(X, *Quantized(numbers(matrix(9, 64))).tensors()),

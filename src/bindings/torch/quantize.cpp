@@ -16,7 +16,7 @@ nvfp4::QuantizedMatrix require_matrix(const MatrixArgument& matrix, const Tensor
   require_dtype(data, matrix.data_name, shim.uint8, "uint8");
   require_dtype(matrix.scales, matrix.scales_name, shim.uint8, "uint8");
   if (data.dim() != 2 || data.size(1) % 16 != 0 || data.size(1) == 0) {
-    refuse("{} is {}; [rows, columns / 2] bytes are expected, columns a multiple of 32",
+    refuse("{} is {}; expected [rows, columns / 2] bytes, columns a multiple of 32",
            matrix.data_name, data.describe());
   }
   const std::int64_t rows = data.size(0);
@@ -32,7 +32,7 @@ nvfp4::QuantizedMatrix require_matrix(const MatrixArgument& matrix, const Tensor
 VectorView require_bias(const std::optional<Tensor>& bias, const MatrixArgument& b,
                         const nvfp4::QuantizedMatrix& matrix, const Tensor& device_of) {
   if (matrix.rows % 8 != 0) {
-    refuse("{} is {}; a multiple of 8 rows is expected", b.data_name, b.data.describe());
+    refuse("{} is {}; expected a multiple of 8 rows", b.data_name, b.data.describe());
   }
   if (!bias) {
     return {};
@@ -70,8 +70,7 @@ Tensor multiply(Result<Gemm> DeviceLaunchers::*launcher, const Tensor& like, con
 MatrixView require_quantizable(const Tensor& x, const char* name) {
   const MatrixView matrix = require_bf16_matrix(x, name);
   if (matrix.columns % 16 != 0) {
-    refuse("{} is {}; a multiple of 16 columns is expected, one block scale each", name,
-           x.describe());
+    refuse("{} is {}; expected a multiple of 16 columns, one block scale each", name, x.describe());
   }
   require_aligned_rows(matrix, x, name);
   return matrix;
@@ -133,7 +132,7 @@ Tensor gemm(const MatrixArgument& a, const MatrixArgument& b, const std::optiona
   const nvfp4::QuantizedMatrix left = require_matrix(a, a.data);
   const nvfp4::QuantizedMatrix right = require_matrix(b, a.data);
   if (left.columns != right.columns) {
-    refuse("{} is {} and {} is {}: both have the same number of columns", a.data_name,
+    refuse("{} is {} and {} is {}; expected the same number of columns", a.data_name,
            a.data.describe(), b.data_name, b.data.describe());
   }
   nvfp4::GemmOptions options;
@@ -145,7 +144,7 @@ Tensor w4a16_gemm(const Tensor& x, const MatrixArgument& b, const std::optional<
   const MatrixView left = require_bf16_matrix(x, "x");
   const nvfp4::QuantizedMatrix right = require_matrix(b, x);
   if (left.columns != right.columns) {
-    refuse("x is {} and {} is {}: x has twice as many columns", x.describe(), b.data_name,
+    refuse("x is {} and {} is {}; expected twice as many columns in x", x.describe(), b.data_name,
            b.data.describe());
   }
   require_aligned_rows(left, x, "x");

@@ -19,7 +19,7 @@ nvfp4::GateUpLayout layout_of(bool interleaved) noexcept {
 
 nvfp4::SwiGlu swiglu_of(double limit, double alpha, double beta) {
   if (!(limit > 0)) {
-    refuse("limit is {}; a positive number is expected, infinity for no limit", limit);
+    refuse("limit is {}; expected a positive number, infinity for no limit", limit);
   }
   return {static_cast<float>(limit), static_cast<float>(alpha), static_cast<float>(beta)};
 }
@@ -27,7 +27,7 @@ nvfp4::SwiGlu swiglu_of(double limit, double alpha, double beta) {
 float divisor_of(double divisor) {
   if (!(divisor >= double{nvfp4::kMinDivisor} && divisor <= double{nvfp4::kMaxDivisor})) {
     refuse(
-        "divisor is {}; a number from {} to {} is expected: the value that amax is scaled to, at "
+        "divisor is {}; expected a number from {} to {}: the value that amax is scaled to, at "
         "most the largest block scale, 448, times the largest element, 6",
         divisor, nvfp4::kMinDivisor, nvfp4::kMaxDivisor);
   }
@@ -38,7 +38,7 @@ float divisor_of(double divisor) {
 MatrixView require_gate_up(const Tensor& x) {
   const MatrixView matrix = require_bf16_matrix(x, "x");
   if (matrix.columns % 32 != 0) {
-    refuse("x is {}; gate and up have a multiple of 16 columns each", x.describe());
+    refuse("x is {}; expected a multiple of 16 columns for gate and for up", x.describe());
   }
   require_aligned_rows(matrix, x, "x");
   return matrix;
@@ -71,7 +71,7 @@ void quantize_nvfp4(StableValue* stack, std::uint64_t /*arguments*/, std::uint64
   const double encode_scale = arguments.number();
   const MatrixView matrix = require_quantizable(x, "x");
   if (!(encode_scale > 0 && encode_scale <= kLargestFloat)) {
-    refuse("encode_scale is {}; 2688 / amax, positive and finite, is expected", encode_scale);
+    refuse("encode_scale is {}; expected 2688 / amax, positive and finite", encode_scale);
   }
   Quantized out(x, matrix.rows, matrix.columns);
   const auto encode = static_cast<float>(encode_scale);

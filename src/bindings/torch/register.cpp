@@ -109,8 +109,8 @@ Result<const Cuda*> backend(Host& here, int device) {
 
 Result<void> check_multiple(const char* name, std::int64_t value, std::int64_t of) {
   if (value <= 0 || value % of != 0) {
-    return make_error(ErrorCode::invalid_argument,
-                      "{} is {}; a positive multiple of {} is expected", name, value, of);
+    return make_error(ErrorCode::invalid_argument, "{} is {}; expected a positive multiple of {}",
+                      name, value, of);
   }
   return {};
 }
@@ -169,12 +169,12 @@ Result<void> create_moe(const cukiln_torch_moe* given, std::int64_t* id) {
   CUKILN_CHECK(check_multiple("hidden", weights.hidden, 32));
   CUKILN_CHECK(check_multiple("width", weights.width, 32));
   if (weights.experts < 1 || weights.experts > 1024) {
-    return make_error(ErrorCode::invalid_argument, "experts is {}; 1 to 1024 are expected",
+    return make_error(ErrorCode::invalid_argument, "experts is {}; expected 1 to 1024",
                       weights.experts);
   }
   if (!(weights.limit > 0)) {
     return make_error(ErrorCode::invalid_argument,
-                      "limit is {}; a positive number is expected, infinity for no limit",
+                      "limit is {}; expected a positive number, infinity for no limit",
                       weights.limit);
   }
   CUKILN_CHECK(check_given("up_data", weights.up_data));

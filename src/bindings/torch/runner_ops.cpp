@@ -76,13 +76,13 @@ void moe_gemm(StableValue* stack, std::uint64_t /*arguments*/, std::uint64_t /*r
   require_dtype(topk_weights, "topk_weights", shim.float32, "float32");
   require_dtype(topk_ids, "topk_ids", shim.int32, "int32");
   if (topk_ids.dim() != 2) {
-    refuse("topk_ids is {}; [tokens, experts of a token] is expected", topk_ids.describe());
+    refuse("topk_ids is {}; expected [tokens, experts of a token]", topk_ids.describe());
   }
   const std::int64_t topk = topk_ids.size(1);
   require_dense(topk_ids, "topk_ids", {matrix.rows, topk});
   require_dense(topk_weights, "topk_weights", {matrix.rows, topk});
   if (topk < 1 || topk > 1024) {
-    refuse("topk_ids is {}; each token has 1 to 1024 experts", topk_ids.describe());
+    refuse("topk_ids is {}; expected 1 to 1024 experts for each token", topk_ids.describe());
   }
   Tensor output = empty_like(hidden_states, shim.bfloat16, {matrix.rows, hidden_size});
   if (matrix.rows != 0) {

@@ -61,12 +61,12 @@ void require_logits(const Tensor& logits) {
   const Shim& shim = logits.shim();
   if (logits.dtype() != shim.float32 && logits.dtype() != shim.bfloat16 &&
       logits.dtype() != shim.float16) {
-    refuse("logits is {}; float32, bfloat16 or float16 is expected", logits.describe());
+    refuse("logits is {}; expected float32, bfloat16 or float16", logits.describe());
   }
   if (logits.dim() != 2 || logits.size(1) < 1 ||
       logits.size(1) > sampling::Sampler::kMaxVocabulary) {
-    refuse("logits is {}; [rows, vocabulary] is expected, a vocabulary of 1 to {}",
-           logits.describe(), sampling::Sampler::kMaxVocabulary);
+    refuse("logits is {}; expected [rows, vocabulary], a vocabulary of 1 to {}", logits.describe(),
+           sampling::Sampler::kMaxVocabulary);
   }
   if (logits.size(1) > 1 && logits.stride(1) != 1) {
     refuse("logits, {}, has no contiguous rows; pass logits.contiguous()", logits.describe());
@@ -145,7 +145,7 @@ void top_log_probabilities(StableValue* stack, std::uint64_t /*arguments*/,
   require_logits(logits);
   const std::int64_t rows = logits.size(0);
   if (count < 0 || count > sampling::TopLogProbabilities::kMaxCount || count > logits.size(1)) {
-    refuse("count is {}; 0 to {} is expected, no more than the vocabulary of {}", count,
+    refuse("count is {}; expected 0 to {}, no more than the vocabulary of {}", count,
            sampling::TopLogProbabilities::kMaxCount, logits.size(1));
   }
   const VectorView scales = row_values(temperature, "temperature", logits, DataType::f32);

@@ -164,7 +164,7 @@ double Arguments::number() noexcept { return bit_cast<double>(*next_++); }
 void require_dtype(const Tensor& tensor, const char* name, std::int32_t dtype,
                    const char* dtype_name) {
   if (tensor.dtype() != dtype) {
-    refuse("{} is {}; {} is expected: convert it with .to(torch.{})", name, tensor.describe(),
+    refuse("{} is {}; expected {}: convert it with .to(torch.{})", name, tensor.describe(),
            dtype_name, dtype_name);
   }
 }
@@ -189,7 +189,7 @@ void require_dense(const Tensor& tensor, const char* name,
     stride *= size;
   }
   if (!equal) {
-    refuse("{} is {}; the shape {} is expected", name, tensor.describe(),
+    refuse("{} is {}; expected the shape {}", name, tensor.describe(),
            text_of(sizes.begin(), sizes.size()));
   }
   if (!dense && stride != 0) {
@@ -200,7 +200,7 @@ void require_dense(const Tensor& tensor, const char* name,
 MatrixView require_bf16_matrix(const Tensor& tensor, const char* name) {
   require_dtype(tensor, name, tensor.shim().bfloat16, "bfloat16");
   if (tensor.dim() != 2) {
-    refuse("{} is {}; a matrix [rows, columns] is expected: flatten it with .flatten(0, -2)", name,
+    refuse("{} is {}; expected a matrix [rows, columns]: flatten it with .flatten(0, -2)", name,
            tensor.describe());
   }
   const MatrixView matrix(DataType::bf16, tensor.data<const void>(), tensor.size(0), tensor.size(1),

@@ -44,7 +44,7 @@ MatrixView require_weight(const Tensor& weight) {
   const MatrixView matrix = require_bf16_matrix(weight, "weight");
   if (matrix.rows == 0 || matrix.columns == 0 || matrix.rows % 32 != 0 ||
       matrix.columns % 32 != 0) {
-    refuse("weight is {}; positive multiples of 32 are expected, because gradients sum over both",
+    refuse("weight is {}; expected positive multiples of 32, because gradients sum over both",
            weight.describe());
   }
   require_aligned_rows(matrix, weight, "weight");
@@ -105,7 +105,7 @@ void linear_fwd(StableValue* stack, std::uint64_t /*arguments*/, std::uint64_t /
   require_quantized(w_data, "w_data", w_scales, "w_scales", weights.rows, weights.columns, x);
   require_quantized(wt_data, "wt_data", wt_scales, "wt_scales", weights.columns, weights.rows, x);
   if (matrix.columns != weights.columns) {
-    refuse("x is {} and weight {}: both have the same number of columns", x.describe(),
+    refuse("x is {} and weight {}; expected the same number of columns", x.describe(),
            weight.describe());
   }
   require_aligned_rows(matrix, x, "x");
@@ -143,8 +143,8 @@ void linear_wgrad(StableValue* stack, std::uint64_t /*arguments*/, std::uint64_t
   const Tensor x_global_scale = arguments.tensor();
   const MatrixView matrix = require_bf16_matrix(dy, "dy");
   if (xt_data.dim() != 2 || 2 * xt_data.size(1) != padded(matrix.rows)) {
-    refuse("xt_data is {}; for dy {}, [in_features, {}] is expected", xt_data.describe(),
-           dy.describe(), padded(matrix.rows) / 2);
+    refuse("xt_data is {}; expected [in_features, {}] for dy {}", xt_data.describe(),
+           padded(matrix.rows) / 2, dy.describe());
   }
   if (matrix.rows == 0) {
     Tensor nothing = empty_like(dy, dy.shim().bfloat16, {matrix.columns, xt_data.size(0)});

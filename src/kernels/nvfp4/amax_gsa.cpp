@@ -74,7 +74,7 @@ Result<void> ComputeGlobalScale::launch(Stream stream, GlobalScale* scale, const
                                     ? segments_of(input.rows * input.columns)
                                     : input.rows * segments_of(input.columns);
   if (segments > INT32_MAX) {
-    return kernels::refuse("input is [{}, {}], {} segments of {} elements; at most {} are expected",
+    return kernels::refuse("input is [{}, {}], {} segments of {} elements; expected at most {}",
                            input.rows, input.columns, segments, kSegmentElements, INT32_MAX);
   }
   return AmaxGsa::launch(impl_->kernel, stream, amax_config(segments, kWarps, impl_->max_blocks),

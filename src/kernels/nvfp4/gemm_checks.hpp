@@ -26,8 +26,8 @@ inline Result<void> check_operand_sizes(const char* name, const QuantizedMatrix&
   CUKILN_CHECK(kernels::check_sizes(name, matrix.rows, matrix.columns));
   if (matrix.columns == 0 || matrix.columns % 32 != 0) {
     return kernels::refuse(
-        "{} is [{}, {}]; a positive multiple of 32 columns is expected, which are summed over",
-        name, matrix.rows, matrix.columns);
+        "{} is [{}, {}]; expected a positive multiple of 32 columns, which are summed over", name,
+        matrix.rows, matrix.columns);
   }
   return {};
 }
@@ -36,7 +36,7 @@ inline Result<void> check_operand_sizes(const char* name, const QuantizedMatrix&
 inline Result<void> check_same_columns(std::int64_t rows, std::int64_t columns,
                                        const QuantizedMatrix& b) noexcept {
   if (columns != b.columns) {
-    return kernels::refuse("a is [{}, {}] and b [{}, {}]; the same number of columns is expected",
+    return kernels::refuse("a is [{}, {}] and b [{}, {}]; expected the same number of columns",
                            rows, columns, b.rows, b.columns);
   }
   return {};
@@ -45,7 +45,7 @@ inline Result<void> check_same_columns(std::int64_t rows, std::int64_t columns,
 /// Of a GEMM that is not grouped: its kernels write eight columns of D at a time.
 inline Result<void> check_rows_of_b(const QuantizedMatrix& b) noexcept {
   if (b.rows % 8 != 0) {
-    return kernels::refuse("b is [{}, {}]; a multiple of 8 rows is expected", b.rows, b.columns);
+    return kernels::refuse("b is [{}, {}]; expected a multiple of 8 rows", b.rows, b.columns);
   }
   return {};
 }
@@ -57,7 +57,7 @@ inline Result<void> check_gemm_sizes(const MutableMatrixView& output, const Quan
   CUKILN_CHECK(check_operand_sizes("b", b));
   CUKILN_CHECK(check_same_columns(a.rows, a.columns, b));
   if (output.rows != a.rows) {
-    return kernels::refuse("output is [{}, {}]; {} rows are expected, those of a", output.rows,
+    return kernels::refuse("output is [{}, {}]; expected {} rows, those of a", output.rows,
                            output.columns, a.rows);
   }
   return {};

@@ -19,12 +19,12 @@ constexpr std::int64_t kGroupRows = 128;
 Result<void> check_experts(const MutableMatrixView& output, const QuantizedMatrix& b) noexcept {
   const std::int64_t n = output.columns;
   if (n <= 0 || n > INT32_MAX || n % 128 != 0) {
-    return kernels::refuse("output is [{}, {}]; a positive multiple of 128 columns is expected",
+    return kernels::refuse("output is [{}, {}]; expected a positive multiple of 128 columns",
                            output.rows, n);
   }
   if (b.rows == 0 || b.rows % n != 0) {
     return kernels::refuse(
-        "b is [{}, {}]; a positive multiple of {} rows is expected, the "
+        "b is [{}, {}]; expected a positive multiple of {} rows, the "
         "output's columns for each expert",
         b.rows, b.columns, n);
   }
@@ -36,7 +36,7 @@ Result<void> check_operands(const MutableMatrixView& output, const QuantizedMatr
                             const GroupedGemmOptions& options) noexcept {
   const std::int64_t n = output.columns;
   if (options.a_scale_per_expert && options.a_scale_per_row) {
-    return kernels::refuse("a has one scale for each expert or one for each row, not both");
+    return kernels::refuse("a_scale_per_expert and a_scale_per_row are set; expected one of them");
   }
   CUKILN_CHECK(kernels::check_dense_matrix("output", output, DataType::bf16, a.rows, n, 16));
   CUKILN_CHECK(detail::check_operand_pointers("a", a));

@@ -14,32 +14,31 @@ namespace cukiln::nvfp4 {
 /// Checks what every launch, and workspace_bytes, expect of a shape.
 inline Result<void> check_moe_shape(const MoeShape& shape) noexcept {
   if (shape.tokens < 0 || shape.tokens > INT32_MAX) {
-    return kernels::refuse("tokens is {}; 0 to {} are expected", shape.tokens, INT32_MAX);
+    return kernels::refuse("tokens is {}; expected 0 to {}", shape.tokens, INT32_MAX);
   }
   if (shape.hidden <= 0 || shape.hidden > INT32_MAX || shape.hidden % 32 != 0) {
-    return kernels::refuse("hidden is {}; a positive multiple of 32 is expected", shape.hidden);
+    return kernels::refuse("hidden is {}; expected a positive multiple of 32", shape.hidden);
   }
   if (shape.width <= 0 || shape.width > INT32_MAX || shape.width % 32 != 0) {
-    return kernels::refuse("width is {}; a positive multiple of 32 is expected", shape.width);
+    return kernels::refuse("width is {}; expected a positive multiple of 32", shape.width);
   }
   if (shape.experts < 1 || shape.experts > kMoeMaxExperts) {
-    return kernels::refuse("experts is {}; 1 to {} are expected", shape.experts, kMoeMaxExperts);
+    return kernels::refuse("experts is {}; expected 1 to {}", shape.experts, kMoeMaxExperts);
   }
   if (shape.experts * std::max(2 * shape.width, shape.hidden) > INT32_MAX) {
-    return kernels::refuse(
-        "{} experts with {} and {} rows of weights; at most {} in all are expected", shape.experts,
-        2 * shape.width, shape.hidden, INT32_MAX);
+    return kernels::refuse("{} experts with {} and {} rows of weights; expected at most {} in all",
+                           shape.experts, 2 * shape.width, shape.hidden, INT32_MAX);
   }
   if (shape.global_experts < 0 || shape.global_experts > INT32_MAX) {
-    return kernels::refuse("global_experts is {}; 0 to {} are expected", shape.global_experts,
+    return kernels::refuse("global_experts is {}; expected 0 to {}", shape.global_experts,
                            INT32_MAX);
   }
   if (shape.topk < 1 || shape.topk > kMoeMaxTopk) {
-    return kernels::refuse("topk is {}; 1 to {} are expected", shape.topk, kMoeMaxTopk);
+    return kernels::refuse("topk is {}; expected 1 to {}", shape.topk, kMoeMaxTopk);
   }
   if (shape.tokens * shape.topk > kMoeMaxSlots) {
     return kernels::refuse(
-        "{} tokens with {} experts each are more than {}; launch parts of the tokens one by one",
+        "{} tokens with {} experts each; expected at most {} in all: launch parts of the tokens",
         shape.tokens, shape.topk, kMoeMaxSlots);
   }
   return {};
@@ -48,7 +47,7 @@ inline Result<void> check_moe_shape(const MoeShape& shape) noexcept {
 inline Result<void> check_weights(const char* name, const MoeWeights& weights, std::int64_t experts,
                                   std::int64_t rows, std::int64_t columns) noexcept {
   if (weights.experts != experts || weights.rows != rows || weights.columns != columns) {
-    return kernels::refuse("{} is [{}, {}, {}]; [{}, {}, {}] is expected", name, weights.experts,
+    return kernels::refuse("{} is [{}, {}, {}]; expected [{}, {}, {}]", name, weights.experts,
                            weights.rows, weights.columns, experts, rows, columns);
   }
   CUKILN_CHECK(kernels::check_pointer(name, "data", weights.data, 16));

@@ -17,8 +17,8 @@ constexpr std::int64_t atom_count(std::int64_t rows, std::int64_t columns) noexc
 inline Result<void> check_row_alignment(const char* name, const MatrixView& matrix) noexcept {
   if (!matrix.is_empty() && matrix.row_stride % 8 != 0) {
     return kernels::refuse(
-        "{} has a row stride of {}; a multiple of 8 is expected, so that rows lie on 16 bytes",
-        name, matrix.row_stride);
+        "{} has a row stride of {}; expected a multiple of 8, so that rows lie on 16 bytes", name,
+        matrix.row_stride);
   }
   return {};
 }
@@ -28,7 +28,7 @@ inline Result<void> check_input(const MatrixView& input) noexcept {
   CUKILN_CHECK(kernels::check_matrix("input", input, DataType::bf16, 16));
   if (input.columns % 16 != 0) {
     return kernels::refuse(
-        "input is [{}, {}]; a multiple of 16 columns is expected, one block scale each", input.rows,
+        "input is [{}, {}]; expected a multiple of 16 columns, one block scale each", input.rows,
         input.columns);
   }
   return check_row_alignment("input", input);
@@ -39,7 +39,7 @@ inline Result<void> check_gate_up(const MatrixView& input) noexcept {
   CUKILN_CHECK(kernels::check_matrix("input", input, DataType::bf16, 16));
   if (input.columns % 32 != 0) {
     return kernels::refuse(
-        "input is [{}, {}]; a multiple of 32 columns is expected: gate and up have a "
+        "input is [{}, {}]; expected a multiple of 32 columns: gate and up have a "
         "multiple of 16 each",
         input.rows, input.columns);
   }
@@ -50,7 +50,7 @@ inline Result<void> check_gate_up(const MatrixView& input) noexcept {
 inline Result<void> check_quantized_output(const MutableQuantizedMatrix& output,
                                            const MatrixView& input, std::int64_t columns) noexcept {
   if (output.rows != input.rows || output.columns != columns) {
-    return kernels::refuse("output is [{}, {}]; [{}, {}] is expected for an input of [{}, {}]",
+    return kernels::refuse("output is [{}, {}]; expected [{}, {}] for an input of [{}, {}]",
                            output.rows, output.columns, input.rows, columns, input.rows,
                            input.columns);
   }
@@ -58,8 +58,8 @@ inline Result<void> check_quantized_output(const MutableQuantizedMatrix& output,
     return {};
   }
   if (const std::int64_t atoms = atom_count(input.rows, columns); atoms > INT32_MAX) {
-    return kernels::refuse("output is [{}, {}], {} scale atoms; at most {} are expected",
-                           output.rows, output.columns, atoms, INT32_MAX);
+    return kernels::refuse("output is [{}, {}], {} scale atoms; expected at most {}", output.rows,
+                           output.columns, atoms, INT32_MAX);
   }
   CUKILN_CHECK(kernels::check_pointer("output", "data", output.data, 8));
   return kernels::check_pointer("output", "scales", output.scales, 1);
@@ -68,7 +68,7 @@ inline Result<void> check_quantized_output(const MutableQuantizedMatrix& output,
 inline Result<void> check_swiglu(const SwiGlu& activation) noexcept {
   if (!(activation.limit > 0)) {
     return kernels::refuse(
-        "activation.limit is {}; a positive number is expected, infinity for no limit",
+        "activation.limit is {}; expected a positive number, infinity for no limit",
         activation.limit);
   }
   return {};
@@ -77,7 +77,7 @@ inline Result<void> check_swiglu(const SwiGlu& activation) noexcept {
 inline Result<void> check_divisor(float divisor) noexcept {
   if (!(divisor >= kMinDivisor && divisor <= kMaxDivisor)) {
     return kernels::refuse(
-        "divisor is {}; a number from {} to {} is expected: the value that amax is scaled to, at "
+        "divisor is {}; expected a number from {} to {}: the value that amax is scaled to, at "
         "most the largest block scale, 448, times the largest element, 6",
         divisor, kMinDivisor, kMaxDivisor);
   }
@@ -92,7 +92,7 @@ inline Result<void> check_workspace(const Workspace& workspace, std::size_t need
   }
   CUKILN_CHECK(kernels::check_pointer("workspace", "data", workspace.data, alignment));
   if (workspace.size_bytes < needed) {
-    return kernels::refuse("workspace has {} bytes; {} are expected, see workspace_bytes()",
+    return kernels::refuse("workspace has {} bytes; expected {}, see workspace_bytes()",
                            workspace.size_bytes, needed);
   }
   return {};

@@ -39,7 +39,7 @@ Result<void> QuantizeStatic::launch(Stream stream, const MutableQuantizedMatrix&
                                     const MatrixView& input, float encode_scale) const noexcept {
   CUKILN_CHECK(kernels::check_launch_device("QuantizeStatic", impl_.get()));
   if (!std::isfinite(encode_scale) || !(encode_scale > 0)) {
-    return kernels::refuse("encode_scale is {}; a positive finite number is expected, 2688 / amax",
+    return kernels::refuse("encode_scale is {}; expected a positive finite number, 2688 / amax",
                            encode_scale);
   }
   CUKILN_CHECK(check_input(input));

@@ -65,7 +65,7 @@ inline Result<void> check_token_blocks(const DecodeTile& tile, std::uint64_t m,
   constexpr std::uint64_t kMaxGridY = 65535;
   if (ceil_div(m, tile.tokens) > kMaxGridY) {
     return kernels::refuse(
-        "a is [{}, {}]; at most {} rows are expected on this device, which has no kernels for many "
+        "a is [{}, {}]; expected at most {} rows on this device, which has no kernels for many "
         "tokens: launch parts of the rows one by one",
         m, k, kMaxGridY * tile.tokens);
   }

@@ -164,7 +164,7 @@ std::string tactics_text(const std::vector<MeasuredGemm>& rows) {
 
 Result<std::vector<MeasuredGemm>> parse_tactics(std::string_view text) {
   if (text.size() > kMaxTacticsBytes) {
-    return refused("tactics have {} bytes; at most {} are expected", text.size(), kMaxTacticsBytes);
+    return refused("tactics have {} bytes; expected at most {}", text.size(), kMaxTacticsBytes);
   }
   if (take_until(text, '\n') != kFirstLine || take_until(text, '\n') != kColumns) {
     return refused("tactics begin with the lines \"{}\" and \"{}\"; these are of another format",

@@ -60,7 +60,7 @@ Result<void> ComputeSwiGluGlobalScale::launch(Stream stream, GlobalScale* scale,
   CUKILN_CHECK(check_workspace(workspace, workspace_bytes(), 4));
   const std::int64_t scale_blocks = input.rows * (columns / 16);
   if (scale_blocks > INT32_MAX) {
-    return kernels::refuse("input is [{}, {}], {} blocks of 16 values; at most {} are expected",
+    return kernels::refuse("input is [{}, {}], {} blocks of 16 values; expected at most {}",
                            input.rows, input.columns, scale_blocks, INT32_MAX);
   }
   return SwiGluAmaxGsa::launch(

@@ -12,7 +12,7 @@ Result<void> check_bf16_operands(const MatrixView& a, const QuantizedMatrix& b) 
   CUKILN_CHECK(detail::check_rows_of_b(b));
   if (a.rows > 1 && (a.row_stride < a.columns || a.row_stride % 8 != 0)) {
     return kernels::refuse(
-        "a has a row stride of {}; a multiple of 8, no less than its {} columns, is expected",
+        "a has a row stride of {}; expected a multiple of 8, no less than its {} columns",
         a.row_stride, a.columns);
   }
   return {};

@@ -21,7 +21,7 @@ inline Result<std::string> module_of(const char* kernel, DataType logits) {
     case DataType::bf16:
     case DataType::f16: return std::string(kernel) + "_" + name_of(logits);
     default:
-      return make_error(ErrorCode::invalid_argument, "logits are {}; f32, bf16 or f16 is expected",
+      return make_error(ErrorCode::invalid_argument, "logits are {}; expected f32, bf16 or f16",
                         name_of(logits));
   }
 }
@@ -29,11 +29,11 @@ inline Result<std::string> module_of(const char* kernel, DataType logits) {
 inline Result<void> check_logits(const MatrixView& logits, DataType type) noexcept {
   constexpr std::int64_t kMaxRows = INT32_MAX / kRowThreadBlocks;
   if (logits.rows < 0 || logits.rows > kMaxRows) {
-    return kernels::refuse("logits are [{}, {}]; 0 to {} rows are expected", logits.rows,
+    return kernels::refuse("logits are [{}, {}]; expected 0 to {} rows", logits.rows,
                            logits.columns, kMaxRows);
   }
   if (logits.columns < 1 || logits.columns > Sampler::kMaxVocabulary) {
-    return kernels::refuse("logits are [{}, {}]; a vocabulary of 1 to {} is expected", logits.rows,
+    return kernels::refuse("logits are [{}, {}]; expected a vocabulary of 1 to {}", logits.rows,
                            logits.columns, Sampler::kMaxVocabulary);
   }
   return kernels::check_matrix("logits", logits, type, bytes_of(type));

@@ -47,7 +47,7 @@ Result<void> TopLogProbabilities::launch(
   const std::int64_t count = top_tokens.columns;
   if (count < 0 || count > kMaxCount || count > logits.columns) {
     return kernels::refuse(
-        "top_tokens is [{}, {}]; 0 to {} columns are expected, no more than the "
+        "top_tokens is [{}, {}]; expected 0 to {} columns, no more than the "
         "vocabulary of {}",
         top_tokens.rows, count, kMaxCount, logits.columns);
   }
@@ -60,7 +60,7 @@ Result<void> TopLogProbabilities::launch(
   CUKILN_CHECK(kernels::check_optional_vector("token_log_probabilities", token_log_probabilities,
                                               DataType::f32, rows, 4));
   if ((tokens.data == nullptr) != (token_log_probabilities.data == nullptr)) {
-    return kernels::refuse("{} is absent; tokens and token_log_probabilities are expected together",
+    return kernels::refuse("{} is absent; expected tokens and token_log_probabilities together",
                            tokens.data == nullptr ? "tokens" : "token_log_probabilities");
   }
   if (rows == 0) {

@@ -191,13 +191,13 @@ TEST_CASE_FIXTURE(Fixture, "amax_gsa refuses what it cannot do") {
   DeviceBuffer<std::uint16_t> input(64);
   const MatrixView row = bf16(input.data(), 1, 64);
   CHECK(refusal(amax.launch(stream, nullptr, row, workspace)) ==
-        "scale is null; a device pointer is expected");
+        "scale is null; expected a device pointer");
   CHECK(refusal(amax.launch(stream, scale.data(), bf16(input.data(), -1, 64), workspace)) ==
-        "input is [-1, 64]; sizes of 0 to 2147483647 are expected");
+        "input is [-1, 64]; expected sizes of 0 to 2147483647");
   CHECK(refusal(amax.launch(stream, scale.data(), row, {})) ==
-        "workspace.data is null; a device pointer is expected");
+        "workspace.data is null; expected a device pointer");
   CHECK(refusal(amax.launch_by_row(stream, scale.data(), {DataType::f32, nullptr, 1}, row,
-                                   workspace)) == "row_amax is null; a device pointer is expected");
+                                   workspace)) == "row_amax is null; expected a device pointer");
 }
 
 }  // namespace cukiln::testing

@@ -297,14 +297,14 @@ TEST_CASE_FIXTURE(Fixture, "the quantisers from a buffer refuse what they cannot
   nvfp4::MutableQuantizedMatrix without_scale = output_of(64);
   without_scale.global_scale = nullptr;
   CHECK(refusal(quantize.launch(stream, without_scale, bf16(input.data(), 1, 64))) ==
-        "output.global_scale is null; a device pointer is expected");
+        "output.global_scale is null; expected a device pointer");
   CHECK(refusal(quantize.launch(stream, output_of(40), bf16(input.data(), 1, 40))) ==
-        "input is [1, 40]; a multiple of 16 columns is expected, one block scale each");
+        "input is [1, 40]; expected a multiple of 16 columns, one block scale each");
   CHECK(refusal(quantize.launch(stream, output_of(64), bf16(input.data(), 1, 128))) ==
-        "output is [1, 64]; [1, 128] is expected for an input of [1, 128]");
+        "output is [1, 64]; expected [1, 128] for an input of [1, 128]");
   CHECK(refusal(deinterleave.launch_swiglu(stream, output_of(64), bf16(input.data(), 1, 128),
                                            nvfp4::GateUpLayout::pairs, {-1, 1, 0})) ==
-        "activation.limit is -1; a positive number is expected, infinity for no limit");
+        "activation.limit is -1; expected a positive number, infinity for no limit");
   const auto swiglu_amax = create<nvfp4::ComputeSwiGluGlobalScale>();
   DeviceBuffer<nvfp4::GlobalScale> result(1);
   const auto refused = [&](std::int64_t columns, std::int64_t stride, float limit) {
@@ -312,12 +312,12 @@ TEST_CASE_FIXTURE(Fixture, "the quantisers from a buffer refuse what they cannot
                                       nvfp4::GateUpLayout::pairs, {limit, 1, 0}, workspace));
   };
   CHECK(refused(48, 48, 1) ==
-        "input is [1, 48]; a multiple of 32 columns is expected: gate and up have a multiple of 16 "
+        "input is [1, 48]; expected a multiple of 32 columns: gate and up have a multiple of 16 "
         "each");
   CHECK(refused(64, 65, 1) ==
-        "input has a row stride of 65; a multiple of 8 is expected, so that rows lie on 16 bytes");
+        "input has a row stride of 65; expected a multiple of 8, so that rows lie on 16 bytes");
   CHECK(refused(64, 64, 0) ==
-        "activation.limit is 0; a positive number is expected, infinity for no limit");
+        "activation.limit is 0; expected a positive number, infinity for no limit");
 }
 
 }  // namespace cukiln::testing

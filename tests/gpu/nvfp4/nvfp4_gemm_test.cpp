@@ -424,12 +424,12 @@ TEST_CASE_FIXTURE(Fixture, "nvfp4_gemm refuses what it cannot do") {
     return refusal(gemm.launch(stream, bf16(output.data(), m, n), left, right, {}));
   };
   CHECK(refused(1, 128, 48) ==
-        "a is [1, 48]; a positive multiple of 32 columns is expected, which are summed over");
+        "a is [1, 48]; expected a positive multiple of 32 columns, which are summed over");
   CHECK(refused(1, 128, 0) ==
-        "a is [1, 0]; a positive multiple of 32 columns is expected, which are summed over");
-  CHECK(refused(1, 100, 64) == "b is [100, 64]; a multiple of 8 rows is expected");
-  CHECK(refused(-1, 128, 64) == "a is [-1, 64]; sizes of 0 to 2147483647 are expected");
-  CHECK(refusal(launch(nullptr, a, b, {})) == "output is null; a device pointer is expected");
+        "a is [1, 0]; expected a positive multiple of 32 columns, which are summed over");
+  CHECK(refused(1, 100, 64) == "b is [100, 64]; expected a multiple of 8 rows");
+  CHECK(refused(-1, 128, 64) == "a is [-1, 64]; expected sizes of 0 to 2147483647");
+  CHECK(refusal(launch(nullptr, a, b, {})) == "output is null; expected a device pointer");
   nvfp4::QuantizedMatrix odd = a.view();
   odd.data += 8;
   CHECK(refusal(gemm.launch(stream, bf16(output.data(), 32, 128), odd, b.view(), {}))

@@ -110,15 +110,14 @@ TEST_CASE_FIXTURE(Fixture, "quantize_nvfp4 refuses what it cannot do") {
         stream, {data.data(), scales.data(), nullptr, from.rows, from.columns}, from, scale));
   };
   CHECK(launch(bf16(input.data(), 1, 24), 1) ==
-        "input is [1, 24]; a multiple of 16 columns is expected, one block scale each");
+        "input is [1, 24]; expected a multiple of 16 columns, one block scale each");
   CHECK(launch(bf16(input.data(), 1, 32), 0) ==
-        "encode_scale is 0; a positive finite number is expected, 2688 / amax");
+        "encode_scale is 0; expected a positive finite number, 2688 / amax");
   CHECK(launch(bf16(input.data(), 1, 32, 33), 1) ==
-        "input has a row stride of 33; a multiple of 8 is expected, so that rows lie on 16 bytes");
+        "input has a row stride of 33; expected a multiple of 8, so that rows lie on 16 bytes");
   CHECK(launch(bf16(input.data() + 1, 1, 32), 1).find("not a multiple of 16 bytes") !=
         std::string::npos);
-  CHECK(launch({DataType::bf16, nullptr, 1, 32}, 1) ==
-        "input is null; a device pointer is expected");
+  CHECK(launch({DataType::bf16, nullptr, 1, 32}, 1) == "input is null; expected a device pointer");
 }
 
 }  // namespace cukiln::testing

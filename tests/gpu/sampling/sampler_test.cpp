@@ -469,15 +469,15 @@ TEST_CASE_FIXTURE(Fixture, "the sampler refuses what it cannot do") {
         sampler.launch(stream, {DataType::i32, tokens.data(), 1}, from, {}, random_state));
   };
   CHECK(refused({DataType::f32, logits.data(), 1, 0}, state.data()) ==
-        "logits are [1, 0]; a vocabulary of 1 to 4194304 is expected");
+        "logits are [1, 0]; expected a vocabulary of 1 to 4194304");
   CHECK(refused({DataType::f32, logits.data(), -1, 64}, state.data()) ==
-        "logits are [-1, 64]; 0 to 268435455 rows are expected");
+        "logits are [-1, 64]; expected 0 to 268435455 rows");
   CHECK(refused({DataType::f16, logits.data(), 1, 64}, state.data()) ==
-        "logits is f16; f32 is expected");
+        "logits is f16; expected f32");
   CHECK(refused({DataType::f32, logits.data(), 2, 32}, state.data()) ==
-        "tokens is [1]; [2] is expected");
+        "tokens is [1]; expected [2]");
   CHECK(refused({DataType::f32, logits.data(), 1, 64}, nullptr) ==
-        "state is null; a device pointer is expected");
+        "state is null; expected a device pointer");
 }
 
 }  // namespace cukiln::testing

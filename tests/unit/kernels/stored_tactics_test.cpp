@@ -71,7 +71,7 @@ TEST_CASE("fault 300: a text that is not tactics is refused with the line that i
     CHECK(parsed.error().message().find("these are of another format") != std::string::npos);
   }
   CHECK(parse_tactics(kHead + std::string(1 << 20, ' ')).error().message() ==
-        "tactics have 1048625 bytes; at most 1048576 are expected");
+        "tactics have 1048625 bytes; expected at most 1048576");
 }
 
 TEST_CASE("rows name kernels of this device, and become its tactics") {

@@ -67,7 +67,7 @@ def decode_of(name: str, encode: Tensor) -> Tensor:
     """The decode scale of compressed-tensors' global scale."""
     encode = encode.detach().float()
     if not ((encode > 0) & encode.isfinite()).all():
-        raise ValueError(f"{name} is {encode.tolist()}; a positive, finite number is expected")
+        raise ValueError(f"{name} is {encode.tolist()}; expected a positive, finite number")
     return 1 / encode
 
 
@@ -95,8 +95,8 @@ def blocks_of_16(data: Tensor, scales: Tensor) -> Tensor:
 def refuse_smoothing(tensors: Mapping[str, Tensor], path: str) -> None:
     if f"{path}.pre_quant_scale" in tensors:
         raise ValueError(
-            f"{path}.pre_quant_scale scales the input of this layer (AWQ, SmoothQuant); layers "
-            "without are expected: fold it into the layer before, or calibrate with plain NVFP4"
+            f"{path}.pre_quant_scale scales the input of this layer (AWQ, SmoothQuant); expected "
+            "layers without one: fold it into the layer before, or calibrate with plain NVFP4"
         )
 
 
@@ -121,7 +121,7 @@ def one_decode(
     decodes = decodes.detach().double().reshape(-1).cpu()
     if not ((decodes >= 0) & decodes.isfinite()).all():
         raise ValueError(
-            f"{label}.weight_scale_2 is {decodes.tolist()}; 0 or more is expected, and finite"
+            f"{label}.weight_scale_2 is {decodes.tolist()}; expected 0 or more, and finite"
         )
     if (decodes == decodes[0]).all():
         return data, scales, decodes[0].float(), 1.0
@@ -137,9 +137,8 @@ def one_decode(
         return data, scales, decodes[0].float(), ratio
     if not 1 / _REQUANTIZED <= ratio <= _REQUANTIZED:
         raise ValueError(
-            f"{label}: gate and up have different weight_scale_2, {decodes.tolist()}; one is "
-            f"expected for both, or two of a ratio of {_REQUANTIZED:g} at most: calibrate them "
-            "together"
+            f"{label}: gate and up have different weight_scale_2, {decodes.tolist()}; expected one "
+            f"for both, or two of a ratio of {_REQUANTIZED:g} at most: calibrate them together"
         )
     warnings.warn(
         f"{label}: gate and up have different weight_scale_2, {decodes.tolist()}, and the weights "
@@ -215,12 +214,12 @@ def from_mxfp4(label: str, blocks: Tensor, scales: Tensor) -> tuple[Tensor, Tens
     ):
         raise ValueError(
             f"{label}_blocks is {tuple(blocks.shape)} {blocks.dtype} and {label}_scales "
-            f"{tuple(scales.shape)} {scales.dtype}; [rows, blocks, 16] and [rows, blocks] uint8 "
-            "are expected"
+            f"{tuple(scales.shape)} {scales.dtype}; expected [rows, blocks, 16] and [rows, "
+            "blocks] uint8"
         )
     zero = ((blocks & 0x77) == 0).all(-1)
     if (scales == 255).any():
-        raise ValueError(f"{label}_scales has NaN (255); none is expected")
+        raise ValueError(f"{label}_scales has NaN (255); expected none")
     exponents = (scales.int() - 127).masked_fill(zero, -128)
     common = max(int(exponents.max()) - _MAX_EXPONENT, -118) if not zero.all() else 0
     places = (exponents - common).masked_fill(zero, _MIN_EXPONENT)

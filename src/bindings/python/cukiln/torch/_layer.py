@@ -103,7 +103,7 @@ class Layer(nn.Module):
         for name in self.decodes:
             if (getattr(self, name) >= MOST_DECODE).any():
                 raise ValueError(
-                    f"{name} is {getattr(self, name).tolist()}; a decode scale is expected, amax / "
+                    f"{name} is {getattr(self, name).tolist()}; expected a decode scale, amax / "
                     "2688: this looks like its inverse, which compressed-tensors calls "
                     "weight_global_scale"
                 )
@@ -124,12 +124,12 @@ class Layer(nn.Module):
             if bad.any():
                 which = f" of expert {bad.nonzero()[0].item()}" if decode.dim() else ""
                 raise ValueError(
-                    f"{name}{which} is {decode[bad][0].item()}; 0 or more is expected, and finite"
+                    f"{name}{which} is {decode[bad][0].item()}; expected 0 or more, and finite"
                 )
         for name in self.optional:
             if getattr(self, name) >= MOST_INPUT_DECODE:
                 raise ValueError(
-                    f"{name} is {getattr(self, name).item()}; a decode scale is expected, amax / "
+                    f"{name} is {getattr(self, name).item()}; expected a decode scale, amax / "
                     "2688: this looks like its inverse, which compressed-tensors calls "
                     "input_global_scale"
                 )
@@ -165,7 +165,7 @@ class Layer(nn.Module):
         """Has PyTorch's allocator get the scratch of so many tokens or fewer, for the current stream:
         a first call then does not wait for it. All layers share it; captures need none."""
         if max_tokens <= 0:
-            raise ValueError(f"max_tokens is {max_tokens}; a positive number is expected")
+            raise ValueError(f"max_tokens is {max_tokens}; expected a positive number")
         self._max_tokens = max(self._max_tokens, max_tokens)
         if self._runner is not None:
             self._runner.reserve(self._max_tokens)
@@ -300,7 +300,7 @@ class Layer(nn.Module):
                 pair = state_dict[prefix + data], state_dict[prefix + scales]
                 state_dict[prefix + scales] = blocks_of_16(*pair)
         errors = [
-            f"{prefix}{name} is {given.dtype}; {dtype} is expected"
+            f"{prefix}{name} is {given.dtype}; expected {dtype}"
             for names in self.matrices
             for name, dtype in zip(names, (torch.uint8, E4M3), strict=True)
             if (given := state_dict.get(prefix + name)) is not None and given.dtype != dtype
@@ -403,14 +403,14 @@ class _NoGradient(torch.autograd.Function):
 
 def check_activations(activations: str | None) -> None:
     if activations not in ACTIVATIONS:
-        raise ValueError(f"activations is {activations!r}; 'bf16', 'nvfp4' or None is expected")
+        raise ValueError(f"activations is {activations!r}; expected 'bf16', 'nvfp4' or None")
 
 
 def check(name: str, tensor: Tensor, dtype: torch.dtype, rows: int, columns: int) -> None:
     if tensor.dtype != dtype or tuple(tensor.shape[-2:]) != (rows, columns):
         raise ValueError(
-            f"{name} is {tuple(tensor.shape)} {tensor.dtype}; [..., {rows}, {columns}] {dtype} is "
-            "expected"
+            f"{name} is {tuple(tensor.shape)} {tensor.dtype}; expected [..., {rows}, {columns}] "
+            f"{dtype}"
         )
 
 
@@ -432,8 +432,8 @@ def check_weight(name: str, weight: Tensor, *shape: int) -> None:
     if wrapped or weight.dtype not in WORKABLE or tuple(weight.shape) != shape:
         within = f" in a {type(weight).__name__}" if wrapped else ""
         raise ValueError(
-            f"{name} is {tuple(weight.shape)} {weight.dtype}{within}; {shape} bfloat16, "
-            "float16, float32 or float64 is expected. What is quantised already loads by "
+            f"{name} is {tuple(weight.shape)} {weight.dtype}{within}; expected {shape} bfloat16, "
+            "float16, float32 or float64. What is quantised already loads by "
             "from_checkpoint, or stays as it is: see quantize_'s filter"
         )
 
@@ -445,8 +445,8 @@ def check_input(x: Tensor, columns: int) -> None:
             "filter leaves it out"
         )
         raise ValueError(
-            f"x is {tuple(x.shape)} {x.dtype}; [..., {columns}] bfloat16, float16, float32 or "
-            f"float64 is expected{cast if x.dtype == torch.uint8 else ''}"
+            f"x is {tuple(x.shape)} {x.dtype}; expected [..., {columns}] bfloat16, float16, "
+            f"float32 or float64{cast if x.dtype == torch.uint8 else ''}"
         )
 
 

@@ -52,8 +52,8 @@ def _pointer(
     if tensor.dtype != dtype or tuple(tensor.shape) != shape or not tensor.is_contiguous():
         gaps = "" if tensor.is_contiguous() else ", not contiguous"
         raise ValueError(
-            f"{name} is {tuple(tensor.shape)} {tensor.dtype}{gaps}; {shape} {dtype}, contiguous, "
-            "is expected"
+            f"{name} is {tuple(tensor.shape)} {tensor.dtype}{gaps}; expected {shape} {dtype}, "
+            "contiguous"
         )
     if tensors and tensor.device != tensors[0].device:
         raise ValueError(
@@ -69,7 +69,7 @@ def _device(tensor: torch.Tensor) -> int:
     if tensor.device.type == "cpu":
         return -1
     if tensor.device.type != "cuda":
-        raise ValueError(f"the weights are on {tensor.device}; cpu or cuda is expected")
+        raise ValueError(f"the weights are on {tensor.device}; expected cpu or cuda")
     use_loader()
     return tensor.device.index
 
@@ -151,7 +151,7 @@ class LinearRunner(Runner):
         max_tokens: int = 0,
     ) -> None:
         if data.dim() != 2:
-            raise ValueError(f"data is {tuple(data.shape)}; [out, in / 2] is expected")
+            raise ValueError(f"data is {tuple(data.shape)}; expected [out, in / 2]")
         rows, columns = data.shape[0], 2 * data.shape[1]
         kept: list[torch.Tensor] = []
         self.out_features, self.in_features = rows, columns
@@ -217,11 +217,11 @@ class MoeRunner(Runner):
     ) -> None:
         if up_data.dim() != 3:
             raise ValueError(
-                f"up_data is {tuple(up_data.shape)}; [experts, 2 * width, hidden / 2] is expected"
+                f"up_data is {tuple(up_data.shape)}; expected [experts, 2 * width, hidden / 2]"
             )
         if dynamic_activations and activation_global_scale is not None:
             raise ValueError(
-                "activation_global_scale and dynamic_activations are given; one is expected"
+                "activation_global_scale and dynamic_activations are given; expected one"
             )
         experts, double_width, half_hidden = up_data.shape
         hidden, width = 2 * half_hidden, double_width // 2
@@ -353,8 +353,7 @@ def _run(runner_id: int, columns: int, fingerprint: int, *arguments: Tensor) -> 
     )
     if given != expected:  # compiled graphs rely on it
         raise RuntimeError(
-            f"runner {runner_id}, a {type(runner).__name__}, returned {given}; {expected} is "
-            "expected"
+            f"runner {runner_id}, a {type(runner).__name__}, returned {given}; expected {expected}"
         )
     # As graphs take an op's result to be: laid out row by row, in memory that no argument has.
     result = result.contiguous()

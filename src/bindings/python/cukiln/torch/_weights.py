@@ -95,7 +95,7 @@ def quantize(weight: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         raise ValueError(f"a weight {tuple(weight.shape)} is on meta; there is nothing to quantise")
     weight = weight.detach().to(torch.bfloat16).contiguous()
     if not weight.isfinite().all():
-        raise ValueError(f"a weight {tuple(weight.shape)} has NaN or infinities; none is expected")
+        raise ValueError(f"a weight {tuple(weight.shape)} has NaN or infinities; expected none")
     rows, columns = weight.shape
     weight = pad(weight, (0, up(columns, K_MULTIPLE) - columns, 0, up(rows, N_MULTIPLE) - rows))
     ready(weight)

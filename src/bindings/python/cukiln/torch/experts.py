@@ -37,8 +37,8 @@ def _projection(expert: nn.Module, index: int, name: str) -> nn.Linear:
     if not isinstance(linear, nn.Linear):
         found = "missing" if linear is None else f"a {type(linear).__name__}"
         raise ValueError(
-            f"{name} of expert {index}, a {type(expert).__name__}, is {found}; an nn.Linear is "
-            "expected: `names` are those of gate, up and down"
+            f"{name} of expert {index}, a {type(expert).__name__}, is {found}; expected an "
+            "nn.Linear: `names` are those of gate, up and down"
         )
     return linear
 
@@ -51,13 +51,13 @@ def _is_linear_in_up(settings: Mapping[str, Any]) -> bool:
 def _check_map(expert_map: Tensor, experts: int) -> None:
     if expert_map.dim() != 1 or expert_map.dtype not in _IDS:
         raise ValueError(
-            f"expert_map is {tuple(expert_map.shape)} {expert_map.dtype}; [ids] int32 or int64 is "
-            "expected"
+            f"expert_map is {tuple(expert_map.shape)} {expert_map.dtype}; expected [ids] int32 or "
+            "int64"
         )
     if not expert_map.is_meta and ((expert_map < -1) | (expert_map >= experts)).any():
         raise ValueError(
-            f"expert_map has {expert_map.min()} to {expert_map.max()}; -1, for none, to "
-            f"{experts - 1} are expected"
+            f"expert_map has {expert_map.min()} to {expert_map.max()}; expected -1, for none, to "
+            f"{experts - 1}"
         )
 
 
@@ -109,10 +109,10 @@ class NVFP4MoE(Layer):
         super().__init__(activations)
         for name, value in (("hidden_size", hidden_size), ("width", width)):
             if value <= 0 or value % K_MULTIPLE:
-                raise ValueError(f"{name} is {value}; a positive multiple of 32 is expected")
+                raise ValueError(f"{name} is {value}; expected a positive multiple of 32")
         for name, count in (("experts", experts), ("max_topk", max_topk)):
             if count <= 0:
-                raise ValueError(f"{name} is {count}; a positive number is expected")
+                raise ValueError(f"{name} is {count}; expected a positive number")
         if expert_map is not None:
             _check_map(expert_map, experts)
         self.experts, self.hidden_size, self.width = experts, hidden_size, width
@@ -155,11 +155,11 @@ class NVFP4MoE(Layer):
                 rows, columns = (hidden, width) if linear is down else (width, hidden)
                 check_weight(f"{name} of expert {index}", linear.weight, rows, columns)
                 if linear.bias is not None:
-                    raise ValueError(f"{name} has a bias; experts without are expected")
+                    raise ValueError(f"{name} has a bias; expected experts without")
             up_parts.append(quantize(torch.cat([gate.weight, upward.weight])))
             down_parts.append(quantize(down.weight))
         if not up_parts:
-            raise ValueError("experts is empty; at least one module is expected")
+            raise ValueError("experts is empty; expected at least one module")
         layer = cls._from_parts(
             up_parts, down_parts, hidden, width, input_scale, activation_scale, settings
         )
@@ -199,7 +199,7 @@ class NVFP4MoE(Layer):
             check(f"{path}.weight_scale", scales, E4M3, rows, columns // BLOCK)
             check_block_scales(f"{path}.weight_scale", scales)
             if decode.numel() != 1:
-                raise ValueError(f"{path}.weight_scale_2 is {tuple(decode.shape)}; one is expected")
+                raise ValueError(f"{path}.weight_scale_2 is {tuple(decode.shape)}; expected one")
             return data, scales, decode.reshape(1)
 
         def part(prefix: str, rows: int, columns: int, *given: str) -> tuple[Tensor, ...]:
@@ -221,8 +221,8 @@ class NVFP4MoE(Layer):
         if first is None or first.dim() != 2:
             found = "none" if first is None else tuple(first.shape)
             raise KeyError(
-                f"of the first of {len(prefixes)} experts {gate}.weight is {found}; [width, "
-                "hidden / 2] is expected, under each of the prefixes"
+                f"of the first of {len(prefixes)} experts {gate}.weight is {found}; expected "
+                "[width, hidden / 2], under each of the prefixes"
             )
         width, hidden = first.shape[0], 2 * first.shape[1]
         ratios: list[float] = []
@@ -303,7 +303,7 @@ class NVFP4MoE(Layer):
         if any(name in tensors for name in biases):
             raise ValueError(
                 f"the checkpoint has {', '.join(name for name in biases if name in tensors)}; "
-                "experts without biases are expected, or NVFP4Experts, which may have them"
+                "expected experts without biases, or NVFP4Experts, which may have them"
             )
 
     @classmethod
@@ -327,8 +327,8 @@ class NVFP4MoE(Layer):
         ):
             raise ValueError(
                 f"gate_up_proj is {tuple(gate_up_proj.shape)} and down_proj "
-                f"{tuple(down_proj.shape)}; [experts, 2 * width, hidden] and [experts, hidden, "
-                "width] are expected"
+                f"{tuple(down_proj.shape)}; expected [experts, 2 * width, hidden] and [experts, "
+                "hidden, width]"
             )
         experts, hidden, width = down_proj.shape
         for name, weight in (("gate_up_proj", gate_up_proj), ("down_proj", down_proj)):
@@ -440,15 +440,15 @@ class NVFP4MoE(Layer):
         self._check_routing(x, topk_ids)
         if topk_weights.shape != topk_ids.shape:
             raise ValueError(
-                f"topk_weights is {tuple(topk_weights.shape)}; the shape of topk_ids, "
-                f"{tuple(topk_ids.shape)}, is expected"
+                f"topk_weights is {tuple(topk_weights.shape)}; expected the shape of topk_ids, "
+                f"{tuple(topk_ids.shape)}"
             )
         if topk_weights.is_complex():
-            raise ValueError(f"topk_weights is {topk_weights.dtype}; real numbers are expected")
+            raise ValueError(f"topk_weights is {topk_weights.dtype}; expected real numbers")
         if not x.device == topk_weights.device == topk_ids.device:
             raise ValueError(
                 f"x is on {x.device}, topk_weights on {topk_weights.device} and topk_ids on "
-                f"{topk_ids.device}; one device is expected"
+                f"{topk_ids.device}; expected one device"
             )
         topk = topk_ids.shape[-1]
         rows = as_rows(x, self.hidden_size)
@@ -472,8 +472,8 @@ class NVFP4MoE(Layer):
         if rows.is_cuda and group * topk > _FEW_TOKENS * experts:
             raise ValueError(
                 f"batch_invariant({group}): {group} tokens with {topk} of {experts} experts each "
-                f"are more than {_FEW_TOKENS} for each expert on average; at most "
-                f"{_FEW_TOKENS * experts // topk} tokens are expected"
+                f"are more than {_FEW_TOKENS} for each expert on average; expected at most "
+                f"{_FEW_TOKENS * experts // topk} tokens"
             )
         more = group - tokens if tokens <= group else -tokens % group
         rows, topk_weights = (pad(each, (0, 0, 0, more)) for each in (rows, topk_weights))
@@ -486,14 +486,14 @@ class NVFP4MoE(Layer):
     def _check_routing(self, x: Tensor, topk_ids: Tensor) -> None:
         if topk_ids.dtype not in _IDS or topk_ids.dim() == 0 or topk_ids.shape[-1] == 0:
             raise ValueError(
-                f"topk_ids is {tuple(topk_ids.shape)} {topk_ids.dtype}; [..., topk] int32 or int64 "
-                "is expected"
+                f"topk_ids is {tuple(topk_ids.shape)} {topk_ids.dtype}; expected [..., topk] "
+                "int32 or int64"
             )
         leading, tokens = topk_ids.shape[:-1], x.shape[:-1]
         if leading != tokens and leading != (tokens.numel(),):
             raise ValueError(
-                f"topk_ids is {tuple(topk_ids.shape)} and x {tuple(x.shape)}; the same leading "
-                "shape, or [tokens, topk], is expected"
+                f"topk_ids is {tuple(topk_ids.shape)} and x {tuple(x.shape)}; expected the same "
+                "leading shape, or [tokens, topk]"
             )
 
     @torch.no_grad()

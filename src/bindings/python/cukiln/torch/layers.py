@@ -85,8 +85,8 @@ class NVFP4Linear(Layer):
         super().__init__(activations)
         if in_features <= 0 or out_features <= 0:
             raise ValueError(
-                f"in_features is {in_features} and out_features {out_features}; positive numbers "
-                "are expected"
+                f"in_features is {in_features} and out_features {out_features}; expected positive "
+                "numbers"
             )
         self.in_features, self.out_features = in_features, out_features
         rows, columns = self.shape("weight")
@@ -111,7 +111,7 @@ class NVFP4Linear(Layer):
         calibration saw. Of a linear on meta it is an empty layer there, for
         load_state_dict(…, assign=True)."""
         if not isinstance(linear, nn.Linear):
-            raise TypeError(f"a {type(linear).__name__} is given; an nn.Linear is expected")
+            raise TypeError(f"a {type(linear).__name__} is given; expected an nn.Linear")
         check_weight("weight", linear.weight, linear.out_features, linear.in_features)
         layer = cls(
             linear.in_features,
@@ -140,7 +140,7 @@ class NVFP4Linear(Layer):
     ) -> NVFP4Linear:
         """Of the tensors of one linear layer in a ModelOpt checkpoint, on the weight's device."""
         if weight.dim() != 2:
-            raise ValueError(f"weight is {tuple(weight.shape)}; [out, in / 2] is expected")
+            raise ValueError(f"weight is {tuple(weight.shape)}; expected [out, in / 2]")
         rows, half = weight.shape
         layer = cls(2 * half, rows, bias is not None, "meta", activations=activations)
         layer.weight, layer.weight_scale = weight.detach(), weight_scale.detach()
@@ -305,8 +305,8 @@ def process_weights_after_loading(layer: nn.Module, **settings: Any) -> NVFP4Lin
     missing = [name for name in names if tensors[name] is None and not name.endswith("input_scale")]
     if missing:
         raise ValueError(
-            f"this {type(layer).__name__} has no {', '.join(missing)}; the tensors of a ModelOpt "
-            "checkpoint are expected"
+            f"this {type(layer).__name__} has no {', '.join(missing)}; expected the tensors of a "
+            "ModelOpt checkpoint"
         )
     made: NVFP4Linear | NVFP4MoE
     if stacked:

@@ -68,8 +68,8 @@ class NVFP4Experts(NVFP4MoE):
             if blocks.dim() != 4 or scales.dim() != 3 or len(blocks) != len(scales):
                 raise ValueError(
                     f"{prefix}{name}_blocks is {tuple(blocks.shape)} and {name}_scales "
-                    f"{tuple(scales.shape)}; [experts, rows, blocks, 16] and [experts, rows, "
-                    "blocks] are expected"
+                    f"{tuple(scales.shape)}; expected [experts, rows, blocks, 16] and [experts, "
+                    "rows, blocks]"
                 )
             parts.append(
                 [
@@ -98,7 +98,7 @@ class NVFP4Experts(NVFP4MoE):
                 bias = torch.zeros(self.experts, columns)
             if tuple(bias.shape) != (self.experts, columns):
                 raise ValueError(
-                    f"{name} is {tuple(bias.shape)}; ({self.experts}, {columns}) is expected"
+                    f"{name} is {tuple(bias.shape)}; expected ({self.experts}, {columns})"
                 )
             bias = bias.detach().contiguous().to(device, torch.bfloat16, copy=True)
             self._buffers[name] = bias
@@ -115,8 +115,8 @@ class NVFP4Experts(NVFP4MoE):
             return
         if not all(given):
             raise ValueError(
-                f"{given.count(True)} of {len(given)} biases of experts are in the checkpoint; all "
-                "are expected, or none"
+                f"{given.count(True)} of {len(given)} biases of experts are in the checkpoint; expected "
+                "all, or none"
             )
         gate, upward, down = (
             [tensors[f"{prefix}{name}.bias"] for prefix in prefixes] for name in names

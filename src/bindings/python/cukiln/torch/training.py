@@ -59,11 +59,11 @@ class NVFP4TrainableLinear(nn.Module):
         super().__init__()
         if (parallel_mode is None) != (process_group is None):
             raise ValueError(
-                f"parallel_mode is {parallel_mode!r} and process_group {process_group!r}; both or "
-                "neither are expected"
+                f"parallel_mode is {parallel_mode!r} and process_group {process_group!r}; expected "
+                "both or neither"
             )
         if parallel_mode not in (None, "column", "row"):
-            raise ValueError(f"parallel_mode is {parallel_mode!r}; 'column' or 'row' is expected")
+            raise ValueError(f"parallel_mode is {parallel_mode!r}; expected 'column' or 'row'")
         self.parallel_mode, self.sequence_parallel = parallel_mode, sequence_parallel
         self.fuse_wgrad_accumulation = fuse_wgrad_accumulation
         # Of the group, what a graph may hold and a copy may have.
@@ -92,7 +92,7 @@ class NVFP4TrainableLinear(nn.Module):
         ranks = self._ranks if divided else 1
         if features <= 0 or features % (ranks * _MULTIPLE):
             among = f", for each of {ranks} ranks," if divided else ""
-            raise ValueError(f"{name} is {features}; a positive multiple of 32{among} is expected")
+            raise ValueError(f"{name} is {features}; expected a positive multiple of 32{among}")
         return features // ranks
 
     def reset_parameters(self) -> None:
@@ -289,7 +289,7 @@ def _collect(tensor: Tensor, name: str | None, ranks: int, group: str) -> Tensor
         if tensor.shape[0] % ranks:
             raise ValueError(
                 f"sequence_parallel divides {tensor.shape[0]} tokens, x's first dimension, among "
-                f"{ranks} ranks: a multiple of {ranks} is expected"
+                f"{ranks} ranks; expected a multiple of {ranks}"
             )
         result = ops.reduce_scatter_tensor(tensor, "sum", ranks, group)
     return ops.wait_tensor(result)

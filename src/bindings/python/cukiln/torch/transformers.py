@@ -85,8 +85,8 @@ class CukilnConfig(QuantizationConfigMixin):
     ) -> None:
         if others and quant_method == "cukiln":
             raise TypeError(
-                f"CukilnConfig has no {', '.join(others)}; modules_to_not_convert, for what others "
-                "call ignore, and activations are expected"
+                f"CukilnConfig has no {', '.join(others)}; expected modules_to_not_convert, for "
+                "what others call ignore, and activations"
             )
         check_activations(activations)
         if activations is None and _has_larger_inputs(others):
@@ -145,7 +145,7 @@ class CukilnQuantizer(HfQuantizer):
         if not checkpoint_files or not all(
             str(f).endswith(".safetensors") for f in checkpoint_files
         ):
-            raise ValueError(f"the checkpoint is {checkpoint_files}; safetensors are expected")
+            raise ValueError(f"the checkpoint is {checkpoint_files}; expected safetensors")
         self._found = _find(model, checkpoint_files)
         self._layers: dict[str, NVFP4Linear | NVFP4Experts] = {}
         known, paths = set(model.state_dict()), []
