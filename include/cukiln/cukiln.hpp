@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+/// What can fail to be made comes from a static member that returns a Result: `create`, `open`,
+/// `load` or `parse`.
+///
 /// Includes all of libcukiln but `instantiate.hpp`, templates that few hosts need. Most hosts start
 /// at `loader.hpp`. The kernels that come with cukiln are in another library: `nvfp4.hpp`,
 /// `nvfp4_moe.hpp`, `sampling.hpp`.

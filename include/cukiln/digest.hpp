@@ -6,11 +6,11 @@
 #include <cstdint>
 #include <cstring>
 #include <functional>
-#include <optional>
 #include <string>
 #include <string_view>
 
 #include <cukiln/export.hpp>
+#include <cukiln/result.hpp>
 
 namespace cukiln {
 inline namespace v0 {
@@ -28,12 +28,14 @@ struct Digest256 {
 
   /// 64 lower-case hex digits.
   std::string hex() const { return hex_of_bytes(bytes.data(), bytes.size()); }
-  /// Parses 64 hex digits. Nothing if `text` is anything else.
-  static std::optional<Digest256> from_hex(std::string_view text) noexcept {
+  /// Parses 64 hex digits. Errors: invalid_argument.
+  static Result<Digest256> parse(std::string_view text) {
     Digest256 digest;
-    return bytes_of_hex(text, digest.bytes.data(), digest.bytes.size())
-               ? std::optional<Digest256>(digest)
-               : std::nullopt;
+    if (bytes_of_hex(text, digest.bytes.data(), digest.bytes.size())) {
+      return digest;
+    }
+    return Error(ErrorCode::invalid_argument,
+                 "invalid digest \"" + std::string(text) + "\"; expected 64 hex digits");
   }
 
   friend bool operator==(const Digest256& a, const Digest256& b) noexcept {

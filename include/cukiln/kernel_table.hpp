@@ -21,8 +21,6 @@ inline namespace v0 {
 /// is unloaded.
 class CUKILN_API KernelTable {
  public:
-  KernelTable();
-  ~KernelTable();
   KernelTable(const KernelTable&) = delete;
   KernelTable& operator=(const KernelTable&) = delete;
 
@@ -41,7 +39,9 @@ class CUKILN_API KernelTable {
 
   std::size_t size() const noexcept;
 
-  // For the loader only.
+ protected:  // the loader's
+  KernelTable();
+  ~KernelTable();
   /// Adds a kernel under the next id, which it returns.
   std::size_t add(Kernel kernel);
   /// Gives a kernel a name, which another kernel may have had before.
@@ -51,7 +51,7 @@ class CUKILN_API KernelTable {
 
  private:
   // The count, directly followed by the kernels in memory, so that a lookup follows one pointer.
-  // Public so that `at` is inlined: a call would cost more than the lookup.
+  // Defined here so that `at` is inlined: a call would cost more than the lookup.
   struct Array {
     std::size_t capacity;
     std::atomic<Kernel>* kernels() noexcept {

@@ -77,10 +77,5 @@ class CUKILN_API Store {
   std::unique_ptr<TieredStore> tiers_;
 };
 
-/// Opens a store, as `Store::open` does.
-inline Result<Store> open_store(StoreOptions options = {}) {
-  return Store::open(std::move(options));
-}
-
 }  // namespace v0
 }  // namespace cukiln

@@ -77,7 +77,7 @@ class Context {
   }
 
   /// Returns the store. Without a usable disk it works in memory, and a warning says so. Errors:
-  /// those of `open_store`.
+  /// those of `Store::open`.
   Result<Store*> store();
   /// Returns the store, if it is on disk. Errors: why it is not, and what to do.
   Result<Store*> disk_store();

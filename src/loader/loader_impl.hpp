@@ -42,6 +42,12 @@ inline Milliseconds time_since(std::chrono::steady_clock::time_point start) {
 /// used by the façade (kernel_loader.cpp), a preload (preload.cpp) and explain (explain.cpp).
 /// Threads: safe.
 struct [[gnu::visibility("hidden")]] KernelLoader::Impl {  // else exported with KernelLoader
+  struct Table : KernelTable {
+    using KernelTable::add;
+    using KernelTable::remove;
+    using KernelTable::set_name;
+  };
+
   Impl(Store& opened, LoaderOptions given);
   ~Impl();
 
@@ -123,7 +129,7 @@ struct [[gnu::visibility("hidden")]] KernelLoader::Impl {  // else exported with
   std::unique_ptr<Compiler> compiler;
   std::unique_ptr<Toolchains> toolchains;
   std::unique_ptr<Builder> builder;
-  KernelTable table;
+  Table table;
   FixedBlobs fixed_blobs{tiers, log};
   Seal seal{tiers, stat_cache, telemetry, log, events};
 

@@ -17,6 +17,11 @@ namespace {
 
 constexpr std::size_t kKernels = 64;
 
+struct WritableTable : cukiln::KernelTable {
+  using KernelTable::add;
+  using KernelTable::set_name;
+};
+
 /// A table and a map of the same kernels. The kernels are never launched: only their addresses
 /// count.
 struct Tables {
@@ -34,7 +39,7 @@ struct Tables {
   std::unique_ptr<char[]> states;
   std::vector<std::string> names;
   std::vector<cukiln::Kernel> handles;
-  cukiln::KernelTable table;
+  WritableTable table;
   std::mutex mutex;
   std::unordered_map<std::string, cukiln::Kernel> map;
 };

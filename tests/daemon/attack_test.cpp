@@ -278,7 +278,7 @@ TEST_CASE_FIXTURE(Attack, "replies that a client does not read are bounded in by
     const auto compiled = client(source("// a kernel"));
     REQUIRE(compiled->wait() == 0);
     const std::string text = compiled->output();
-    const auto key = CacheKey::from_hex(text.substr(text.find(' ') + 1, 64));
+    const auto key = CacheKey::parse(text.substr(text.find(' ') + 1, 64));
     REQUIRE(key);
     const RawClient asking(socket);
     for (std::uint64_t id = 1; id <= 4000; ++id) {

@@ -77,7 +77,7 @@ struct DaemonFixture : FlightFixture {
     REQUIRE(opened);
     auto loader = KernelLoader::create(*opened, {});
     REQUIRE(loader);
-    const auto digest = CacheKey::from_hex(key);
+    const auto digest = CacheKey::parse(key);
     REQUIRE(digest);
     const auto image = loader->cubin(*digest);
     REQUIRE(image);

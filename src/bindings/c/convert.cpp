@@ -200,15 +200,6 @@ Result<ModuleSpec> read_module(const cukiln_module* module) {
   return spec;
 }
 
-Result<CacheKey> read_key(const char* hex) {
-  const auto digest = CacheKey::from_hex(text_or_empty(hex));
-  if (!digest) {
-    return Error(ErrorCode::invalid_argument,
-                 "invalid key \"" + std::string(text_or_empty(hex)) + "\": expected 64 hex digits");
-  }
-  return CacheKey{*digest};
-}
-
 Result<void> apply_options(const cukiln_options& options, Settings& base) {
   // schema: options. Written by src/schema/generate.py
   // clang-format off

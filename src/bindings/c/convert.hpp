@@ -21,7 +21,6 @@ Result<std::vector<std::string>> read_strings(const char* const* list, std::size
                                               const char* what);
 Result<std::vector<Target>> read_targets(const char* const* list, std::size_t count);
 Result<ModuleSpec> read_module(const cukiln_module* module);
-Result<CacheKey> read_key(const char* hex);
 
 /// The options' own values over `base`.
 Result<void> apply_options(const cukiln_options& options, Settings& base);

@@ -322,7 +322,7 @@ cukiln_code cukiln_loader_unload(cukiln_loader* loader, const char* key) {
     if (loader == nullptr) {
       return null_argument("loader");
     }
-    const auto digest = c::read_key(key);
+    const auto digest = CacheKey::parse(c::text_or_empty(key));
     if (!digest) {
       return digest.error();
     }

@@ -116,11 +116,11 @@ cukiln_code cukiln_loader_explain_keys(cukiln_loader* loader, const char* was, c
       return null_argument(loader == nullptr ? "loader" : "out");
     }
     *out = nullptr;
-    const auto key_was = c::read_key(was);
+    const auto key_was = CacheKey::parse(c::text_or_empty(was));
     if (!key_was) {
       return key_was.error();
     }
-    const auto key_now = c::read_key(now);
+    const auto key_now = CacheKey::parse(c::text_or_empty(now));
     if (!key_now) {
       return key_now.error();
     }
@@ -140,7 +140,7 @@ cukiln_code cukiln_loader_cubin(cukiln_loader* loader, const char* key, void** c
     }
     *cubin = nullptr;
     *cubin_bytes = 0;
-    const auto digest = c::read_key(key);
+    const auto digest = CacheKey::parse(c::text_or_empty(key));
     if (!digest) {
       return digest.error();
     }

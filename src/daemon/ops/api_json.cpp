@@ -262,11 +262,8 @@ Result<std::string> entries_json(TieredStore& store, const EntryQuery& query) {
 }
 
 Result<std::string> entry_json(TieredStore& store, const std::string& key) {
-  const auto digest = CacheKey::from_hex(key);
-  if (!digest) {
-    return make_error(ErrorCode::invalid_argument, "invalid key {}: expected 64 hex digits", key);
-  }
-  CUKILN_TRY(const auto found, store.peek(CacheKey{*digest}));
+  CUKILN_TRY(const CacheKey digest, CacheKey::parse(key));
+  CUKILN_TRY(const auto found, store.peek(digest));
   if (!found) {
     return make_error(ErrorCode::not_found, "no entry {} in the store", key);
   }

@@ -9,6 +9,7 @@
 
 #include "driver/cuda_types.hpp"
 #include "gpu/support/test_loader.hpp"
+#include "support/writable_kernel_table.hpp"
 
 namespace cukiln {
 namespace {
@@ -98,7 +99,7 @@ TEST_CASE("A launch costs what the driver's costs") {
 TEST_CASE("A lookup costs nanoseconds beside a launch's microseconds") {
   TestLoader loader;
   const Kernel kernel = loader.get("nop", R"(extern "C" __global__ void nop() {})");
-  KernelTable table;
+  testing::WritableKernelTable table;
   std::vector<std::string> names;
   for (int i = 0; i < 64; ++i) {
     names.push_back("family/kernel_" + std::to_string(i));

@@ -50,9 +50,10 @@ TEST_CASE("checksums are XXH3-128 in canonical order, as other tools print them"
   constexpr std::uint8_t kFirstOfNothing = 0x99;
   CHECK(checksum_of("").bytes[0] == kFirstOfNothing);
   CHECK(Checksummer().add("a").add("bc").finish() == checksum_of("abc"));
-  CHECK(ContentHash::from_hex(hash_of("a").hex()) == hash_of("a"));
-  CHECK_FALSE(ContentHash::from_hex("xyz"));
-  CHECK_FALSE(ContentHash::from_hex(std::string(64, 'g')));
+  CHECK(*ContentHash::parse(hash_of("a").hex()) == hash_of("a"));
+  CHECK(ContentHash::parse("xyz").error().message() ==
+        "invalid digest \"xyz\"; expected 64 hex digits");
+  CHECK_FALSE(ContentHash::parse(std::string(64, 'g')));
 }
 
 TEST_CASE("targets 100, 100a and 100f differ, and anything else is refused with an example") {

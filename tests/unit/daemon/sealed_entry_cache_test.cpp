@@ -14,7 +14,7 @@ using cukiln::daemon::SealedEntryCache;
 namespace {
 
 CacheKey key(char digit) {
-  const auto made = CacheKey::from_hex(std::string(64, digit));
+  const auto made = CacheKey::parse(std::string(64, digit));
   REQUIRE(made);
   return *made;
 }

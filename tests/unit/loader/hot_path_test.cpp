@@ -26,8 +26,7 @@
 #include "driver/module.hpp"
 #include "support/fake_cuda.hpp"
 #include "support/refuse_processes.hpp"
-
-#include <cukiln/kernel_table.hpp>
+#include "support/writable_kernel_table.hpp"
 
 namespace {
 thread_local long allocations = 0;
@@ -136,7 +135,7 @@ struct Fixture {
   std::shared_ptr<const DriverApi> api;
   std::shared_ptr<LoadedModule> module;
   CUcontext context = nullptr;
-  KernelTable table;
+  testing::WritableKernelTable table;
   std::vector<std::string> names;
 };
 
@@ -196,7 +195,7 @@ TEST_CASE("The counters count: a system call kills, allocations and locks are se
         }) == -SIGSYS);
   const long allocations_before = allocations;
   const long locks_before = locks;
-  KernelTable table;
+  testing::WritableKernelTable table;
   table.set_name("a name that does not fit into the string itself", Kernel());
   CHECK(allocations > allocations_before);
   CHECK(locks == locks_before + 1);

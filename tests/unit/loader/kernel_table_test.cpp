@@ -9,6 +9,7 @@
 #include <doctest/doctest.h>
 
 #include "driver/kernel_state.hpp"
+#include "support/writable_kernel_table.hpp"
 
 namespace cukiln {
 namespace {
@@ -27,7 +28,7 @@ struct Kernels {
 std::string module_name(std::size_t i) { return "some_module/kernel_" + std::to_string(i); }
 
 TEST_CASE("An empty table finds nothing") {
-  const KernelTable table;
+  const testing::WritableKernelTable table;
   CHECK(table.size() == 0);
   CHECK(!table.at(0));
   CHECK(!table.at(~std::size_t{0}));
@@ -37,7 +38,7 @@ TEST_CASE("An empty table finds nothing") {
 
 TEST_CASE("Ids are given in order, and lookups by id find what was added") {
   const Kernels kernels(1000);
-  KernelTable table;
+  testing::WritableKernelTable table;
   for (std::size_t i = 0; i < 1000; ++i) {
     CHECK(table.add(kernels[i]) == i);
   }
@@ -51,7 +52,7 @@ TEST_CASE("Ids are given in order, and lookups by id find what was added") {
 
 TEST_CASE("Every name is found, also after the index grew, and no other") {
   const Kernels kernels(5000);
-  KernelTable table;
+  testing::WritableKernelTable table;
   for (std::size_t i = 0; i < 5000; ++i) {
     table.set_name(module_name(i), kernels[i]);
   }
@@ -65,7 +66,7 @@ TEST_CASE("Every name is found, also after the index grew, and no other") {
 
 TEST_CASE("A name that is taken moves to the new kernel") {
   const Kernels kernels(2);
-  KernelTable table;
+  testing::WritableKernelTable table;
   table.set_name("quantize", kernels[0]);
   table.set_name("quantize", kernels[1]);
   CHECK(table.find("quantize").name() == "k1");
@@ -73,7 +74,7 @@ TEST_CASE("A name that is taken moves to the new kernel") {
 
 TEST_CASE("A removed kernel is under no id and no name, and the ids of others stay") {
   const Kernels kernels(3);
-  KernelTable table;
+  testing::WritableKernelTable table;
   for (std::size_t i = 0; i < 3; ++i) {
     table.add(kernels[i]);
     table.set_name(module_name(i), kernels[i]);
@@ -96,7 +97,7 @@ TEST_CASE("Names are bytes: empty ones, NULs and long ones are distinct") {
   const Kernels kernels(4);
   const std::string nul("a\0b", 3);
   const std::string longer(5000, 'x');
-  KernelTable table;
+  testing::WritableKernelTable table;
   table.set_name("", kernels[0]);
   table.set_name("a", kernels[1]);
   table.set_name(nul, kernels[2]);
@@ -111,7 +112,7 @@ TEST_CASE("Names are bytes: empty ones, NULs and long ones are distinct") {
 TEST_CASE("Readers see every name that was added before, while a writer adds 10,000") {
   constexpr std::size_t kCount = 10'000;
   const Kernels kernels(kCount);
-  KernelTable table;
+  testing::WritableKernelTable table;
   std::atomic<std::size_t> added{0};
   std::atomic<std::size_t> wrong{0};
   std::vector<std::jthread> readers;
@@ -158,7 +159,7 @@ TEST_CASE("Readers see every name that was added before, while a writer adds 10,
 
 TEST_CASE("A name expression is found in any spelling, with module and target") {
   const Kernels kernels(2);
-  KernelTable table;
+  testing::WritableKernelTable table;
   for (const char* name : {"ns::k<float, 4>", "m/ns::k<float, 4>", "a/m/ns::k<float, 4>@sm_90a"}) {
     table.set_name(name, kernels[1]);
   }
