@@ -34,7 +34,7 @@ int main() {
 
   cukiln::ModuleSpec spec;
   spec.name = "saxpy";
-  spec.sources = {cukiln::Source::file(OWN_KERNEL_FOLDER "/saxpy.cu")};
+  spec.sources = {cukiln::SourceFile{OWN_KERNEL_FOLDER "/saxpy.cu"}};
   spec.names = {"axpy<float>"};             // a name expression: it instantiates the template
   spec.flags = {"-O3", "--use_fast_math"};  // nvcc's spellings are understood
   auto kernel = loader->get(spec, "axpy<float>");

@@ -27,15 +27,15 @@ void print(const cukiln::Event& event) {
 cukiln::ModuleSpec elementwise(const std::string& expression) {
   cukiln::ModuleSpec spec;
   spec.name = "elementwise";
-  spec.sources = {cukiln::Source::memory("elementwise.cu", R"(
+  spec.sources = {cukiln::SourceText{"elementwise.cu", R"(
 #include "expression.h"
 __constant__ float scale;
 template <class T>
 __global__ void apply(T* values, int n) {
   const int i = blockIdx.x * blockDim.x + threadIdx.x;
   if (i < n) values[i] = scale * evaluate(values[i]);
-})")};
-  spec.named_headers = {cukiln::Source::memory(
+})"}};
+  spec.named_headers = {cukiln::SourceText{
       "expression.h",
       "template <class T> __device__ T evaluate(T x) { return " + expression + "; }")};
   spec.names = {cukiln::instantiate<float>("apply"), "scale"};

@@ -12,7 +12,7 @@
 /// cukiln_nvfp4, which needs only this and the other public headers.
 ///
 /// Such a library embeds its sources, passes them as a Manifest (`Manifest::parse` with a
-/// `SourceOf`, `Source::literal`), and finds its kernels with `KernelTable::find` or
+/// `SourceOf`, `SourceLiteral`), and finds its kernels with `KernelTable::find` or
 /// `KernelLoader::get`. Threads: every function may be called concurrently.
 namespace cukiln::extension {
 inline namespace v0 {

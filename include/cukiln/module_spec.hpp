@@ -2,8 +2,10 @@
 #pragma once
 
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
+#include <variant>
 #include <vector>
 
 #include <cukiln/export.hpp>
@@ -12,29 +14,44 @@
 namespace cukiln {
 inline namespace v0 {
 
-/// One source of a module: a file, or text in memory.
-struct Source {
-  std::string path;  ///< of the file; of text in memory only the last component is used
-  std::string text;  ///< if `in_memory`
-  bool in_memory = false;
-  std::string_view constant;  ///< replaces `text` if its data is not null; not copied, so it must
-                              ///< outlive every use of the source
-  /// The BLAKE2b-256 of `constant` in 32 bytes, computed by the build, so that a lookup need not
-  /// hash the text. It is trusted. Ignored if it has another length. Must live as long as
-  /// `constant`.
-  std::string_view constant_digest;
-
-  std::string_view content() const noexcept { return constant.data() != nullptr ? constant : text; }
-
-  static Source file(std::string path) { return {std::move(path), {}, false, {}, {}}; }
-  static Source memory(std::string name, std::string text) {
-    return {std::move(name), std::move(text), true, {}, {}};
-  }
-  /// Text that lives as long as the program.
-  static Source literal(std::string name, std::string_view text, std::string_view digest = {}) {
-    return {std::move(name), {}, true, text, digest};
-  }
+/// A source in a file.
+struct SourceFile {
+  std::string path;
 };
+
+/// A text in memory.
+struct SourceText {
+  std::string name;  ///< as a path; of a source, only its last component is used
+  std::string text;
+};
+
+/// A text that is not copied, such as a literal: it must outlive every use of the source.
+struct SourceLiteral {
+  std::string name;  ///< as in SourceText
+  std::string_view text;
+  /// The BLAKE2b-256 of the text in 32 bytes, computed by the build, so that a lookup need not hash
+  /// the text. It is trusted. Ignored if it has another length. Must live as long as the text.
+  std::string_view digest = {};
+};
+
+/// A source or header of a module.
+using Source = std::variant<SourceFile, SourceText, SourceLiteral>;
+
+/// Returns a file's path, or a text's name.
+inline const std::string& name_of(const Source& source) noexcept {
+  const auto* const file = std::get_if<SourceFile>(&source);
+  const auto* const text = std::get_if<SourceText>(&source);
+  return file != nullptr   ? file->path
+         : text != nullptr ? text->name
+                           : std::get<SourceLiteral>(source).name;
+}
+
+/// Returns a text in memory; nothing for a file.
+inline std::optional<std::string_view> text_of(const Source& source) noexcept {
+  if (const auto* const text = std::get_if<SourceText>(&source)) return text->text;
+  if (const auto* const text = std::get_if<SourceLiteral>(&source)) return text->text;
+  return std::nullopt;
+}
 
 /// Whether the sources of a module are linked. `rdc`: each is compiled to relocatable machine code,
 /// as by `nvcc -rdc=true`. `lto`: each is compiled to LTO-IR, and machine code is made of all of it
@@ -67,7 +84,7 @@ struct ModuleSpec {
   // schema: ModuleSpec. Written by src/schema/generate.py
   std::string name;  ///< for logs and lookups; not part of the key
   std::vector<Source> sources;
-  /// in memory, included as if they lay beside the sources; `path` is relative to the first
+  /// in memory, included as if they lay beside the sources; the name is relative to the first
   /// source's folder
   std::vector<Source> headers;
   std::vector<std::string> include;           ///< folders, searched in order (`-I`)
@@ -82,8 +99,7 @@ struct ModuleSpec {
   /// the folder to which paths in `flags` (`-include`, `-I`) are relative; empty: the process's
   /// folder at the call. Not part of the key
   std::string working_folder;
-  /// in memory, under the name by which they are included: see above. `path` is the name; of each
-  /// name one
+  /// in memory, under the name by which they are included: see above; of each name one
   std::vector<Source> named_headers;
   /// serve `<cstdint>`, `<type_traits>`, … in versions for device code, where no folder of the
   /// search has them

@@ -176,7 +176,7 @@ class ExplainCommand final : public Command {
 
   /// Returns the path; for a module whose name differs from it, as in a manifest, both.
   static std::string subject_of(const ModuleSpec& module) {
-    const std::string& path = module.sources.front().path;
+    const std::string& path = name_of(module.sources.front());
     return std::filesystem::path(path).stem() == module.name ? path
                                                              : module.name + " (" + path + ")";
   }

@@ -322,7 +322,7 @@ class ExportCommand final : public Command {
   /// Notes where a module's headers are.
   Result<void> add_folders(const ModuleSpec& module) {
     for (const Source& source : module.sources) {
-      folders_.insert(folder_of(absolute_path(source.path)));
+      folders_.insert(folder_of(absolute_path(name_of(source))));
     }
     for (const std::string& folder : module.include) {
       folders_.insert(absolute_path(folder));

@@ -102,17 +102,18 @@ std::vector<std::string> ModuleOptions::flags() const {
 }
 
 Result<void> check_source(const Source& source) {
-  struct stat status = {};
-  if (source.in_memory) {
+  const auto* const file = std::get_if<SourceFile>(&source);
+  if (file == nullptr) {
     return {};
   }
-  if (::stat(source.path.c_str(), &status) != 0) {
+  struct stat status = {};
+  if (::stat(file->path.c_str(), &status) != 0) {
     return make_error(ErrorCode::not_found,
-                      "there is no source \"{}\"; give the path of a .cu file", source.path);
+                      "there is no source \"{}\"; give the path of a .cu file", file->path);
   }
   if (S_ISDIR(status.st_mode)) {
     return make_error(ErrorCode::not_found, "{} is a folder; give the path of a .cu file",
-                      source.path);
+                      file->path);
   }
   return {};
 }
@@ -166,14 +167,14 @@ Result<std::vector<ModuleSpec>> ModuleOptions::modules(
   const bool links = common.link != LinkMode::none || translated.link != LinkMode::none;
   std::vector<ModuleSpec> modules;
   for (const std::string& source : sources) {
-    CUKILN_CHECK(check_source(Source::file(source)));
+    CUKILN_CHECK(check_source(SourceFile{source}));
     if (links && !modules.empty()) {
-      modules.front().sources.push_back(Source::file(source));
+      modules.front().sources.push_back(SourceFile{source});
       continue;
     }
     ModuleSpec module = common;
     module.name = std::filesystem::path(source).stem().string();
-    module.sources.push_back(Source::file(source));
+    module.sources.push_back(SourceFile{source});
     modules.push_back(std::move(module));
   }
   return modules;

@@ -19,10 +19,10 @@ std::vector<LoaderServices::MemoryHeader> shipped_headers(const std::string& sou
   std::vector<LoaderServices::MemoryHeader> headers;
   const Manifest shipped = shipped_manifest().value_or(Manifest());
   for (const ModuleSpec& module : shipped.modules()) {
-    const std::string& path = module.sources.front().path;
+    const std::string& path = name_of(module.sources.front());
     if (std::filesystem::path(path).filename() == name) {
       for (const Source& header : module.headers) {
-        headers.push_back({header.path, SharedBytes{std::string(header.content())}});
+        headers.push_back({name_of(header), SharedBytes{std::string(*text_of(header))}});
       }
     }
   }

@@ -41,9 +41,9 @@ class EmbeddedHeaders {
     for (const embedded::File* file : asked_for_by(text)) {
       const std::string path = seen_from(family, file->name);
       const bool known = std::any_of(module.headers.begin(), module.headers.end(),
-                                     [&](const Source& header) { return header.path == path; });
+                                     [&](const Source& header) { return name_of(header) == path; });
       if (!known) {
-        module.headers.push_back(Source::literal(path, file->bytes, file->blake2b_256));
+        module.headers.push_back(SourceLiteral{path, file->bytes, file->blake2b_256});
         add_to(module, file->bytes, family);
       }
     }
@@ -81,7 +81,7 @@ Result<Source> embedded_source(const std::string& path) {
   const std::string name = path.substr(std::min(kPrefix.size(), path.size()));
   for (const embedded::File& file : embedded::kernels_src()) {
     if (file.name == name) {
-      return Source::literal(std::string(kFolder) + name, file.bytes, file.blake2b_256);
+      return Source(SourceLiteral{std::string(kFolder) + name, file.bytes, file.blake2b_256});
     }
   }
   return make_error(ErrorCode::internal, "kernels_src/{} is not in this build", name);
@@ -98,10 +98,10 @@ Result<Manifest> embedded_manifest() {
   std::vector<ModuleSpec> modules = std::move(read).modules();
   EmbeddedHeaders headers;
   for (ModuleSpec& module : modules) {
-    std::string_view family = module.sources.front().path;  // kernels_src/nvfp4/amax_gsa.cu
+    std::string_view family = name_of(module.sources.front());  // kernels_src/nvfp4/amax_gsa.cu
     family = family.substr(0, family.rfind('/') + 1).substr(kFolder.size());
     for (const Source& source : module.sources) {
-      headers.add_to(module, source.content(), family);
+      headers.add_to(module, *text_of(source), family);
     }
   }
   return Manifest(std::move(modules));

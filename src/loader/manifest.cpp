@@ -74,7 +74,7 @@ Result<void> read_named_headers(const Json& value, const std::string& where, Mod
     if (name.empty() || !text.is_string()) {
       return wrong(where + "." + name, name.empty() ? "a name" : "a text", text);
     }
-    module.named_headers.push_back(Source::memory(name, text.get<std::string>()));
+    module.named_headers.push_back(SourceText{name, text.get<std::string>()});
   }
   return {};
 }
@@ -243,7 +243,7 @@ Result<Manifest> Manifest::parse(std::string_view json, const std::string& folde
     return read_manifest(
         json,
         [&](const std::string& path) -> Result<Source> {
-          return Source::file(below(folder, path));
+          return Source(SourceFile{below(folder, path)});
         },
         [&](const std::string& path) { return below(folder, path); });
   });

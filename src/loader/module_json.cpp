@@ -22,8 +22,9 @@ std::string recorded_path(const std::string& path) {
 }
 
 Json json_of(const Source& source) {
-  return source.in_memory ? Json{{"path", source.path}, {"text", source.content()}}
-                          : Json{{"path", recorded_path(source.path)}};
+  const auto text = text_of(source);
+  return text ? Json{{"path", name_of(source)}, {"text", *text}}
+              : Json{{"path", recorded_path(name_of(source))}};
 }
 
 }  // namespace
@@ -33,16 +34,16 @@ Json module_json(const ModuleSpec& spec, Target target) {
   if (!flags || spec.sources.empty()) {
     return {};
   }
-  Json module{
-      {"name", spec.name.empty() ? std::filesystem::path(spec.sources.front().path).stem().string()
-                                 : spec.name},
-      {"define", spec.define},
-      {"flags", flags->arguments},
-      {"names", canonical_names(spec.names, flags->standard)},
-      {"target", target.name()},
-      {"sources", Json::array()},
-      {"headers", Json::array()},
-      {"include", Json::array()}};
+  Json module{{"name", spec.name.empty()
+                           ? std::filesystem::path(name_of(spec.sources.front())).stem().string()
+                           : spec.name},
+              {"define", spec.define},
+              {"flags", flags->arguments},
+              {"names", canonical_names(spec.names, flags->standard)},
+              {"target", target.name()},
+              {"sources", Json::array()},
+              {"headers", Json::array()},
+              {"include", Json::array()}};
   if (!flags->standard.empty()) {
     module["flags"].push_back("-std=" + flags->standard);
   }
@@ -62,7 +63,7 @@ Json module_json(const ModuleSpec& spec, Target target) {
     module["working_folder"] = recorded_path(working_folder_of(spec));
   }
   for (const Source& header : spec.named_headers) {
-    module["named_headers"][header.path] = header.content();
+    module["named_headers"][name_of(header)] = text_of(header).value_or("");
   }
   if (!spec.std_shims) {
     module["std_shims"] = false;

@@ -45,11 +45,22 @@ ContentHash digest_of_source(const FileContent& content, const ModuleRequest::So
 
 /// Returns the digest that the host's build computed, if there is one.
 std::optional<ContentHash> digest_given_with(const Source& source) {
-  if (source.constant.data() == nullptr ||
-      source.constant_digest.size() != ContentHash{}.bytes.size()) {
+  const auto* const embedded = std::get_if<SourceLiteral>(&source);
+  if (embedded == nullptr || embedded->digest.size() != ContentHash{}.bytes.size()) {
     return std::nullopt;
   }
-  return digest_from<ContentHash>(source.constant_digest);
+  return digest_from<ContentHash>(embedded->digest);
+}
+
+/// Returns a header's text. Errors: invalid_argument (it is a file).
+Result<std::string_view> header_text(const ModuleSpec& spec, const Source& header) {
+  if (const auto text = text_of(header)) {
+    return *text;
+  }
+  return make_error(ErrorCode::invalid_argument,
+                    "module \"{}\": the header \"{}\" has no text; expected a text in memory: name "
+                    "the folder of a header in `include` instead",
+                    spec.name, name_of(header));
 }
 
 Result<void> add_sources(const ModuleSpec& spec, StatCache* stats, ModuleRequest& out) {
@@ -59,23 +70,23 @@ Result<void> add_sources(const ModuleSpec& spec, StatCache* stats, ModuleRequest
   }
   std::vector<std::string> folders;
   for (const Source& source : spec.sources) {
-    const std::filesystem::path path = source.path;
+    const std::string& name = name_of(source);
     std::string folder;
     SharedBytes text;
     ContentHash digest;
     ModuleRequest::SourceFile file;
-    if (source.in_memory) {
-      if (source.content().size() > kMaxSourceBytes) {
-        return make_error(ErrorCode::invalid_argument, "{} has {} bytes, the limit is {}",
-                          source.path, source.content().size(), kMaxSourceBytes);
+    if (const auto in_memory = text_of(source)) {
+      if (in_memory->size() > kMaxSourceBytes) {
+        return make_error(ErrorCode::invalid_argument, "{} has {} bytes, the limit is {}", name,
+                          in_memory->size(), kMaxSourceBytes);
       }
-      text = SharedBytes::borrowed(source.content());
+      text = SharedBytes::borrowed(*in_memory);
       const auto known = digest_given_with(source);
       digest = known ? *known : hash_of(text);
     } else {
       file.recorded_ns = Clock::system().now_ns();  // before it is opened: see FileServer::serve
-      CUKILN_TRY(FileContent content, read_file(source.path));
-      file.path = absolute_path(source.path);
+      CUKILN_TRY(FileContent content, read_file(name));
+      file.path = absolute_path(name);
       file.stamp = content.stamp;
       digest = digest_of_source(content, file, stats);
       text = std::move(content.bytes);
@@ -85,7 +96,7 @@ Result<void> add_sources(const ModuleSpec& spec, StatCache* stats, ModuleRequest
       return make_error(ErrorCode::invalid_argument,
                         "{} has a NUL byte at offset {}: NVRTC would compile what is before it and "
                         "nothing else",
-                        source.path, nul);
+                        name, nul);
     }
     const auto known = std::find(folders.begin(), folders.end(), folder);
     const std::string root = source_root(static_cast<std::size_t>(known - folders.begin()));
@@ -94,15 +105,15 @@ Result<void> add_sources(const ModuleSpec& spec, StatCache* stats, ModuleRequest
       out.roots.push_back(
           {root, folder.empty() ? std::vector<std::string>{} : std::vector<std::string>{folder}});
     }
-    const std::string virtual_path = root + "/" + path.filename().string();
+    const std::string virtual_path = root + "/" + std::filesystem::path(name).filename().string();
     out.memory_files.push_back({virtual_path, text, digest});
     out.request.sources.emplace_back(virtual_path, std::move(text), digest);
     out.source_files.push_back(std::move(file));
   }
   for (const Source& header : spec.headers) {
-    out.memory_files.push_back({std::string(kSourceRoot) + "/" + header.path,
-                                SharedBytes::borrowed(header.content()),
-                                digest_given_with(header)});
+    CUKILN_TRY(const std::string_view text, header_text(spec, header));
+    out.memory_files.push_back({std::string(kSourceRoot) + "/" + name_of(header),
+                                SharedBytes::borrowed(text), digest_given_with(header)});
   }
   return {};
 }
@@ -111,19 +122,18 @@ Result<void> add_sources(const ModuleSpec& spec, StatCache* stats, ModuleRequest
 Result<void> add_named_headers(const ModuleSpec& spec, ModuleRequest& out) {
   std::vector<VirtualSource>& headers = out.request.headers;
   for (const Source& header : spec.named_headers) {
-    const std::string_view text = header.content();
-    if (!header.in_memory || header.path.empty()) {
-      return make_error(
-          ErrorCode::invalid_argument,
-          "module \"{}\": the named header \"{}\" has no {}: expected the name by which "
-          "it is included, and its text",
-          spec.name, header.path, header.path.empty() ? "name" : "text");
+    CUKILN_TRY(const std::string_view text, header_text(spec, header));
+    const std::string& name = name_of(header);
+    if (name.empty()) {
+      return make_error(ErrorCode::invalid_argument,
+                        "module \"{}\": a named header has no name; expected the name by which it "
+                        "is included",
+                        spec.name);
     }
     const std::size_t nul = text.find('\0');
     if (text.size() > kMaxSourceBytes || nul != std::string_view::npos) {
       return make_error(
-          ErrorCode::invalid_argument, "module \"{}\": the named header \"{}\" {}", spec.name,
-          header.path,
+          ErrorCode::invalid_argument, "module \"{}\": the named header \"{}\" {}", spec.name, name,
           nul != std::string_view::npos
               ? fmt::format("has a NUL byte at offset {}: NVRTC would read what is "
                             "before it and nothing else",
@@ -133,7 +143,7 @@ Result<void> add_named_headers(const ModuleSpec& spec, ModuleRequest& out) {
     const auto digest = digest_given_with(header);
     SharedBytes bytes = SharedBytes::borrowed(text);
     const ContentHash hash = digest ? *digest : hash_of(bytes);
-    headers.emplace_back(header.path, std::move(bytes), hash);
+    headers.emplace_back(name, std::move(bytes), hash);
   }
   const auto by_path = [](const VirtualSource& a, const VirtualSource& b) {
     return a.path < b.path;
@@ -172,13 +182,13 @@ Result<void> check_no_nul(const ModuleSpec& spec) {
                      spec.name, what, text.substr(0, nul), nul);
   };
   for (const Source& source : spec.sources) {
-    CUKILN_CHECK(check("source", source.path));
+    CUKILN_CHECK(check("source", name_of(source)));
   }
   for (const Source& header : spec.headers) {
-    CUKILN_CHECK(check("header", header.path));
+    CUKILN_CHECK(check("header", name_of(header)));
   }
   for (const Source& header : spec.named_headers) {
-    CUKILN_CHECK(check("named header", header.path));
+    CUKILN_CHECK(check("named header", name_of(header)));
   }
   CUKILN_CHECK(check("working folder", spec.working_folder));
   const std::pair<const char*, const std::vector<std::string>&> lists[] = {
@@ -295,7 +305,7 @@ void add_include_folders(const ModuleSpec& spec, const TranslatedFlags& flags,
 
 /// Adds what names the module in logs and lists. Request and dropped flags are complete before.
 void add_labels(const ModuleSpec& spec, ModuleRequest& out) {
-  out.source = spec.sources.front().path;
+  out.source = name_of(spec.sources.front());
   const std::filesystem::path source = out.source;
   out.name = spec.name.empty() ? source.stem().string() : spec.name;
   std::string shown_flags = joined(out.request.options.arguments);

@@ -143,7 +143,7 @@ class Preload {
         job.spec = &spec;
         job.target = target;
         job.report.name = spec.name;
-        job.report.source = spec.sources.empty() ? std::string() : spec.sources.front().path;
+        job.report.source = spec.sources.empty() ? std::string() : name_of(spec.sources.front());
         job.report.target = target;
         job.report.index = jobs_.size();
         jobs_.push_back(std::move(job));

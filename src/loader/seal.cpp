@@ -36,7 +36,7 @@ std::string text_of(const Explanation& explanation) {
 }
 
 bool has_memory_text(const ModuleSpec& spec) {
-  const auto is_text = [](const Source& source) { return source.in_memory; };
+  const auto is_text = [](const Source& source) { return text_of(source).has_value(); };
   return std::any_of(spec.sources.begin(), spec.sources.end(), is_text) ||
          std::any_of(spec.headers.begin(), spec.headers.end(), is_text) ||
          !spec.named_headers.empty();

@@ -82,7 +82,7 @@ int main(int argc, char** argv) {
   if (!loader) return fail(loader.error().message());
   cukiln::ModuleSpec spec;
   spec.name = "nothing";
-  spec.sources = {cukiln::Source::memory(
+  spec.sources = {cukiln::SourceText{
       "nothing.cu",
       "extern \"C\" __global__ void nothing(float* x, const float* y, int n, float a) {}")};
   auto kernel = loader->get(spec);

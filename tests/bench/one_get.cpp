@@ -24,7 +24,7 @@ int main(int argc, char** argv) {
   if (!loader) return cukiln::bench::fail(loader.error().to_string());
   if (std::string_view(argv[3]) == "get") {
     cukiln::ModuleSpec spec;
-    spec.sources = {cukiln::Source::file(argv[2])};
+    spec.sources = {cukiln::SourceFile{argv[2]}};
     const auto kernel = loader->get(spec, "one");
     if (!kernel) return cukiln::bench::fail(kernel.error().to_string());
   }

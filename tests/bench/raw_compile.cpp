@@ -59,7 +59,7 @@ int main(int argc, char** argv) {
   for (int round = 0; round < rounds; ++round) {
     for (std::size_t i = 0; i < shipped.modules().size(); ++i) {
       const ModuleSpec& module = shipped.modules()[i];
-      const std::string& source = module.sources.front().path;  // kernels_src/family/name.cu
+      const std::string& source = name_of(module.sources.front());  // kernels_src/family/name.cu
       const std::string path = root + source.substr(source.find('/'));
       const auto file = read_file(path);
       if (!file) return fail(file.error().message());

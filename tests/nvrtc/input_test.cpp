@@ -66,8 +66,8 @@ TEST_CASE_FIXTURE(LoaderFixture,
     return error != nullptr && error->code() == ErrorCode::invalid_argument &&
            error->message().find("NUL byte at offset 1") != std::string::npos;
   };
-  CHECK(refused([&](ModuleSpec& module) { module.sources.front().path = nul; }));
-  CHECK(refused([&](ModuleSpec& module) { module.headers = {Source::literal(nul, "")}; }));
+  CHECK(refused([&](ModuleSpec& module) { module.sources = {SourceFile{nul}}; }));
+  CHECK(refused([&](ModuleSpec& module) { module.headers = {SourceLiteral{nul, ""}}; }));
   CHECK(refused([&](ModuleSpec& module) { module.include = {nul}; }));
   CHECK(refused([&](ModuleSpec& module) { module.flags = {nul}; }));
   CHECK(refused([&](ModuleSpec& module) { module.names = {nul}; }));

@@ -57,7 +57,7 @@ template <int N, class T> __global__ void mixed(T* p) { *p = N; }
       {instantiate<Value<8>, double>("mixed"), "_Z5mixedILi8EdEvPT0_"},
   };
   ModuleSpec spec;
-  spec.sources = {Source::memory("k.cu", kText)};
+  spec.sources = {SourceText{"k.cu", kText}};
   spec.targets = {{90, 'a'}};
   for (const auto& [name, lowered] : expected) {
     spec.names.push_back(name);

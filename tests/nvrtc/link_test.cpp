@@ -45,7 +45,7 @@ struct LinkFixture : LoaderFixture {
   ModuleSpec linked(LinkMode mode, std::vector<std::string> names = {}) const {
     ModuleSpec module;
     module.name = "m";
-    module.sources = {Source::file(scratch / "a.cu"), Source::file(scratch / "b.cu")};
+    module.sources = {SourceFile{scratch / "a.cu"}, SourceFile{scratch / "b.cu"}};
     module.include = {scratch / "inc"};
     module.names = std::move(names);
     module.targets = {{90, 'a'}};
@@ -161,10 +161,10 @@ TEST_CASE_FIXTURE(LinkFixture, "names are resolved by the sources that have them
 
 TEST_CASE_FIXTURE(LinkFixture, "objects are linked, and their bytes are part of the key") {
   ModuleSpec spec = linked(LinkMode::rdc);
-  spec.sources = {Source::file(scratch / "a.cu")};
+  spec.sources = {SourceFile{scratch / "a.cu"}};
   // the callee as a relocatable cubin of another build
   ModuleSpec callee = linked(LinkMode::rdc);
-  callee.sources = {Source::file(scratch / "b.cu")};
+  callee.sources = {SourceFile{scratch / "b.cu"}};
   TestModule part(std::string("#define FACTOR 2\n") + kCallee, {scratch / "inc"},
                   {"--relocatable-device-code=true"});
   part.arch(90, 'a');
@@ -208,7 +208,7 @@ TEST_CASE_FIXTURE(LinkFixture, "what is wrong with a link is said by its symbols
 
     ModuleSpec doubled = linked(mode);
     scratch.write("c.cu", kCallee);
-    doubled.sources.push_back(Source::file(scratch / "c.cu"));
+    doubled.sources.push_back(SourceFile{scratch / "c.cu"});
     const std::string twice = error_of(open()->compile(doubled));
     CHECK(twice.find("efin") != std::string::npos);
     CHECK(twice.find("Define it in one source") != std::string::npos);

@@ -323,15 +323,14 @@ TEST_CASE_FIXTURE(LoaderFixture,
   CHECK(has(header, "header changed: was " + (scratch / "inc/tile.cuh") + " "));
 
   const std::string line = header.substr(header.rfind('\n') + 1);
-  const std::string text = module.sources.front().path;
-  module.sources = {
-      Source::file(scratch.write("other/k.cu", "extern \"C\" __global__ void k() {}"))};
+  const std::string text = name_of(module.sources.front());
+  module.sources = {SourceFile{scratch.write("other/k.cu", "extern \"C\" __global__ void k() {}")}};
   module.name = "other";
   const std::string source = refusal();
   CAPTURE(source);
   CHECK(has(source, "source: was " + (scratch / "other/k.cu") + " "));
   CHECK_FALSE(has(source, "/cukiln/"));
-  module.sources = {Source::file(text)};
+  module.sources = {SourceFile{text}};
   module.name = "tiled";
 
   CAPTURE(line);
@@ -347,7 +346,7 @@ TEST_CASE_FIXTURE(LoaderFixture,
 
 TEST_CASE_FIXTURE(LoaderFixture, "sealed: a source in memory is named as what no manifest has") {
   ModuleSpec module;
-  module.sources = {Source::memory("made.cu", "extern \"C\" __global__ void made() {}")};
+  module.sources = {SourceText{"made.cu", "extern \"C\" __global__ void made() {}"}};
   module.targets = {{100, 'a'}};
   std::string logged;
   LoaderOptions options = loader_options();
@@ -368,7 +367,7 @@ TEST_CASE_FIXTURE(LoaderFixture,
   const std::string b =
       scratch.write("b.cu", "template <class T> __global__ void apply(T* x) { *x = twice(*x); }");
   ModuleSpec module = spec(a);
-  module.sources.push_back(Source::file(b));
+  module.sources.push_back(SourceFile{b});
   module.names = {"apply<float>", "apply<int>"};
   const auto report = only(open()->compile(module));
   REQUIRE(report.kernels.size() == 2);

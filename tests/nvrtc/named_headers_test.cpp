@@ -55,14 +55,14 @@ std::string plain_nvrtc(const Case& one, const std::string& source, const std::s
 
 ModuleSpec spec_of(const Case& one, const std::string& source, const std::string& include) {
   ModuleSpec spec;
-  spec.sources = {Source::file(source)};
+  spec.sources = {SourceFile{source}};
   spec.include = {include};
   spec.flags = one.flags;
   spec.names = {"q<H>"};
   spec.targets = {{90, 'a'}};
   spec.std_shims = false;
   for (const auto& [name, text] : one.headers) {
-    spec.named_headers.push_back(Source::memory(name, text));
+    spec.named_headers.push_back(SourceText{name, text});
   }
   return spec;
 }
@@ -154,8 +154,8 @@ TEST_CASE_FIXTURE(LoaderFixture, "named headers are in the key: names and texts,
 TEST_CASE_FIXTURE(LoaderFixture, "a named header comes before one beside the sources") {
   const std::string text = whole("#include \"m.h\"");
   ModuleSpec spec = spec_of({"", "", {{"m.h", kSeven}}}, "k.cu", scratch.path());
-  spec.sources = {Source::memory("k.cu", text)};
-  spec.headers = {Source::memory("m.h", "#define H 3\n")};
+  spec.sources = {SourceText{"k.cu", text}};
+  spec.headers = {SourceText{"m.h", "#define H 3\n"}};
   CHECK(only(open()->compile(spec)).kernels.at(0).lowered == "_Z1qILi7EEvv");
   spec.named_headers.clear();
   CHECK(only(open()->compile(spec)).kernels.at(0).lowered == "_Z1qILi3EEvv");
@@ -182,12 +182,12 @@ TEST_CASE_FIXTURE(LoaderFixture, "wrong named headers are refused before a compi
     CAPTURE(text);
     CHECK(text.find(part) != std::string::npos);
   };
-  contains(refused({Source::memory("a.h", ""), Source::memory("a.h", "")}),
+  contains(refused({SourceText{"a.h", ""}, SourceText{"a.h", ""}}),
            "has two named headers \"a.h\"; expected one of each name");
-  contains(refused({Source::memory("", "")}), "has no name");
-  contains(refused({Source::file(source)}), "has no text");
-  contains(refused({Source::memory("a.h", std::string("a\0b", 3))}), "a NUL byte at offset 1");
-  contains(refused({Source::memory(std::string("a\0b", 3), "")}), "has a NUL byte at offset 1");
+  contains(refused({SourceText{"", ""}}), "has no name");
+  contains(refused({SourceFile{source}}), "has no text");
+  contains(refused({SourceText{"a.h", std::string("a\0b", 3)}}), "a NUL byte at offset 1");
+  contains(refused({SourceText{std::string("a\0b", 3), ""}}), "has a NUL byte at offset 1");
 }
 
 TEST_CASE_FIXTURE(LoaderFixture, "a manifest has named headers") {

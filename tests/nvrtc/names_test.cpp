@@ -24,7 +24,7 @@ extern "C" __global__ void plain(float* p) { *p = 2; }
 
 ModuleSpec named(std::vector<std::string> names) {
   ModuleSpec spec;
-  spec.sources = {Source::memory("k.cu", kSource)};
+  spec.sources = {SourceText{"k.cu", kSource}};
   spec.names = std::move(names);
   spec.targets = {{90, 'a'}};
   return spec;

@@ -229,12 +229,11 @@ TEST_CASE_FIXTURE(LoaderFixture,
       scratch.write("k.cu", std::string("#include \"sub/x.h\"\n#include \"y.h\"\n") + kKernelOfX);
   scratch.write("sub/x.h", "#define X 11\n");  // memory takes precedence over it
   ModuleSpec module = spec(source);
-  module.headers = {Source::memory("sub/x.h", "#define X Y\n"),
-                    Source::literal("y.h", "#define Y 12\n")};
+  module.headers = {SourceText{"sub/x.h", "#define X Y\n"}, SourceLiteral{"y.h", "#define Y 12\n"}};
   CHECK(x_of(only(opened->compile(module))) == 12);
 
-  module.sources = {Source::file(scratch.write("first.cu", "#include \"sub/x.h\"\n")),
-                    Source::file(source)};
+  module.sources = {SourceFile{scratch.write("first.cu", "#include \"sub/x.h\"\n")},
+                    SourceFile{source}};
   CHECK(x_of(only(opened->compile(module))) == 12);
 
   module.headers.pop_back();

@@ -29,7 +29,7 @@ extern "C" __global__ void count() { counter = 1; }
 ModuleSpec with_variables(std::vector<std::string> names) {
   ModuleSpec spec;
   spec.name = "m";
-  spec.sources = {Source::memory("k.cu", kSource)};
+  spec.sources = {SourceText{"k.cu", kSource}};
   spec.names = std::move(names);
   spec.targets = {{90, 'a'}};
   return spec;

@@ -41,8 +41,7 @@ int main(int argc, char** argv) {
 
   cukiln::ModuleSpec spec;
   spec.name = "nothing";
-  spec.sources = {
-      cukiln::Source::memory("nothing.cu", "extern \"C\" __global__ void nothing() {}")};
+  spec.sources = {cukiln::SourceText{"nothing.cu", "extern \"C\" __global__ void nothing() {}"}};
   spec.targets = {cukiln::Target{100, 'a'}};
   const auto reports = loader->compile(spec);
   if (!reports) return fail(reports.error());

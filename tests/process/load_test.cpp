@@ -115,7 +115,7 @@ TEST_CASE_FIXTURE(Fixture, "the longest text is compiled first; ids follow the m
     modules.back().name = name;
     modules.back().names = {"k_" + std::string(name)};
   }
-  modules.back().headers = {Source::memory("large.cuh", std::string(1000, '\n'))};
+  modules.back().headers = {SourceText{"large.cuh", std::string(1000, '\n')}};
   std::vector<std::string> order;
   const auto opened = open(options);
   REQUIRE(opened->preload(
@@ -139,7 +139,7 @@ TEST_CASE_FIXTURE(Fixture,
   ModuleSpec broken = two_kernels();
   broken.name = "broken";
   broken.sources = {
-      Source::file(scratch.write("broken.cu", "extern \"C\" __global__ void first() { no }"))};
+      SourceFile{scratch.write("broken.cu", "extern \"C\" __global__ void first() { no }")}};
   const auto report = opened->preload(Manifest({broken, two_kernels()}));
   REQUIRE_FALSE(report);
   CHECK(report.error().code() == ErrorCode::compile_failed);

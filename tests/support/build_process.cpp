@@ -108,7 +108,7 @@ int main(int argc, char** argv) {
   }
   auto loader = KernelLoader::create(*store, options);
   ModuleSpec spec;
-  spec.sources = {Source::file(argv[4])};
+  spec.sources = {SourceFile{argv[4]}};
   spec.targets = {{90, 'a'}};
 
   if (fork_after != nullptr) {  // the child has copies of every descriptor

@@ -42,7 +42,7 @@ inline bool compile_by_hand(Result<wire::DaemonLink::Conversation> conversation,
   const auto toolchain = compiler.toolchain();
   REQUIRE(toolchain);
   ModuleSpec spec;
-  spec.sources = {Source::file(path)};
+  spec.sources = {SourceFile{path}};
   const auto module = make_module_request(spec, {90, 'a'}, *toolchain, {});
   REQUIRE(module);
   wire::CompileOrder order;

@@ -59,7 +59,7 @@ struct LoaderFixture {
 
   static ModuleSpec spec(const std::string& path, std::vector<Target> targets = {{100, 'a'}}) {
     ModuleSpec module;
-    module.sources = {Source::file(path)};
+    module.sources = {SourceFile{path}};
     module.targets = std::move(targets);
     return module;
   }

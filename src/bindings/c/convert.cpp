@@ -15,12 +15,14 @@ Result<std::vector<Source>> read_sources(const cukiln_source* list, std::size_t 
   for (std::size_t i = 0; i < count; ++i) {
     const cukiln_source& source = list[i];
     if (source.path == nullptr) {
-      return Error(ErrorCode::invalid_argument,
-                   std::string(what) + "[" + std::to_string(i) + "].path is NULL");
+      return Error(ErrorCode::invalid_argument, std::string(what) + "[" + std::to_string(i) +
+                                                    "].path is NULL; expected a path or name");
     }
-    out.push_back(source.text == nullptr
-                      ? Source::file(source.path)
-                      : Source::memory(source.path, std::string(source.text, source.text_bytes)));
+    if (source.text == nullptr) {
+      out.push_back(SourceFile{source.path});
+    } else {
+      out.push_back(SourceText{source.path, std::string(source.text, source.text_bytes)});
+    }
   }
   return out;
 }
@@ -188,14 +190,6 @@ Result<ModuleSpec> read_module(const cukiln_module* module) {
   ModuleSpec spec;
   if (auto ok = apply_module(*given, spec); !ok) {
     return std::move(ok).error();
-  }
-  for (const Source& header : spec.headers) {
-    if (!header.in_memory) {
-      return Error(ErrorCode::invalid_argument,
-                   "header " + header.path +
-                       " has no text: headers given here are in memory; name "
-                       "a header's folder in `include` instead");
-    }
   }
   return spec;
 }

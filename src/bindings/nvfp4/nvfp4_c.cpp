@@ -27,9 +27,9 @@ const char* cukiln_nvfp4_source(const char* file_name, size_t* text_bytes) {
     const Manifest shipped = nvfp4::manifest();
     for (const ModuleSpec& module : shipped.modules()) {
       for (const Source& source : module.sources) {
-        const std::string_view path = source.path;
+        const std::string_view path = name_of(source);
         if (file_name != nullptr && path.substr(path.rfind('/') + 1) == file_name) {
-          found = source.constant;
+          found = text_of(source).value_or(std::string_view());
         }
       }
     }

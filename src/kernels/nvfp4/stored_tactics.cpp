@@ -34,8 +34,10 @@ class SourceHash {
     add_byte(0);
   }
   void add(const Source& source) noexcept {
-    add(source.path);
-    add(source.constant_digest.empty() ? source.content() : source.constant_digest);
+    const auto* const embedded = std::get_if<SourceLiteral>(&source);
+    add(name_of(source));
+    add(embedded != nullptr && !embedded->digest.empty() ? embedded->digest
+                                                         : text_of(source).value_or(""));
   }
   std::uint64_t value() const noexcept { return hash_; }
 

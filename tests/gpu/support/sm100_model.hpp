@@ -73,15 +73,15 @@ MODEL_KERNEL(nvfp4_gemm_grouped_128x256, 256, 1, false, true)
     for (const Source& header : shipped.headers) {
       const bool is_known =
           std::any_of(spec.headers.begin(), spec.headers.end(),
-                      [&](const Source& known) { return known.path == header.path; });
+                      [&](const Source& known) { return name_of(known) == name_of(header); });
       if (!is_known) spec.headers.push_back(header);
     }
   }
   for (const embedded::File& file : embedded::test_device_code()) {
-    spec.headers.push_back(Source::memory(std::string(file.name), std::string(file.bytes)));
+    spec.headers.push_back(SourceText{std::string(file.name), std::string(file.bytes)});
   }
   spec.name = "gemm_sm100_model";
-  spec.sources.push_back(Source::memory("gemm_sm100_model.cu", kSource));
+  spec.sources.push_back(SourceText{"gemm_sm100_model.cu", kSource});
   spec.define = {{"CUKILN_BLOCK_SCALED_MMA", ""}, {"CUKILN_TCGEN05", "\"tcgen05_model.cuh\""}};
   spec.targets = {{kSm100ModelCapability, 'a'}};
   auto kernel = shipped_loader().get(spec, of.name);

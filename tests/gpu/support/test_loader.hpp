@@ -24,7 +24,7 @@ namespace cukiln::testing {
 inline ModuleSpec module_of(const std::string& name, const std::string& text) {
   ModuleSpec spec;
   spec.name = name;
-  spec.sources.push_back(Source::memory(name + ".cu", text));
+  spec.sources.push_back(SourceText{name + ".cu", text});
   return spec;
 }
 

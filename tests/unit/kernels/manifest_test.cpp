@@ -23,7 +23,7 @@ TEST_CASE("a shipped module carries the headers that it includes, however deep, 
   REQUIRE(at != shipped.modules().end());
   std::vector<std::string> carried;
   for (const Source& header : at->headers) {
-    carried.push_back(header.path);
+    carried.push_back(name_of(header));
   }
   CHECK(carried == std::vector<std::string>{"dependent_launch.cuh", "quantize_signatures.cuh",
                                             "types.cuh", "quantize_tiles.cuh", "nvfp4_numerics.cuh",
@@ -43,13 +43,12 @@ TEST_CASE("the shipped manifest is the one in the repository, its sources inside
     CHECK(inside.names == outside.names);
     REQUIRE(inside.sources.size() == outside.sources.size());
     for (std::size_t s = 0; s < inside.sources.size(); ++s) {
-      CHECK(inside.sources[s].in_memory);
-      CHECK(inside.sources[s].content() == testing::read_all(outside.sources[s].path));
+      CHECK(text_of(inside.sources[s]) == testing::read_all(name_of(outside.sources[s])));
     }
     CHECK_FALSE(inside.headers.empty());  // each is in several files
-    const auto folder = std::filesystem::path(outside.sources.front().path).parent_path();
+    const auto folder = std::filesystem::path(name_of(outside.sources.front())).parent_path();
     for (const Source& header : inside.headers) {  // by its path from the source, as on disk
-      CHECK(header.content() == testing::read_all((folder / header.path).string()));
+      CHECK(text_of(header) == testing::read_all((folder / name_of(header)).string()));
     }
   }
 }
@@ -69,7 +68,8 @@ TEST_CASE("the digest of each embedded file, made by the build, is that of its b
   for (const ModuleSpec& module : shipped.modules()) {  // and it comes with each text
     for (const auto* texts : {&module.sources, &module.headers}) {
       for (const Source& source : *texts) {
-        CHECK(source.constant_digest == view_of(hash_of(source.content())));
+        const SourceLiteral& embedded = std::get<SourceLiteral>(source);
+        CHECK(embedded.digest == view_of(hash_of(embedded.text)));
       }
     }
   }

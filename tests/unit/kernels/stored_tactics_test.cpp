@@ -198,9 +198,9 @@ TEST_CASE("fault 301: the files that a GEMM includes are sources of it, by what 
       for (const ModuleSpec& each : manifest().modules()) {
         if (each.name != module) continue;
         for (const Source& header : each.headers) {
-          const std::string name = header.path.substr(header.path.rfind('/') + 1);
+          const std::string name = name_of(header).substr(name_of(header).rfind('/') + 1);
           if (name == "async_copy.cuh" || name == "machine.cuh") {
-            digests.insert(std::string(header.constant_digest));
+            digests.insert(std::string(std::get<SourceLiteral>(header).digest));
           }
         }
       }

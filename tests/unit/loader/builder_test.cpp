@@ -33,7 +33,7 @@ struct Fixture {
   ModuleRequest request(const std::string& folder = "inc") {
     ModuleSpec spec;
     spec.name = "demo";
-    spec.sources = {Source::memory("demo.cu", "void k();")};
+    spec.sources = {SourceText{"demo.cu", "void k();"}};
     spec.include = {scratch / folder};
     const std::lock_guard lock(specs_mutex);
     return *make_module_request(specs.emplace_back(std::move(spec)), {100, 'a'}, {"13.0.88", {}},
@@ -42,7 +42,7 @@ struct Fixture {
   ModuleRequest linked(const std::string& text = "void f();") {
     ModuleSpec spec;
     spec.name = "demo";
-    spec.sources = {Source::memory("a.cu", "void k();"), Source::memory("b.cu", text)};
+    spec.sources = {SourceText{"a.cu", "void k();"}, SourceText{"b.cu", text}};
     spec.include = {scratch / "inc"};
     spec.link = LinkMode::rdc;
     const std::lock_guard lock(specs_mutex);
@@ -271,7 +271,7 @@ TEST_CASE_FIXTURE(Fixture, "what is advised offline is what would make the miss 
   CHECK(advice(request("other")) ==
         "bring the files that it was compiled with, or compile it elsewhere with these");
   ModuleSpec other;
-  other.sources = {Source::memory("other.cu", "void other();")};
+  other.sources = {SourceText{"other.cu", "void other();"}};
   const ModuleRequest unknown = *make_module_request(other, {100, 'a'}, {"13.0.88", {}}, {});
   CHECK(advice(unknown) == "compile it elsewhere and bring the store, or allow compiling");
   compiler.is_installed = false;
@@ -286,7 +286,7 @@ TEST_CASE_FIXTURE(
   compiler.headers = {"/cukiln/inc/0/a.cuh", "/cukiln/toolkit/cuda.h"};
   ModuleSpec spec;
   spec.name = "demo";
-  spec.sources = {Source::memory("demo.cu", "void k();")};
+  spec.sources = {SourceText{"demo.cu", "void k();"}};
   spec.include = {scratch / "inc"};
   const auto with = [&](const std::vector<std::string>& toolkit) {
     return *make_module_request(spec, {100, 'a'}, {"13.0.88", {}}, toolkit);
@@ -323,7 +323,7 @@ TEST_CASE_FIXTURE(
   compiler.headers = {"/cukiln/toolkit/cuda.h"};
   ModuleSpec spec;
   spec.name = "demo";
-  spec.sources = {Source::memory("demo.cu", "void k();")};
+  spec.sources = {SourceText{"demo.cu", "void k();"}};
   const auto with = [&](const std::vector<std::string>& toolkit) {
     return *make_module_request(spec, {100, 'a'}, {"13.0.88", {}}, toolkit);
   };
@@ -375,7 +375,7 @@ TEST_CASE_FIXTURE(
   compiler.headers = {"/cukiln/toolkit/cstdint"};
   ModuleSpec spec;
   spec.name = "demo";
-  spec.sources = {Source::memory("demo.cu", "void k();")};
+  spec.sources = {SourceText{"demo.cu", "void k();"}};
   const auto asked = [&](bool std_shims) {
     spec.std_shims = std_shims;
     ModuleRequest made = *make_module_request(spec, {100, 'a'}, {"13.0.88", {}}, {});

@@ -96,7 +96,7 @@ struct Fixture : CompilePipeline::Caller {
 
   Fixture() {
     spec.name = "demo";
-    spec.sources = {Source::memory("demo.cu", "void k();")};
+    spec.sources = {SourceText{"demo.cu", "void k();"}};
     request = *make_module_request(spec, {100, 'a'}, {"13.0.88", {}}, {});
     CompileResult result;
     result.cubin.image = SharedBytes(std::string("peer"));

@@ -25,7 +25,7 @@ ModuleSpec linked_spec(const std::vector<std::pair<std::string, std::string>>& s
   ModuleSpec spec;
   spec.name = "m";
   for (const auto& [path, text] : sources) {
-    spec.sources.push_back(Source::memory(path, text));
+    spec.sources.push_back(SourceText{path, text});
   }
   spec.names = std::move(names);
   spec.link = LinkMode::rdc;

@@ -32,8 +32,8 @@ TEST_CASE("a manifest's paths are relative to its folder, and every field is rea
   const auto manifest = Manifest::load(path);
   REQUIRE(manifest);
   const ModuleSpec& module = manifest->modules().at(0);
-  CHECK(module.sources.at(0).path == scratch / "k/saxpy.cu");
-  CHECK(module.sources.at(1).path == "/abs/b.cu");
+  CHECK(name_of(module.sources.at(0)) == scratch / "k/saxpy.cu");
+  CHECK(name_of(module.sources.at(1)) == "/abs/b.cu");
   CHECK(module.include.at(0) == scratch / "m/inc");
   CHECK(module.define.at("TILE") == "128");
   CHECK(module.define.at("FAST") == "1");
@@ -126,13 +126,13 @@ TEST_CASE("a manifest's sources may lie inside a program") {
   const auto manifest = Manifest::parse(
       R"({"format": 1, "modules": [{"name": "m", "sources": ["far/k.cu"], "include": ["inc"]}]})",
       [](const std::string& path) -> Result<Source> {
-        return path == "far/k.cu" ? Result<Source>(Source::literal(path, kText))
+        return path == "far/k.cu" ? Result<Source>(SourceLiteral{path, kText})
                                   : Error(ErrorCode::not_found, path);
       });
   REQUIRE(manifest);
   REQUIRE(manifest->modules().size() == 1);
   const ModuleSpec& module = manifest->modules().front();
-  CHECK(module.sources.front().content().data() == kText.data());
+  CHECK(text_of(module.sources.front())->data() == kText.data());
   CHECK(module.include == std::vector<std::string>{"inc"});
   const auto missing =
       Manifest::parse(R"({"format": 1, "modules": [{"name": "m", "sources": ["other.cu"]}]})",
@@ -148,8 +148,8 @@ TEST_CASE("the digest that a constant text comes with is not made again") {
   const auto digest_of = [](std::string_view given) {
     ModuleSpec spec;
     spec.name = "m";
-    spec.sources = {Source::literal("k.cu", kText, given)};
-    spec.headers = {Source::literal("k.cuh", kText, given)};
+    spec.sources = {SourceLiteral{"k.cu", kText, given}};
+    spec.headers = {SourceLiteral{"k.cuh", kText, given}};
     const auto request = make_module_request(spec, {100, 'a'}, {"13.0.88", {}}, {});
     REQUIRE(request);
     CHECK(request->memory_files.back().digest.has_value() == (given.size() == 32));

@@ -15,7 +15,7 @@ namespace {
 
 ModuleSpec spec_with(std::vector<std::string> names, std::vector<std::string> flags = {}) {
   ModuleSpec spec;
-  spec.sources = {Source::memory("k.cu", "template <class T, int N> __global__ void k(T* p) {}\n")};
+  spec.sources = {SourceText{"k.cu", "template <class T, int N> __global__ void k(T* p) {}\n"}};
   spec.names = std::move(names);
   spec.flags = std::move(flags);
   return spec;

@@ -41,7 +41,7 @@ class OneEntryStore final : public CubinStore {
   explicit OneEntryStore(LinkMode link = LinkMode::none) {
     ModuleSpec spec;
     spec.name = "demo";
-    spec.sources = {Source::memory("demo.cu", "void k();")};
+    spec.sources = {SourceText{"demo.cu", "void k();"}};
     spec.link = link;
     const ModuleRequest request =
         *make_module_request(spec, {100, 'f'}, {"12.9.86", {}}, {}, nullptr, {"12.9", {}});
