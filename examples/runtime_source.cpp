@@ -63,7 +63,7 @@ int main() {
   if (!module) return fail(module.error());
   auto scale = module->global("scale");
   if (!scale) return fail(scale.error());
-  if (scale->bytes != sizeof(float) || !device.write(scale->address, 10.0f)) return 1;
+  if (scale->size_bytes != sizeof(float) || !device.write(scale->address, 10.0f)) return 1;
 
   auto kernel = loader->get(spec, cukiln::instantiate<float>("apply"));
   if (!kernel) return fail(kernel.error());

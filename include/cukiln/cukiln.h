@@ -200,7 +200,7 @@ typedef struct cukiln_kernel_info {  // never grows: it is used in arrays
 typedef struct cukiln_variable_info {  // never grows: it is used in arrays
   const char* name;                    ///< a name expression without `&`
   const char* lowered;                 ///< the symbol in the cubin
-  uint64_t bytes;
+  uint64_t size_bytes;
   int is_constant;  ///< 1: `__constant__`
 } cukiln_variable_info;
 
@@ -359,11 +359,11 @@ CUKILN_API cukiln_code cukiln_loader_get_cancellable(cukiln_loader* loader,
 /// cukiln::Module::global: the address (a CUdeviceptr) and the size of a `__device__` or
 /// `__constant__` variable on a device. The module is compiled and loaded if it is not yet. `name`
 /// is a name expression in any spelling among the module's names, or the symbol of a variable that
-/// a kernel uses. `bytes` may be NULL. Errors: as cukiln_loader_get; not_found (no such variable),
-/// invalid_argument (not loaded on that device).
+/// a kernel uses. `size_bytes` may be NULL. Errors: as cukiln_loader_get; not_found (no such
+/// variable), invalid_argument (not loaded on that device).
 CUKILN_API cukiln_code cukiln_loader_get_global(cukiln_loader* loader, const cukiln_module* module,
                                                 const char* name, int device, uint64_t* address,
-                                                size_t* bytes);
+                                                size_t* size_bytes);
 
 /// Compiles and loads a module as PyTorch's cpp_extension.load does, with nvcc's flags.
 /// cukiln_loader_find finds its kernels as `name/kernel`. A second call with the same arguments is
@@ -449,9 +449,9 @@ CUKILN_API cukiln_code cukiln_kernel_launch(cukiln_kernel kernel, cukiln_stream 
 CUKILN_API cukiln_code cukiln_kernel_check_parameters(cukiln_kernel kernel, const size_t* sizes,
                                                       size_t count);
 
-/// Raises the limit of dynamic shared memory to `bytes` per block on every device. Not for the hot
-/// path.
-CUKILN_API cukiln_code cukiln_kernel_reserve_shared(cukiln_kernel kernel, uint32_t bytes);
+/// Raises the limit of dynamic shared memory to `shared_bytes` per block on every device. Not for
+/// the hot path.
+CUKILN_API cukiln_code cukiln_kernel_reserve_shared(cukiln_kernel kernel, uint32_t shared_bytes);
 
 /// cukiln::KernelAttributes. The caller sets `struct_bytes`, the library the rest.
 typedef struct cukiln_kernel_attributes {
@@ -562,7 +562,7 @@ typedef struct cukiln_blob {  // never grows: it is used in arrays
   const char* kind;
   const void* key;
   size_t key_bytes;
-  uint64_t bytes;
+  uint64_t data_bytes;
   int64_t created;    ///< seconds since 1970
   int64_t last_used;  ///< seconds since 1970
   int64_t hits;
@@ -577,8 +577,8 @@ CUKILN_API cukiln_code cukiln_blob_list(cukiln_loader* loader, const char* kind,
 typedef struct cukiln_stats {
   size_t struct_bytes;
   // schema: cukiln_stats. Written by src/schema/generate.py
-  uint64_t entries;  ///< in the store now
-  uint64_t bytes;    ///< of the store's files now
+  uint64_t entries;      ///< in the store now
+  uint64_t store_bytes;  ///< of the store's files now
   uint64_t hits;
   uint64_t misses;                 ///< the sum of all misses_…
   uint64_t misses_new;             ///< the store had nothing for the request

@@ -12,6 +12,9 @@
 namespace cukiln {
 inline namespace v0 {
 
+/// A measured duration; `count()` is in milliseconds, with a fraction.
+using Milliseconds = std::chrono::duration<double, std::milli>;
+
 /// What happened to a module, or to an entry of the store.
 enum class EventKind {
   hit,      ///< a cubin was found; `reason` says where
@@ -33,8 +36,7 @@ struct Event {
   CacheKey key;         ///< all zero if there is none (`miss`, a failed compile) or it is not known
   std::string reason;   ///< as in ModuleReport; the error's message if `failed`
   bool failed = false;  ///< the compile, or the load, failed
-  /// of a compile, waits included, and of a load
-  std::chrono::duration<double, std::milli> elapsed{0};
+  Milliseconds elapsed{0};  ///< of a compile, waits included, and of a load
   // end of schema
 };
 

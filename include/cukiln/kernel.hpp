@@ -79,9 +79,9 @@ class CUKILN_API Kernel {
   std::size_t parameter_count() const noexcept;
   std::size_t parameter_bytes(std::size_t index) const noexcept;
 
-  /// Raises the limit of dynamic shared memory to `bytes` per block on every device that the kernel
-  /// is loaded on. Not for the hot path. Errors: driver (the device has less).
-  Result<void> reserve_shared(std::uint32_t bytes) const;
+  /// Raises the limit of dynamic shared memory to `shared_bytes` per block on every device that
+  /// the kernel is loaded on. Not for the hot path. Errors: driver (the device has less).
+  Result<void> reserve_shared(std::uint32_t shared_bytes) const;
 
   /// Returns the resources that the kernel uses on device `ordinal`. Not for the hot path.
   /// Errors: invalid_argument (not loaded on that device), driver.

@@ -86,9 +86,6 @@ enum class Outcome {
 };
 CUKILN_API const char* name_of(Outcome outcome) noexcept;
 
-/// A measured duration; `count()` is in milliseconds, with a fraction.
-using Milliseconds = std::chrono::duration<double, std::milli>;
-
 /// The outcome of one module (one set of sources) for one target.
 struct ModuleReport {
   // schema: ModuleReport. Written by src/schema/generate.py

@@ -19,7 +19,7 @@ inline namespace v0 {
 /// A `__device__` or `__constant__` variable on one device.
 struct Global {
   std::uint64_t address = 0;  ///< a `CUdeviceptr`: for cuMemcpyHtoD, cuMemcpyDtoH and kernels
-  std::size_t bytes = 0;
+  std::size_t size_bytes = 0;
 };
 
 /// A handle to a loaded module: one pointer, cheap to copy.

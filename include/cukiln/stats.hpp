@@ -9,8 +9,8 @@ inline namespace v0 {
 /// The counters of a loader since its creation, or those of a store since it was created.
 struct Stats {
   // schema: Stats. Written by src/schema/generate.py
-  std::uint64_t entries = 0;  ///< in the store now
-  std::uint64_t bytes = 0;    ///< of the store's files now
+  std::uint64_t entries = 0;      ///< in the store now
+  std::uint64_t store_bytes = 0;  ///< of the store's files now
   std::uint64_t hits = 0;
   std::uint64_t misses = 0;                 ///< the sum of all misses_…
   std::uint64_t misses_new = 0;             ///< the store had nothing for the request

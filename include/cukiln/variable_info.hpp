@@ -10,9 +10,9 @@ inline namespace v0 {
 /// A `__device__` or `__constant__` variable of a cubin that one of the module's names is the
 /// address of.
 struct VariableInfo {
-  std::string name;          ///< in the canonical spelling: `ns::table<float>`, without `&`
-  std::string lowered;       ///< the symbol in the cubin
-  std::uint64_t bytes = 0;   ///< its size
+  std::string name;     ///< in the canonical spelling: `ns::table<float>`, without `&`
+  std::string lowered;  ///< the symbol in the cubin
+  std::uint64_t size_bytes = 0;
   bool is_constant = false;  ///< `__constant__`
 };
 

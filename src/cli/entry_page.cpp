@@ -145,7 +145,7 @@ std::string EntryPage::variables(const Terminal& terminal) const {
   for (const VariableInfo& variable : variables) {
     const bool same = variable.lowered == variable.name;
     table.add({{variable.name, Color::bold},
-               human_bytes(variable.bytes),
+               human_bytes(variable.size_bytes),
                variable.is_constant ? "constant" : "global",
                same ? Cell("same", Color::dim) : Cell(variable.lowered)});
   }

@@ -271,7 +271,7 @@ void KernelRows::add(const KernelInfo& kernel) {
 void KernelRows::add(const VariableInfo& variable) {
   table_.add({{readable_name(variable.name), Color::dim},
               {"variable", Color::dim},
-              {human_bytes(variable.bytes), Color::dim},
+              {human_bytes(variable.size_bytes), Color::dim},
               {variable.is_constant ? "constant" : "global", Color::dim}});
 }
 

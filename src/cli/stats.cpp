@@ -63,7 +63,7 @@ class StatsCommand final : public Command {
       total.*field.member = count(field.name);
     }
     total.entries = now.entries;
-    total.bytes = now.bytes;
+    total.store_bytes = now.bytes;
     total.misses = 0;  // the store's counter may be older than a reason's
     each_reason([&](const StatsField& reason) { total.misses += total.*reason.member; });
     if (context.json()) {

@@ -142,7 +142,7 @@ std::size_t Kernel::parameter_bytes(std::size_t index) const noexcept {
   return index < parameter_count() ? state_->parameter_bytes[index] : 0;
 }
 
-Result<void> Kernel::reserve_shared(std::uint32_t bytes) const {
+Result<void> Kernel::reserve_shared(std::uint32_t shared_bytes) const {
   return guarded([&]() -> Result<void> {
     if (state_ == nullptr) {
       return empty_handle();
@@ -152,22 +152,23 @@ Result<void> Kernel::reserve_shared(std::uint32_t bytes) const {
       SharedLimits limits;
       CUresult result = shared_limits(*state_, entry.device, limits);
       if (result == kCudaSuccess &&
-          bytes > static_cast<std::uint32_t>(std::max(limits.max_dynamic(), 0))) {
+          shared_bytes > static_cast<std::uint32_t>(std::max(limits.max_dynamic(), 0))) {
         return make_error(
             ErrorCode::driver,
             "cannot reserve {} bytes of dynamic shared memory for {}: device {} has {} for a "
             "block, of which the kernel's static shared memory takes {}; expected at most {}",
-            bytes, state_->name, entry.ordinal, limits.device, limits.static_bytes,
+            shared_bytes, state_->name, entry.ordinal, limits.device, limits.static_bytes,
             limits.max_dynamic());
       }
       // Never lowered: another caller may have reserved more for the same kernel.
-      if (result == kCudaSuccess && bytes > static_cast<std::uint32_t>(limits.dynamic_bytes)) {
+      if (result == kCudaSuccess &&
+          shared_bytes > static_cast<std::uint32_t>(limits.dynamic_bytes)) {
         result = state_->api->call.cuKernelSetAttribute(
-            kKernelMaxDynamicShared, static_cast<int>(bytes), state_->kernel, entry.device);
+            kKernelMaxDynamicShared, static_cast<int>(shared_bytes), state_->kernel, entry.device);
       }
       if (result != kCudaSuccess) {
         return state_->api->error(
-            fmt::format("reserving {} bytes of shared memory for {} on device {}", bytes,
+            fmt::format("reserving {} bytes of shared memory for {} on device {}", shared_bytes,
                         state_->name, entry.ordinal),
             result);
       }

@@ -59,7 +59,7 @@ inline EntryJson json_of(const std::vector<VariableInfo>& variables) {
   for (const VariableInfo& variable : variables) {
     list.push_back(EntryJson{{"name", variable.name},
                              {"lowered", variable.lowered},
-                             {"bytes", variable.bytes},
+                             {"bytes", variable.size_bytes},
                              {"constant", variable.is_constant}});
   }
   return list;

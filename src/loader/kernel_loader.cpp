@@ -214,7 +214,7 @@ Stats KernelLoader::stats() const {
   Stats stats = impl_->telemetry.stats();
   const StoreStats store = impl_->tiers.stats();
   stats.entries = store.entries;
-  stats.bytes = store.bytes;
+  stats.store_bytes = store.bytes;
   stats.evicted = store.evicted;
   stats.corrupt = store.corrupt;
   stats.store_errors += store.errors;

@@ -33,7 +33,7 @@ inline constexpr StatsField kStatsFields[] = {
     // schema: stats. Written by src/schema/generate.py
     // clang-format off
     {"entries", &Stats::entries, CountedBy::other, nullptr, "entries", "entries", Unit::count, ""},
-    {"bytes", &Stats::bytes, CountedBy::other, nullptr, "bytes", "files", Unit::bytes, ""},
+    {"store_bytes", &Stats::store_bytes, CountedBy::other, nullptr, "bytes", "files", Unit::bytes, ""},
     {"hits", &Stats::hits, CountedBy::loader, nullptr, "hits", "hits", Unit::count, ""},
     {"misses", &Stats::misses, CountedBy::sum, nullptr, "misses", "misses", Unit::count, ""},
     {"misses_new", &Stats::misses_new, CountedBy::loader, "new", nullptr, "new", Unit::count, "source, flags or target not stored"},

@@ -27,8 +27,8 @@ Row = dict[str, Any]
 Lines = Iterator[str]
 SCHEMA: dict[str, dict[str, Row]] = tomllib.loads((ROOT / "src/schema/schema.toml").read_text(encoding="utf-8"))
 KINDS = SCHEMA["kinds"]
-for _place, _row in enumerate(SCHEMA["stats"].values()):  # all of one kind, in one order everywhere
-    _row |= {"kind": "u64", "c": _place}
+for _place, (_name, _row) in enumerate(SCHEMA["stats"].items()):  # in one order everywhere
+    SCHEMA["stats"][_name] = {"kind": "u64", "c": _place} | _row
 SECTIONS: dict[tuple[str, str], Callable[[], Lines]] = {}  # by file and name
 
 _COMMENT = r"(?://|#|\.\\\")"
@@ -167,7 +167,8 @@ def python_fields(record: str) -> Lines:
 
 
 def from_c(record: str) -> Lines:
-    yield from (f"{name}={kind(row)['from_c'].format(name, row.get('count'))}," for name, row in in_python(record))
+    for name, row in in_python(record):
+        yield f"{name}={kind(row)['from_c'].format(row.get('c_name', name), row.get('count'))},"
 
 
 def view(record: str) -> Lines:
@@ -190,8 +191,9 @@ for _record in ("options", "module", "report", "event", "stats"):
     section(f"{PYTHON}/_library.py", f"cukiln_{_struct}")(lambda record=_record: ctypes_fields(record))
 for _record, _struct in (("module", "ModuleSpec"), ("report", "ModuleReport"), ("event", "Event"), ("stats", "Stats")):
     section(f"{PYTHON}/_spec.py", _struct)(lambda record=_record: python_fields(record))
-for _record in ("report", "event"):
+for _record in ("report", "event", "stats"):
     section(f"{PYTHON}/_spec.py", f"{_record} from C")(lambda record=_record: from_c(record))
+for _record in ("report", "event"):
     section("src/bindings/c/convert.cpp", f"{_record} to C")(lambda record=_record: view(record))
 
 
@@ -210,7 +212,8 @@ def _() -> Lines:
             label = reason.replace("_", " ") if reason else row.get("label")
             by = "loader" if reason else row.get("by", "other")
             shown = f"{quoted(reason)}, {quoted(row.get('json'))}, {quoted(label)}, Unit::{row.get('unit', 'count')}"
-            yield f'{{"{name}", &Stats::{name}, CountedBy::{by}, {shown}, {quoted(row.get("note", ""))}}},'
+            member = row.get("cpp", name)
+            yield f'{{"{member}", &Stats::{member}, CountedBy::{by}, {shown}, {quoted(row.get("note", ""))}}},'
 
     yield from table(rows())
 

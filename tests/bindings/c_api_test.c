@@ -150,7 +150,7 @@ static void structs_carry_their_size(void) {
     size_t struct_bytes;
     uint64_t entries;
     uint64_t untouched;
-  } old_stats = {offsetof(cukiln_stats, bytes), 9, 9};
+  } old_stats = {offsetof(cukiln_stats, store_bytes), 9, 9};
   CHECK_CODE(CUKILN_OK, cukiln_loader_stats(loader, (cukiln_stats*)(void*)&old_stats));
   CHECK(old_stats.entries == 0 && old_stats.untouched == 9);
   cukiln_loader_destroy(loader);
@@ -518,7 +518,7 @@ static void keep_variables(void* user, size_t done, size_t total,
   *(int*)user = last->kernel_count == 1 && last->variable_count == 1 &&
                 strcmp(last->variables[0].name, "table") == 0 &&
                 strcmp(last->variables[0].lowered, "table") == 0 &&
-                last->variables[0].bytes == 12 && last->variables[0].is_constant == 1;
+                last->variables[0].size_bytes == 12 && last->variables[0].is_constant == 1;
 }
 
 static void a_variable_has_an_address(void) {
@@ -838,7 +838,7 @@ static void blobs_are_kept_beside_entries(void) {
   CHECK_CODE(CUKILN_OK, cukiln_blob_list(loader, "triton", &blobs, &count));
   CHECK(count == 2 && strlen(blobs[0].id) == 64 && strcmp(blobs[1].kind, "triton") == 0);
   CHECK(blobs[0].key_bytes == sizeof key && memcmp(blobs[0].key, key, sizeof key) == 0);
-  CHECK(blobs[0].bytes == 3 && blobs[0].created > 0);
+  CHECK(blobs[0].data_bytes == 3 && blobs[0].created > 0);
   cukiln_free(blobs);
   CHECK_CODE(CUKILN_OK, cukiln_blob_list(loader, NULL, &blobs, &count));
   CHECK(count == 3);

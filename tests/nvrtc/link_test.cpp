@@ -153,7 +153,7 @@ TEST_CASE_FIXTURE(LinkFixture, "names are resolved by the sources that have them
     CHECK(named(report, "second").registers > 0);
     REQUIRE(report.variables.size() == 1);
     CHECK(report.variables[0].lowered == "table");
-    CHECK(report.variables[0].bytes == 16);
+    CHECK(report.variables[0].size_bytes == 16);
   }
   const std::string error = error_of(open()->compile(linked(LinkMode::rdc, {"scale<missing>"})));
   CHECK(error.find("No kernel scale<missing>") != std::string::npos);

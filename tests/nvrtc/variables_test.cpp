@@ -45,12 +45,12 @@ void check_listed(const ModuleReport& report) {
   REQUIRE(report.variables.size() == 3);
   CHECK(report.variables[0].name == "ns::bias<double>");
   CHECK(report.variables[0].lowered == "_ZN2ns4biasIdEE");
-  CHECK(report.variables[0].bytes == 8);
+  CHECK(report.variables[0].size_bytes == 8);
   CHECK_FALSE(report.variables[0].is_constant);
   CHECK(report.variables[1].name == "ns::scale");
-  CHECK(report.variables[1].bytes == 4);
+  CHECK(report.variables[1].size_bytes == 4);
   CHECK(report.variables[2].name == "ns::table");
-  CHECK(report.variables[2].bytes == 80);
+  CHECK(report.variables[2].size_bytes == 80);
   CHECK(report.variables[2].is_constant);
 }
 
@@ -81,7 +81,7 @@ TEST_CASE("every NVRTC's cubins tell variables from kernels") {
     const std::vector<VariableInfo> variables = variables_among(result.cubin.kernels);
     REQUIRE(variables.size() == 2);
     CHECK(variables[1].is_constant);
-    CHECK(variables[1].bytes == 80);
+    CHECK(variables[1].size_bytes == 80);
   }
 }
 
@@ -102,7 +102,7 @@ TEST_CASE_FIXTURE(LoaderFixture,
   CHECK(module->kernels().size() == 2);
   const auto table = module->global("ns::table", 0);
   REQUIRE_MESSAGE(table, table.error().message());
-  CHECK(table->bytes == 80);
+  CHECK(table->size_bytes == 80);
   CHECK(table->address != 0);
   for (const char* spelling : {"&ns::table", " & ns :: table", "_ZN2ns5tableE"}) {
     CHECK(module->global(spelling, 0)->address == table->address);
@@ -110,10 +110,11 @@ TEST_CASE_FIXTURE(LoaderFixture,
   const auto other = module->global("ns::table", 1);
   REQUIRE(other);
   CHECK(other->address != table->address);
-  CHECK(module->global("counter", 0)->bytes == 8);  // no name of the module, but used by a kernel
+  CHECK(module->global("counter", 0)->size_bytes ==
+        8);  // no name of the module, but used by a kernel
   CHECK(fake.current_depth() == 0);
   // The same module again is neither compiled nor loaded.
-  CHECK(loader->module(with_variables(kNames))->global("ns::scale", 0)->bytes == 4);
+  CHECK(loader->module(with_variables(kNames))->global("ns::scale", 0)->size_bytes == 4);
   CHECK(fake.calls("cuLibraryLoadData") == 1);
   // No name of a variable is one of a kernel.
   CHECK(!loader->kernels().find("ns::table"));

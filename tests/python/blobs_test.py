@@ -33,8 +33,8 @@ def test_blobs_round_trip():
         assert again.get(b"k") == b"new\0"
         assert again.get(b"\0\xff") == b""
         first, second = again.list()
-        assert (first.kind, first.key, first.bytes) == ("triton", b"\0\xff", 0)
-        assert (second.key, second.bytes) == (b"k", 4)
+        assert (first.kind, first.key, first.data_bytes) == ("triton", b"\0\xff", 0)
+        assert (second.key, second.data_bytes) == (b"k", 4)
         assert len(first.id) == 64 and first.created > 1_700_000_000
     assert blobs.remove("k") and not blobs.remove("k")
     assert blobs.get("k") is None

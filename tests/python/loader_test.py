@@ -5,11 +5,13 @@ import ctypes
 import gc
 import json
 import logging
+import math
 import os
 import subprocess
 import sys
 import textwrap
 from types import SimpleNamespace
+from typing import get_args
 
 import pytest
 
@@ -31,6 +33,13 @@ def test_a_text_that_c_would_cut_is_refused(loader):
     ):
         with pytest.raises(cukiln.InvalidArgumentError, match="has a NUL byte"):
             loader.preload([spec], load=False)
+
+
+def test_errors_have_the_codes_of_the_library():
+    name = cukiln._library.library().cukiln_code_name
+    codes = tuple(kind.code for kind in cukiln._errors.BY_CODE)
+    assert codes == get_args(cukiln.ErrorCode)
+    assert codes == tuple(name(number).decode() for number in range(1, 1 + len(codes)))
 
 
 def test_an_empty_store_is_no_folder():
@@ -61,14 +70,14 @@ def test_what_is_compiled_once_is_found_by_the_next_loader(home):
 def test_a_report_names_flags_without_effect(loader):
     (report,) = loader.compile(module(flags=["-O3", "-Xcompiler=-fPIC"]))
     assert report.dropped_flags == ("-O3", "-Xcompiler=-fPIC")
-    assert not report.store_refused and report.load_milliseconds == 0
+    assert not report.store_refused and report.load_seconds == 0
     (report,) = loader.compile(module())
     assert report.dropped_flags == ()
 
 
 def test_a_preload_says_where_its_time_went(loader):
     report = loader.preload([module()], load=False)
-    assert 0 < report.phases.compile <= sum(report.phases) <= report.milliseconds
+    assert 0 < report.phases.compile <= sum(report.phases) <= report.seconds < 60
     assert report.phases.load == 0
     assert loader.preload([module()], load=False).phases.compile == 0
 
@@ -80,7 +89,7 @@ def test_events_tell_what_happened(home):
         assert [event.kind for event in seen] == ["miss", "compile"]
         miss, compiled = seen
         assert miss == ("miss", "twice", "sm_90a", "", "not stored", False, 0.0)
-        assert compiled.key == report.key and 0 < compiled.milliseconds <= report.milliseconds
+        assert compiled.key == report.key and 0 < compiled.seconds <= report.seconds < 60
         loader.compile(module())
         assert seen[2][:5] == ("hit", "twice", "sm_90a", report.key, "in the store")
         loader.seal()
@@ -320,7 +329,7 @@ def test_sources_are_linked(loader, tmp_path):
         loader.compile(
             cukiln.ModuleSpec(both, targets=["sm_90a"], link="rdc", objects=[tmp_path / "none.o"])
         )
-    with pytest.raises(cukiln.InvalidArgumentError, match="'all'; expected one of none, rdc, lto"):
+    with pytest.raises(cukiln.InvalidArgumentError, match="'all'; expected \"rdc\", \"lto\", or None"):
         loader.compile(cukiln.ModuleSpec(both, link="all"))
 
 
@@ -334,7 +343,7 @@ def test_variables_are_listed_and_have_addresses(loader, cuda):
     assert [kernel.name for kernel in report.kernels] == ["k"]
     assert report.variables == (cukiln.VariableInfo("table", "table", 12, True),)
     found = loader.get_global(spec, "table")
-    assert found.bytes == 12 and found.address != 0
+    assert found.size_bytes == 12 and found.address != 0
     assert loader.get_global(spec, " & table", device=0) == found
     with pytest.raises(cukiln.NotFoundError, match='no variable "none"'):
         loader.get_global(spec, "none")
@@ -388,8 +397,11 @@ def test_errors_have_the_class_of_their_code(loader, tmp_path):
 @pytest.mark.parametrize(
     ("call", "said"),
     [
-        (lambda loader: cukiln.Loader(jobs=-1), "jobs is -1"),
-        (lambda loader: cukiln.Loader(compile_timeout_ms=1 << 32), "at most 32 bits"),
+        (lambda loader: cukiln.Loader(jobs=-1), "jobs is -1; expected 1 to"),
+        (lambda loader: cukiln.Loader(jobs=0), "jobs is 0; .* or None for the default"),
+        (lambda loader: cukiln.Loader(compile_timeout=0), "compile_timeout is 0; expected"),
+        (lambda loader: cukiln.Loader(compile_timeout=math.nan), "compile_timeout is nan"),
+        (lambda loader: cukiln.Loader(compile_timeout=1 << 32), "at most 4294967 seconds"),
         (lambda loader: cukiln.Loader(max_bytes=-1), "max_bytes is -1"),
         (lambda loader: cukiln.Loader(memory_bytes=-1), "memory_bytes is -1"),
         (lambda loader: cukiln.Loader(include_path="/usr"), "include_path is '/usr'; expected a l"),

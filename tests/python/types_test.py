@@ -28,6 +28,9 @@ kernel.launch(grid=1, block=32, streams=0)
 cukiln.preload_all(module=["a"])
 reveal_type(cukiln.__version__)
 cukiln.Kernels
+cukiln.Loader(daemon="never", jobs=None, compile_timeout=0.5)
+cukiln.ModuleSpec("a.cu", link="none")
+reveal_type(loader.compile(spec)[0].outcome)
 """
 
 LAYERS = """
@@ -55,6 +58,9 @@ SAID = {
         'Unexpected keyword argument "module"',
         'type is "str"',
         'no attribute "Kernels"',
+        "expected \"Literal['auto', 'off', 'require'] | None\"",
+        "expected \"Literal['rdc', 'lto'] | None\"",
+        "Literal['hit'] | Literal['compiled'] | Literal['failed'] | Literal['missing']",
     ],
     "layers.py": [
         'type is "cukiln.torch.layers.NVFP4Linear"',

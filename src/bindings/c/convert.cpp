@@ -283,7 +283,7 @@ ReportView::ReportView(const ModuleReport& report) : target_(report.target.name(
   view.dropped_flags = dropped_flags_.data();
   view.dropped_flag_count = dropped_flags_.size();
   for (const VariableInfo& variable : report.variables) {
-    variables_.push_back({variable.name.c_str(), variable.lowered.c_str(), variable.bytes,
+    variables_.push_back({variable.name.c_str(), variable.lowered.c_str(), variable.size_bytes,
                           variable.is_constant ? 1 : 0});
   }
   view.variables = variables_.data();

@@ -263,13 +263,13 @@ cukiln_code cukiln_loader_get_cancellable(cukiln_loader* loader, const cukiln_mo
 
 cukiln_code cukiln_loader_get_global(cukiln_loader* loader, const cukiln_module* module,
                                      const char* name, int device, uint64_t* address,
-                                     size_t* bytes) {
+                                     size_t* size_bytes) {
   return guarded([&]() -> Result<void> {
     if (loader == nullptr || name == nullptr || address == nullptr) {
       return null_argument(loader == nullptr ? "loader" : name == nullptr ? "name" : "address");
     }
     *address = 0;
-    if (bytes != nullptr) *bytes = 0;
+    if (size_bytes != nullptr) *size_bytes = 0;
     auto spec = c::read_module(module);
     if (!spec) {
       return std::move(spec).error();
@@ -283,7 +283,7 @@ cukiln_code cukiln_loader_get_global(cukiln_loader* loader, const cukiln_module*
       return std::move(global).error();
     }
     *address = global->address;
-    if (bytes != nullptr) *bytes = global->bytes;
+    if (size_bytes != nullptr) *size_bytes = global->size_bytes;
     return {};
   });
 }

@@ -93,12 +93,12 @@ cukiln_code cukiln_kernel_check_parameters(cukiln_kernel kernel, const size_t* s
   });
 }
 
-cukiln_code cukiln_kernel_reserve_shared(cukiln_kernel kernel, uint32_t bytes) {
+cukiln_code cukiln_kernel_reserve_shared(cukiln_kernel kernel, uint32_t shared_bytes) {
   return guarded([&]() -> Result<void> {
     if (kernel == nullptr) {
       return null_argument("kernel");
     }
-    return from_c(kernel).reserve_shared(bytes);
+    return from_c(kernel).reserve_shared(shared_bytes);
   });
 }
 

@@ -237,7 +237,7 @@ TEST_CASE_FIXTURE(Fixture,
   const auto second = (*module)->global("ns::v", 1);
   REQUIRE(first);
   REQUIRE(second);
-  CHECK(first->bytes == 12);
+  CHECK(first->size_bytes == 12);
   CHECK(first->address != second->address);
   CHECK(fake.current_depth() == 0);
   REQUIRE_FALSE((*module)->global("ns::v", std::nullopt));

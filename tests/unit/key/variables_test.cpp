@@ -93,9 +93,9 @@ TEST_CASE(
     REQUIRE(variables.size() == 2);
     CHECK(variables[0].name == "big<int>");
     CHECK(variables[0].lowered == "big");
-    CHECK(variables[0].bytes == 5ull << 30);
+    CHECK(variables[0].size_bytes == 5ull << 30);
     CHECK_FALSE(variables[0].is_constant);
-    CHECK(variables[1].bytes == 20);
+    CHECK(variables[1].size_bytes == 20);
     CHECK(variables[1].is_constant);
   }
   std::vector<KernelInfo> again = all;

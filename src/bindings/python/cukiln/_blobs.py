@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import builtins
 import contextlib
 import ctypes
 import weakref
@@ -31,8 +30,8 @@ def _bytes_of(data: object) -> bytes:
 class BlobSummary:
     id: str  #: 64 hex digits, of which commands take a prefix
     kind: str
-    key: builtins.bytes
-    bytes: int
+    key: bytes
+    data_bytes: int
     created: int  #: seconds since 1970
     last_used: int  #: seconds since 1970
     hits: int
@@ -54,7 +53,7 @@ class BlobLease:
         a lease already, or locks do not work; and after the end."""
         return _library.library().cukiln_blob_lease_is_exclusive(self._lease) != 0
 
-    def put(self, data: builtins.bytes | bytearray | memoryview) -> None:
+    def put(self, data: bytes | bytearray | memoryview) -> None:
         """Stores the bytes, if that is possible, and ends the lease. Errors: those of
         BlobStore.put; InvalidArgumentError (the lease has ended, or the loader is closed)."""
         whole = _bytes_of(data)
@@ -91,7 +90,7 @@ class BlobStore:
         self._kind = _library.encoded(kind)
         self._loader = loader
 
-    def get(self, key: str | builtins.bytes) -> builtins.bytes | None:
+    def get(self, key: str | bytes) -> bytes | None:
         """None if there is no such blob, or no store on disk can be read."""
         data, size = c_void_p(), c_size_t()
         library, name = self._arguments(key)
@@ -104,8 +103,8 @@ class BlobStore:
             library.cukiln_free(data)
 
     def get_or_lease(
-        self, key: str | builtins.bytes, wait: float = _WAIT_S
-    ) -> builtins.bytes | BlobLease:
+        self, key: str | bytes, wait: float = _WAIT_S
+    ) -> bytes | BlobLease:
         """The bytes, or the caller's lease to produce them. Waits while another caller has a lease,
         at most `wait` seconds from the beginning of that: what is never put delays no other caller
         for longer. A thread that has a lease does not wait. Ctrl-C ends the wait."""
@@ -132,10 +131,10 @@ class BlobStore:
 
     def get_or_make(
         self,
-        key: str | builtins.bytes,
-        make: Callable[[], builtins.bytes],
+        key: str | bytes,
+        make: Callable[[], bytes],
         wait: float = _WAIT_S,
-    ) -> builtins.bytes:
+    ) -> bytes:
         """The bytes; if there are none, those of `make()`, which are then stored if that is
         possible. Of all callers one runs `make`, see `get_or_lease`; what it raises is raised."""
         got = self.get_or_lease(key, wait)
@@ -147,20 +146,20 @@ class BlobStore:
                 got.put(made)
         return made
 
-    def __contains__(self, key: str | builtins.bytes) -> bool:
+    def __contains__(self, key: str | bytes) -> bool:
         there = c_int()
         library, name = self._arguments(key)
         _library.check(library.cukiln_blob_contains(*name, byref(there)))
         return there.value != 0
 
-    def put(self, key: str | builtins.bytes, data: builtins.bytes | bytearray | memoryview) -> None:
+    def put(self, key: str | bytes, data: bytes | bytearray | memoryview) -> None:
         """Stores bytes, and replaces those that the key has. Errors: IoError (no store on disk, or
         one that cannot be written), TimeoutError."""
         library, name = self._arguments(key)
         whole = _bytes_of(data)
         _library.check(library.cukiln_blob_put(*name, whole, len(whole)))
 
-    def remove(self, key: str | builtins.bytes) -> bool:
+    def remove(self, key: str | bytes) -> bool:
         """False if there was no such blob."""
         removed = c_int()
         library, name = self._arguments(key)
@@ -180,7 +179,7 @@ class BlobStore:
                     id=_library.text(row.id),
                     kind=_library.text(row.kind),
                     key=ctypes.string_at(row.key, row.key_bytes),
-                    bytes=row.bytes,
+                    data_bytes=row.data_bytes,
                     created=row.created,
                     last_used=row.last_used,
                     hits=row.hits,
@@ -190,7 +189,7 @@ class BlobStore:
         finally:
             library.cukiln_free(rows)
 
-    def _arguments(self, key: str | builtins.bytes) -> tuple[ctypes.CDLL, tuple[object, ...]]:
+    def _arguments(self, key: str | bytes) -> tuple[ctypes.CDLL, tuple[object, ...]]:
         """The library, and the arguments with which each of its functions for a blob begins."""
         whole = key.encode() if isinstance(key, str) else key
         return _library.library(), (self._loader_in_use().handle, self._kind, whole, len(whole))

@@ -4,12 +4,25 @@
 from __future__ import annotations
 
 import builtins
+from typing import ClassVar, Literal
 
+ErrorCode = Literal[
+    "invalid_argument",
+    "not_found",
+    "compile_failed",
+    "incompatible",
+    "corrupt",
+    "io",
+    "timeout",
+    "sealed",
+    "driver",
+    "internal",
+]
 
 class Error(Exception):
     """What was given, what was expected, what to do. `code` is for programs."""
 
-    code = "internal"
+    code: ClassVar[ErrorCode] = "internal"
 
     def __init__(self, message: str, *, log: str = "") -> None:
         super().__init__(message)
@@ -19,19 +32,19 @@ class Error(Exception):
 class InvalidArgumentError(Error, ValueError):
     """The caller gave something that cannot work; nothing was changed."""
 
-    code = "invalid_argument"
+    code: ClassVar[ErrorCode] = "invalid_argument"
 
 
 class NotFoundError(Error, LookupError):
     """A file, kernel, entry or library is not there."""
 
-    code = "not_found"
+    code: ClassVar[ErrorCode] = "not_found"
 
 
 class CompileError(Error):
     """The compiler said no: `log` is what it printed, and is shown with the message."""
 
-    code = "compile_failed"
+    code: ClassVar[ErrorCode] = "compile_failed"
 
     def __str__(self) -> str:
         message = super().__str__()
@@ -41,37 +54,37 @@ class CompileError(Error):
 class IncompatibleError(Error):
     """Versions or architectures do not fit together."""
 
-    code = "incompatible"
+    code: ClassVar[ErrorCode] = "incompatible"
 
 
 class CorruptError(Error):
     """Stored bytes are not what was written."""
 
-    code = "corrupt"
+    code: ClassVar[ErrorCode] = "corrupt"
 
 
 class IoError(Error, OSError):
     """The operating system refused a read, a write or a lock."""
 
-    code = "io"
+    code: ClassVar[ErrorCode] = "io"
 
 
 class TimeoutError(Error, builtins.TimeoutError):
     """A limit in time or memory was reached, or it was cancelled."""
 
-    code = "timeout"
+    code: ClassVar[ErrorCode] = "timeout"
 
 
 class SealedError(Error):
     """A compile or a load was needed after sealing."""
 
-    code = "sealed"
+    code: ClassVar[ErrorCode] = "sealed"
 
 
 class DriverError(Error):
     """The CUDA driver is missing or returned an error."""
 
-    code = "driver"
+    code: ClassVar[ErrorCode] = "driver"
 
 
 class InternalError(Error):

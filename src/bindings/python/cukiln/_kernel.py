@@ -78,12 +78,12 @@ class Kernel:
     def _is_without_context(self) -> bool:
         return b"CUDA_ERROR_INVALID_CONTEXT" in self._loader._library.cukiln_last_error()
 
-    def reserve_shared(self, bytes: int) -> None:
-        """Raises the limit of dynamic shared memory to `bytes` per block on every device that the
+    def reserve_shared(self, shared_bytes: int) -> None:
+        """Raises the limit of dynamic shared memory to `shared_bytes` per block on every device that the
         kernel is loaded on. A launch with more than 48 KiB calls it. Errors: DriverError (the device
         has less), InvalidArgumentError."""
-        wanted = _uint32("bytes", bytes)
-        _library.check(self._loader._library.cukiln_kernel_reserve_shared(self._checked(), wanted))
+        limit = _uint32("shared_bytes", shared_bytes)
+        _library.check(self._loader._library.cukiln_kernel_reserve_shared(self._checked(), limit))
 
     def attributes(self, ordinal: int) -> KernelAttributes:
         """Returns the resources that the kernel uses on device `ordinal`. Not for the hot path.
@@ -237,7 +237,7 @@ class Launch:
             passed = kernel._free.pop() if kernel.parameter_bytes else _Arguments(parts)
         except IndexError:  # more concurrent launches than ever before
             passed = _Arguments(parts)
-        passed.bytes.raw = b"".join(parts)
+        passed.buffer.raw = b"".join(parts)
         if torch is None:
             code = kernel._launch(handle, stream, self._pointer, passed.pointers)
         else:
@@ -251,11 +251,11 @@ class Launch:
 class _Arguments:
     """Room for the arguments of one launch, and where each of them is."""
 
-    __slots__ = ("bytes", "pointers")
+    __slots__ = ("buffer", "pointers")
 
     def __init__(self, parts: Sequence[bytes]) -> None:
-        self.bytes = (ctypes.c_char * sum(map(len, parts)))()
-        at = ctypes.addressof(self.bytes)
+        self.buffer = (ctypes.c_char * sum(map(len, parts)))()
+        at = ctypes.addressof(self.buffer)
         self.pointers = (ctypes.c_void_p * len(parts))()
         for i, part in enumerate(parts):
             self.pointers[i] = at

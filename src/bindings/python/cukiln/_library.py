@@ -138,7 +138,7 @@ class VariableInfo(ctypes.Structure):
     _fields_ = (
         ("name", c_char_p),
         ("lowered", c_char_p),
-        ("bytes", c_uint64),
+        ("size_bytes", c_uint64),
         ("is_constant", c_int),
     )
 
@@ -297,7 +297,7 @@ class Stats(Sized):
         ("struct_bytes", c_size_t),
         # schema: cukiln_stats. Written by src/schema/generate.py
         ("entries", c_uint64),
-        ("bytes", c_uint64),
+        ("store_bytes", c_uint64),
         ("hits", c_uint64),
         ("misses", c_uint64),
         ("misses_new", c_uint64),
@@ -331,7 +331,7 @@ class Blob(ctypes.Structure):  # made by the library
         ("kind", c_char_p),
         ("key", c_void_p),
         ("key_bytes", c_size_t),
-        ("bytes", c_uint64),
+        ("data_bytes", c_uint64),
         ("created", c_int64),
         ("last_used", c_int64),
         ("hits", c_int64),

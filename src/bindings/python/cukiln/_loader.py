@@ -12,7 +12,7 @@ import weakref
 from collections.abc import Callable, Iterable
 from ctypes import byref, c_int, c_size_t, c_uint64, c_void_p, pointer
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from . import _errors, _interrupts, _library
 from ._kernel import Kernel, stream_pointer
@@ -33,6 +33,8 @@ _logger = logging.getLogger("cukiln")
 _logger.addHandler(logging.NullHandler())  # no output unless the host configures logging
 _LEVELS = (logging.ERROR, logging.WARNING, logging.INFO, logging.DEBUG)
 
+
+_MAX_SECONDS = 4294967  # 32 bits of milliseconds
 
 _creation = threading.local()  # `warnings`: of the loader that this thread creates
 
@@ -81,12 +83,27 @@ def _destroy(handle: c_void_p, owner: int, _kept: object) -> None:
         _library.library().cukiln_loader_destroy(handle)
 
 
-def _limit(name: str, given: int, bits: int = 64) -> int:
-    if not 0 <= given < 1 << bits:
+def _limit(name: str, limit: int | None, bits: int = 64) -> int:
+    """For C, where 0 is the default."""
+    if limit is None:
+        return 0
+    if not 0 < limit < 1 << bits:
         raise _errors.InvalidArgumentError(
-            f"{name} is {given}; a number of at most {bits} bits is expected, 0 for the default"
+            f"{name} is {limit}; expected 1 to 2^{bits} - 1, or None for the default"
         )
-    return given
+    return limit
+
+
+def _milliseconds(name: str, seconds: float | None) -> int:
+    """For C, where 0 is the default."""
+    if seconds is None:
+        return 0
+    if not 0 < seconds <= _MAX_SECONDS:
+        raise _errors.InvalidArgumentError(
+            f"{name} is {seconds}; expected more than 0 and at most {_MAX_SECONDS} seconds, or None "
+            "for the default"
+        )
+    return max(1, round(seconds * 1000))
 
 
 def _list(name: str, count: str, given: Iterable[Any]) -> dict[str, Any]:
@@ -96,7 +113,7 @@ def _list(name: str, count: str, given: Iterable[Any]) -> dict[str, Any]:
 
 
 DaemonUse = Literal["auto", "off", "require"]
-_DAEMON_USES = {None: 0, "auto": 1, "off": 2, "require": 3}
+_DAEMON_USES = (None, *get_args(DaemonUse))  # in the order of cukiln_daemon_use
 
 
 def _daemon_use(daemon: DaemonUse | None) -> int:
@@ -104,7 +121,7 @@ def _daemon_use(daemon: DaemonUse | None) -> int:
         raise _errors.InvalidArgumentError(
             f'daemon is {daemon!r}; expected "auto", "off", "require", or None for the settings'
         )
-    return _DAEMON_USES[daemon]
+    return _DAEMON_USES.index(daemon)
 
 
 class CancelToken:
@@ -156,7 +173,7 @@ class Loader:
         # schema: parameters. Written by src/schema/generate.py
         store: str | os.PathLike[str] | None = None,
         system_store: str | os.PathLike[str] | None = None,
-        max_bytes: int = 0,
+        max_bytes: int | None = None,
         memory_only: bool = False,
         allow_network_file_system: bool = False,
         daemon: DaemonUse | None = None,
@@ -174,10 +191,10 @@ class Loader:
         home: str | os.PathLike[str] | None = None,
         library_path: Iterable[str | os.PathLike[str]] = (),
         offline: bool = False,
-        jobs: int = 0,
-        compile_timeout_ms: int = 0,
-        compile_memory_bytes: int = 0,
-        memory_bytes: int = 0,
+        jobs: int | None = None,
+        compile_timeout: float | None = None,
+        compile_memory_bytes: int | None = None,
+        memory_bytes: int | None = None,
         record: str | os.PathLike[str] | None = None,
         nvtx_library: str | os.PathLike[str] | None = None,
         events: Callable[[Event], object] | None = None,
@@ -214,7 +231,7 @@ class Loader:
             **_list("library_path", "library_path_count", library_path),
             offline=offline,
             jobs=_limit("jobs", jobs, 32),
-            compile_timeout_ms=_limit("compile_timeout_ms", compile_timeout_ms, 32),
+            compile_timeout_ms=_milliseconds("compile_timeout", compile_timeout),
             compile_memory_bytes=_limit("compile_memory_bytes", compile_memory_bytes),
             memory_bytes=_limit("memory_bytes", memory_bytes),
             record=None if record is None else _library.encoded(Path(record).absolute()),
@@ -344,14 +361,9 @@ class Loader:
             report.hits,
             report.compiled,
             report.failed,
-            report.milliseconds,
+            report.milliseconds / 1e3,
             PreloadPhases(
-                find=report.find_milliseconds,
-                hash=report.hash_milliseconds,
-                look_up=report.look_up_milliseconds,
-                fetch=report.fetch_milliseconds,
-                compile=report.compile_milliseconds,
-                load=report.load_milliseconds,
+                *(getattr(report, f"{phase}_milliseconds") / 1e3 for phase in PreloadPhases._fields)
             ),
         )
 
@@ -520,7 +532,7 @@ class Loader:
         """Returns the store's entries and bytes, and this loader's counts since its creation."""
         c = _library.Stats()
         _library.check(self._library.cukiln_loader_stats(self.handle, byref(c)))
-        return Stats(**{name: getattr(c, name) for name, *_ in c._fields_[1:]})
+        return Stats.from_c(c)
 
 
 _default: Loader | None = None

@@ -12,8 +12,8 @@ from . import _errors, _library
 
 Path = str | os.PathLike[str]
 
-LinkMode = Literal["none", "rdc", "lto"]
-_LINK_MODES: tuple[LinkMode, ...] = get_args(LinkMode)
+LinkMode = Literal["rdc", "lto"]
+_LINK_MODES = (None, *get_args(LinkMode))  # in the order of cukiln_link_mode
 
 
 class Source(NamedTuple):
@@ -33,20 +33,21 @@ class ModuleSpec:
 
     # schema: ModuleSpec. Written by src/schema/generate.py
     sources: Path | Source | Sequence[Path | Source]
-    name: str = ""  #: for logs and lookups; else the first source's base name
+    name: str | None = None  #: for logs and lookups; None: the first source's base name
     headers: Mapping[str, str | bytes] = field(default_factory=dict)  #: in memory, by path
     include: Iterable[Path] = ()  #: folders, searched in order
     define: Mapping[str, object] = field(default_factory=dict)  #: None and True define it as 1
     flags: Iterable[str] = ()  #: NVRTC's, or nvcc's spellings
     names: Iterable[str] = ()  #: kernels or name expressions; none: every extern "C" kernel
     targets: Iterable[str] = ()  #: sm_100a; none: from the flags, else the devices', else sm_100a
-    working_folder: Path = ""  #: of relative paths in `flags`; empty: the process's at the call
+    #: of relative paths in `flags`; None: the process's at the call
+    working_folder: Path | None = None
     std_shims: bool = True  #: serve <cstdint>, <type_traits>, ... in versions for device code
     #: in memory, by the name by which #include and -include find them before any folder
     named_headers: Mapping[str, str | bytes] = field(default_factory=dict)
-    #: none: one translation unit, unless the flags have -rdc=true, -dc or -dlto; rdc or lto: each
-    #: source is compiled by itself, and all are linked
-    link: LinkMode = "none"
+    #: each source is compiled by itself, and all are linked; None: one translation unit, unless the
+    #: flags have -rdc=true, -dc or -dlto
+    link: LinkMode | None = None
     objects: Iterable[Path] = ()  #: files to link with the sources: cubins, fatbins, .o, .a, PTX
     # end of schema
 
@@ -62,11 +63,11 @@ class ModuleSpec:
         targets = several("targets", self.targets)
         if self.link not in _LINK_MODES:
             raise _errors.InvalidArgumentError(
-                f"link is {self.link!r}; expected one of {', '.join(_LINK_MODES)}"
+                f'link is {self.link!r}; expected "rdc", "lto", or None for what the flags say'
             )
         objects = tuple(path_of("objects", path) for path in several("objects", self.objects))
         return _library.Module(
-            name=_library.encoded(path_of("name", self.name)) or None,
+            name=_optional("name", self.name),
             sources=_sources(sources),
             source_count=len(sources),
             headers=_sources(headers),
@@ -79,7 +80,7 @@ class ModuleSpec:
             name_count=len(names),
             targets=_library.strings(targets),
             target_count=len(targets),
-            working_folder=_library.encoded(path_of("working_folder", self.working_folder)) or None,
+            working_folder=_optional("working_folder", self.working_folder),
             no_std_shims=not self.std_shims,
             named_headers=_sources(named_headers),
             named_header_count=len(named_headers),
@@ -87,6 +88,10 @@ class ModuleSpec:
             objects=_library.strings(objects),
             object_count=len(objects),
         )
+
+
+def _optional(what: str, path: Any) -> bytes | None:
+    return None if path is None else _library.encoded(path_of(what, path))
 
 
 def path_of(what: str, given: Any) -> str:
@@ -125,20 +130,20 @@ class VariableInfo:
 
     name: str  #: a name expression without &
     lowered: str  #: the symbol in the cubin
-    bytes: int
+    size_bytes: int
     is_constant: bool
 
     @staticmethod
     def from_c(c: _library.VariableInfo) -> VariableInfo:
         text = _library.text
-        return VariableInfo(text(c.name), text(c.lowered), c.bytes, bool(c.is_constant))
+        return VariableInfo(text(c.name), text(c.lowered), c.size_bytes, bool(c.is_constant))
 
 
 class Global(NamedTuple):
     """A variable on one device."""
 
     address: int  #: a CUdeviceptr
-    bytes: int
+    size_bytes: int
 
 
 @dataclass(frozen=True)
@@ -183,8 +188,8 @@ class ModuleReport:
     not_stored: str  #: why the result was not stored; empty if it was, or on a hit
     store_refused: bool  #: the store should have kept the result and could not
     dropped_flags: tuple[str, ...]  #: nvcc flags for host code, which had no effect
-    milliseconds: float  #: wall time of the lookup or compile, waits included
-    load_milliseconds: float  #: part of `milliseconds` that was spent in the driver
+    seconds: float  #: wall time of the lookup or compile, waits included
+    load_seconds: float  #: part of `seconds` that was spent in the driver
     cubin_bytes: int
     kernels: tuple[KernelInfo, ...]
     log: str  #: the compiler's log: of the error, else its warnings
@@ -209,8 +214,8 @@ class ModuleReport:
             not_stored=text(c.not_stored),
             store_refused=bool(c.store_refused),
             dropped_flags=tuple(map(text, c.dropped_flags[: c.dropped_flag_count])),
-            milliseconds=c.milliseconds,
-            load_milliseconds=c.load_milliseconds,
+            seconds=c.milliseconds / 1e3,
+            load_seconds=c.load_milliseconds / 1e3,
             cubin_bytes=c.cubin_bytes,
             kernels=tuple(map(KernelInfo.from_c, c.kernels[: c.kernel_count])),
             log=text(c.log),
@@ -222,7 +227,7 @@ class ModuleReport:
 
 
 class PreloadPhases(NamedTuple):
-    """Where the time of a preload went: wall times in milliseconds, one after the other."""
+    """Where the time of a preload went: wall times in seconds, one after the other."""
 
     find: float  #: NVRTC, its identity, and the devices
     hash: float  #: reading sources and making requests
@@ -238,7 +243,7 @@ class PreloadReport:
     hits: int
     compiled: int
     failed: int  #: failed and missing
-    milliseconds: float
+    seconds: float
     phases: PreloadPhases
 
 
@@ -261,7 +266,7 @@ class Event(NamedTuple):
     key: str  #: 64 hex digits; empty when there is none, or it is not known
     reason: str  #: as in ModuleReport; the error's message if `failed`
     failed: bool  #: the compile, or the load, failed
-    milliseconds: float  #: of a compile, waits included, and of a load
+    seconds: float  #: of a compile, waits included, and of a load
     # end of schema
 
     @staticmethod
@@ -275,7 +280,7 @@ class Event(NamedTuple):
             key=text(c.key),
             reason=text(c.reason),
             failed=bool(c.failed),
-            milliseconds=c.milliseconds,
+            seconds=c.milliseconds / 1e3,
             # end of schema
         )
 
@@ -338,7 +343,7 @@ class KernelAttributes:
 class Stats:
     # schema: Stats. Written by src/schema/generate.py
     entries: int  #: in the store now
-    bytes: int  #: of the store's files now
+    store_bytes: int  #: of the store's files now
     hits: int
     misses: int  #: the sum of all misses_…
     misses_new: int  #: the store had nothing for the request
@@ -353,7 +358,7 @@ class Stats:
     evicted: int
     corrupt: int  #: damaged entries that were found and removed
     singleflight_waits: int  #: requests that waited for a compile of another caller
-    saved_us: int  #: compile time that hits saved
+    saved_seconds: float  #: compile time that hits saved
     store_errors: int  #: failed store operations, which are not fatal
     sealed_violations: int  #: compiles or loads after sealing with a warning
     daemon_asked: int  #: requests to cukilnd
@@ -363,3 +368,35 @@ class Stats:
     misses_revoked: int  #: the entry was signed by a revoked key
     misses_evicted: int  #: the entry was recorded, and evicted or removed since
     # end of schema
+
+    @staticmethod
+    def from_c(c: _library.Stats) -> Stats:
+        return Stats(
+            # schema: stats from C. Written by src/schema/generate.py
+            entries=c.entries,
+            store_bytes=c.store_bytes,
+            hits=c.hits,
+            misses=c.misses,
+            misses_new=c.misses_new,
+            misses_header_changed=c.misses_header_changed,
+            misses_header_appeared=c.misses_header_appeared,
+            misses_header_vanished=c.misses_header_vanished,
+            misses_damaged=c.misses_damaged,
+            compiles=c.compiles,
+            failed=c.failed,
+            stored=c.stored,
+            not_stored=c.not_stored,
+            evicted=c.evicted,
+            corrupt=c.corrupt,
+            singleflight_waits=c.singleflight_waits,
+            saved_seconds=c.saved_us / 1e6,
+            store_errors=c.store_errors,
+            sealed_violations=c.sealed_violations,
+            daemon_asked=c.daemon_asked,
+            daemon_absent=c.daemon_absent,
+            daemon_failed=c.daemon_failed,
+            daemon_declined=c.daemon_declined,
+            misses_revoked=c.misses_revoked,
+            misses_evicted=c.misses_evicted,
+            # end of schema
+        )
