@@ -14,7 +14,8 @@ static int fail(void) {
 static void show(void* user, size_t done, size_t total, const cukiln_module_report* last) {
   (void)user;
   fprintf(stderr, "[%zu/%zu] %s %s: %s, %.1f ms\n", done, total, last->name, last->target,
-          last->code == CUKILN_OK ? last->reason : cukiln_code_name(last->code), last->milliseconds);
+          last->error_code == CUKILN_OK ? last->reason : cukiln_code_name(last->error_code),
+          last->milliseconds);
 }
 
 int main(void) {

@@ -208,21 +208,23 @@ typedef struct cukiln_variable_info {  // never grows: it is used in arrays
 typedef struct cukiln_module_report {
   // schema: cukiln_module_report. Written by src/schema/generate.py
   const char* name;
-  const char* source;  ///< the first source's path as given
-  const char* target;  ///< `sm_100a`
-  const char* key;     ///< 64 hex digits; empty when there is none (failed, missing)
-  cukiln_outcome outcome;
+  const char* source;      ///< the first source's path as given
+  const char* target;      ///< `sm_100a`
+  const char* key;         ///< 64 hex digits; empty when there is none (failed, missing)
+  cukiln_outcome outcome;  ///< how it went; `error` is set if it is failed or missing, else not
   const char* reason;      ///< `in the store`, `not stored`, `header changed: inc/0/tile.cuh`, …
-  const char* not_stored;  ///< why the result was not stored; empty if it was, or on a hit
+  const char* not_stored;  ///< why a compiled result is not stored; else empty
   double milliseconds;     ///< wall time of the lookup or compile, waits included
   uint64_t cubin_bytes;
-  cukiln_code code;   ///< CUKILN_OK, or that of the error
-  const char* error;  ///< the error's message; empty on success
-  const char* log;    ///< the compiler's log: of the error, else its warnings
+  cukiln_code error_code;  ///< CUKILN_OK, or that of the error
+  const char* error;       ///< the error's message; empty on success
+  const char* log;         ///< the compiler's log: of the error, else its warnings
   const cukiln_kernel_info* kernels;
   size_t kernel_count;
-  size_t index;                      ///< in the manifest's order, targets in order within a module
-  int store_refused;                 ///< 1: the store should have kept the result and could not
+  size_t index;  ///< in the manifest's order, targets in order within a module
+  /// CUKILN_IO: the store should have kept the result and could not; CUKILN_INCOMPATIBLE: it is
+  /// never stored, or the store is disabled; else CUKILN_OK
+  cukiln_code not_stored_code;
   double load_milliseconds;          ///< part of `milliseconds` that was spent in the driver
   const char* const* dropped_flags;  ///< nvcc flags for host code, which had no effect
   size_t dropped_flag_count;

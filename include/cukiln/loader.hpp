@@ -93,19 +93,20 @@ struct ModuleReport {
   std::string source;  ///< the first source's path as given
   Target target;
   CacheKey key;  ///< all zero when there is none (failed, missing)
+  /// how it went; `error` is set if it is failed or missing, else not
   Outcome outcome = Outcome::missing;
-  std::string reason;      ///< `in the store`, `not stored`, `header changed: inc/0/tile.cuh`, …
-  std::string not_stored;  ///< why the result was not stored; empty if it was, or on a hit
-  /// True if the store should have kept the result and could not. False for results that are never
-  /// stored (`__TIME__`, an unobserved compile) and for a disabled store.
-  bool store_refused = false;
+  std::string reason;  ///< `in the store`, `not stored`, `header changed: inc/0/tile.cuh`, …
+  std::optional<Error> error;  ///< of a failed or missing module, with the compiler's log
+  /// why a compiled result is not stored. `io`: the store should have kept it and could not;
+  /// `incompatible`: it is never stored (`__TIME__`, an unobserved compile), or the store is
+  /// disabled
+  std::optional<Error> not_stored;
   std::vector<std::string> dropped_flags;  ///< nvcc flags for host code, which had no effect
   Milliseconds elapsed{0};                 ///< wall time, waits included
   Milliseconds load_time{0};               ///< part of it that was spent in the driver
   std::uint64_t cubin_bytes = 0;
   std::vector<KernelInfo> kernels;
   std::string log;        ///< the compiler's warnings
-  Result<void> status;    ///< the error if the outcome is failed or missing
   std::size_t index = 0;  ///< in PreloadReport::modules
   /// the most memory that its compile used; 0: this process has not compiled it, or could not
   /// measure it

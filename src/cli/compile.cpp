@@ -139,7 +139,7 @@ class CompileCommand final : public Command {
       }
     }
     for (const ModuleReport& module : report.modules) {
-      if (!module.status) {
+      if (module.error) {
         continue;
       }
       CUKILN_TRY(const std::string cubin, loader.cubin(module.key));

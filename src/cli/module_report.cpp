@@ -30,18 +30,18 @@ Color color_of(Outcome outcome) {
 }
 
 std::string error_text(const ModuleReport& module) {
-  const Error& error = module.status.error();
+  const Error& error = *module.error;
   return error.log().empty() ? error.message() : error.message() + "\n" + error.log();
 }
 
 /// Returns whether the cubin has no kernel.
 bool is_empty(const ModuleReport& module) {
-  return module.status && module.kernels.empty() && module.variables.empty();
+  return !module.error && module.kernels.empty() && module.variables.empty();
 }
 
 /// Returns whether this run stored the module; a hit was stored before.
 bool is_stored(const ModuleReport& module) {
-  return module.status && module.outcome == Outcome::compiled && module.not_stored.empty();
+  return module.outcome == Outcome::compiled && !module.not_stored;
 }
 
 std::size_t count_stored(const PreloadReport& report) {
@@ -61,8 +61,8 @@ Json module_json(const ModuleReport& module) {
             {"peak_bytes", module.peak_bytes},
             {"cubin_bytes", module.cubin_bytes},
             {"stored", is_stored(module)},
-            {"not_stored", module.not_stored},
-            {"error", module.status ? Json() : Json(error_text(module))},
+            {"not_stored", module.not_stored ? module.not_stored->message() : ""},
+            {"error", module.error ? Json(error_text(module)) : Json()},
             {"log", module.log},
             {"dropped_flags", module.dropped_flags},
             {"kernels", json_of(module.kernels)},
@@ -75,11 +75,10 @@ Json module_json(const ModuleReport& module) {
 Exit worst_exit(const PreloadReport& report) {
   Exit exit = Exit::done;
   for (const ModuleReport& module : report.modules) {
-    if (module.status) {
+    if (!module.error) {
       continue;
     }
-    const Exit one =
-        module.outcome == Outcome::missing ? Exit::failed : exit_of(module.status.error());
+    const Exit one = module.outcome == Outcome::missing ? Exit::failed : exit_of(*module.error);
     const bool replaces = exit == Exit::done || one == Exit::usage ||
                           (one == Exit::environment && exit == Exit::failed);
     exit = replaces ? one : exit;
@@ -91,8 +90,8 @@ Exit worst_exit(const PreloadReport& report) {
 std::string stored_summary(const PreloadReport& report) {
   std::map<std::string, std::size_t> reasons;
   for (const ModuleReport& module : report.modules) {
-    if (!module.not_stored.empty()) {
-      ++reasons[module.not_stored];
+    if (module.not_stored) {
+      ++reasons[module.not_stored->message()];
     }
   }
   std::string text;
@@ -222,7 +221,7 @@ void print_messages(Context& context, const PreloadReport& report) {
       context.settings().store.memory_only || !(*context.store())->bypass_reason().empty();
   for (const ModuleReport& module : report.modules) {
     const std::string subject = module.name + " for " + module.target.name();
-    if (!module.status) {
+    if (module.error) {
       const std::string text = error_text(module);
       const bool names_module = text.starts_with(module.name);
       messages.log(LogLevel::error, names_module ? text : subject + ": " + text);
@@ -231,9 +230,9 @@ void print_messages(Context& context, const PreloadReport& report) {
     if (!module.log.empty() && module.outcome == Outcome::compiled && !context.json()) {
       messages.warn(subject + ": " + module.log);
     }
-    if (!module.not_stored.empty() && !disk_is_missing &&
-        !messages.has_printed(module.not_stored)) {
-      messages.warn(subject + ": not stored: " + module.not_stored);
+    if (module.not_stored && !disk_is_missing &&
+        !messages.has_printed(module.not_stored->message())) {
+      messages.warn(subject + ": not stored: " + module.not_stored->message());
     }
     if (!module.dropped_flags.empty()) {
       messages.info(fmt::format("{}: dropped flags, which do not change the cubin: {}", subject,
@@ -299,8 +298,9 @@ Exit print_report(Context& context, const PreloadReport& report, bool fills_stor
     print_table(context, report);
   }
   const Exit exit = worst_exit(report);
-  const bool refused = std::any_of(report.modules.begin(), report.modules.end(),
-                                   [](const ModuleReport& m) { return m.store_refused; });
+  const bool refused = std::any_of(
+      report.modules.begin(), report.modules.end(),
+      [](const ModuleReport& m) { return m.not_stored && m.not_stored->code() == ErrorCode::io; });
   return exit == Exit::done && fills_store && refused ? Exit::store : exit;
 }
 

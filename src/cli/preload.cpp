@@ -137,9 +137,9 @@ class PreloadCommand final : public Command {
     StoreAdmin admin(*store);
     CUKILN_TRY(auto writer, SystemStoreWriter::create(absolute_path(system_store_)));
     for (const ModuleReport& module : report.modules) {
-      if (!module.not_stored.empty() && !module.store_refused) {
+      if (module.not_stored && module.not_stored->code() == ErrorCode::incompatible) {
         context.messages().warn(fmt::format("{} for {} is not in the system store: {}", module.name,
-                                            module.target.name(), module.not_stored));
+                                            module.target.name(), module.not_stored->message()));
         continue;
       }
       CUKILN_TRY(StoreEntry entry, whole_entry(admin, module.key));

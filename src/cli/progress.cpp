@@ -118,7 +118,7 @@ ProgressBar::~ProgressBar() {
 
 void ProgressBar::update(std::size_t done, std::size_t total, const ModuleReport& last) {
   const MutexLock lock(mutex_);
-  g_stored += last.status && last.not_stored.empty() ? 1 : 0;
+  g_stored += !last.error && !last.not_stored ? 1 : 0;
   g_total = total;
   done_ = done;
   total_ = total;

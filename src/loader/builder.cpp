@@ -314,8 +314,9 @@ Built Builder::PipelineCaller::take(CompilePipeline::Outcome outcome) {
   built.uses_time = outcome.uses_time;
   if (outcome.not_stored) {
     const NotStored reason = outcome.not_stored->reason;
-    built.store_refused = reason != NotStored::time && reason != NotStored::unobserved;
-    built.not_stored = std::move(outcome.not_stored->text);
+    const bool never = reason == NotStored::time || reason == NotStored::unobserved;
+    built.not_stored.emplace(never ? ErrorCode::incompatible : ErrorCode::io,
+                             std::move(outcome.not_stored->text));
   }
   return built;
 }

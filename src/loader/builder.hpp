@@ -32,10 +32,9 @@ struct Built {
   StoreEntry entry;
   Outcome outcome = Outcome::hit;
   std::string reason;
-  std::string not_stored;
-  bool store_refused = false;  ///< as in ModuleReport
-  bool observed = true;        ///< as CompileResult
-  bool uses_time = false;      ///< as CompileResult
+  std::optional<Error> not_stored;  ///< as in ModuleReport
+  bool observed = true;             ///< as CompileResult
+  bool uses_time = false;           ///< as CompileResult
 };
 
 /// Obtains the cubin of a request for the library: looks it up, and runs a CompilePipeline on a

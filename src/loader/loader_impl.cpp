@@ -191,14 +191,16 @@ Result<Built> KernelLoader::Impl::get_or_compile(const ModuleRequest& request, B
     return std::move(built).error();
   }
   describe(*built, report);
-  report.store_refused = built->store_refused && !tiers.memory_only();
+  if (report.not_stored && tiers.memory_only()) {
+    report.not_stored = Error(ErrorCode::incompatible, report.not_stored->message());
+  }
   if (report.kernels.empty() && report.variables.empty()) {
     warn_of_no_kernel(request.request, request.name, log);
   }
   if (!built->entry.cubin.log.empty()) {
     report.log = request.files(nullptr)->with_real_paths(built->entry.cubin.log);
   }
-  if (!built->not_stored.empty()) {
+  if (built->not_stored) {
     keep_unstored(built->entry);
   }
   return built;

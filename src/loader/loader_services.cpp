@@ -217,8 +217,8 @@ Result<ProgramResult> LoaderServices::compile_program(const ProgramSpec& spec,
         failure.log = program.with_real_folders(std::move(failure.log));
         return std::move(built).error();
       }
-      if (!built->not_stored.empty() && !built->store_refused) {
-        return make_error(ErrorCode::incompatible, "{}: {}", request.name, built->not_stored);
+      if (built->not_stored && built->not_stored->code() == ErrorCode::incompatible) {
+        return std::move(*built->not_stored).with_context(request.name);
       }
       Cubin& cubin = built->entry.cubin;
       cubin.log = program.with_real_folders(std::move(cubin.log));

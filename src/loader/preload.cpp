@@ -31,7 +31,7 @@ void fail(Job& job, Error error) {
   if (job.report.outcome != Outcome::missing) {
     job.report.outcome = Outcome::failed;
   }
-  job.report.status = std::move(error);
+  job.report.error = std::move(error);
   job.built.reset();
 }
 
@@ -299,7 +299,7 @@ class Preload {
     for (Job& job : jobs_) {
       report.hits += job.report.outcome == Outcome::hit ? 1 : 0;
       report.compiled += job.report.outcome == Outcome::compiled ? 1 : 0;
-      report.failed += job.report.status ? 0 : 1;
+      report.failed += job.report.error ? 1 : 0;
       report.modules.push_back(std::move(job.report));
     }
     return report;
@@ -310,21 +310,21 @@ class Preload {
     std::size_t count = 0;
     const ModuleReport* first = nullptr;
     for (const ModuleReport& module : report.modules) {
-      if (module.store_refused) {
+      if (module.not_stored && module.not_stored->code() == ErrorCode::io) {
         first = first == nullptr ? &module : first;
         ++count;
       }
     }
     if (count > 1 && loader_.tiers.disk() != nullptr && !loader_.tiers.read_only()) {
       loader_.log.warn("{} of {} modules are not stored: {}", count, report.modules.size(),
-                       first->not_stored);
+                       first->not_stored->message());
     }
   }
 
   static Error first_failure(const PreloadReport& report) {
     const auto first = std::find_if(report.modules.begin(), report.modules.end(),
-                                    [](const ModuleReport& m) { return !m.status; });
-    Error error = first->status.error();
+                                    [](const ModuleReport& m) { return m.error.has_value(); });
+    Error error = *first->error;
     const std::string& name = first->name.empty() ? first->source : first->name;
     if (report.modules.size() > 1) {
       return std::move(error).with_context(fmt::format("{} of {} modules failed; the first, {}",

@@ -168,7 +168,8 @@ def python_fields(record: str) -> Lines:
 
 def from_c(record: str) -> Lines:
     for name, row in in_python(record):
-        yield f"{name}={kind(row)['from_c'].format(row.get('c_name', name), row.get('count'))},"
+        value = row.get("from_c", kind(row)["from_c"])
+        yield f"{name}={value.format(row.get('c_name', name), row.get('count'))},"
 
 
 def view(record: str) -> Lines:

@@ -78,7 +78,7 @@ static void remember(void* user, size_t done, size_t total, const cukiln_module_
   seen->done = done;
   seen->total = total;
   seen->outcome = last->outcome;
-  seen->code = last->code;
+  seen->code = last->error_code;
   snprintf(seen->key, sizeof seen->key, "%s", last->key);
   snprintf(seen->reason, sizeof seen->reason, "%s", last->reason);
   snprintf(seen->log, sizeof seen->log, "%s", last->log);

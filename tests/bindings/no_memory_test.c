@@ -78,7 +78,7 @@ static void on_progress(void* user, size_t done, size_t total, const cukiln_modu
   (void)done;
   (void)total;
   struct Seen* seen = user;
-  seen->good += last->code == CUKILN_OK;
+  seen->good += last->error_code == CUKILN_OK;
   snprintf(seen->error, sizeof seen->error, "%s %s", last->error, last->log);
 }
 static void on_log(void* user, cukiln_log_level level, const char* message) {

@@ -36,8 +36,8 @@ TEST_CASE_FIXTURE(
                          "\xef\xbb\xbf"
                          "extern \"C\" __global__ void k() {}")));
   REQUIRE(bom);
-  REQUIRE_FALSE(bom->front().status);
-  CHECK(bom->front().status.error().code() == ErrorCode::compile_failed);
+  REQUIRE(bom->front().error);
+  CHECK(bom->front().error->code() == ErrorCode::compile_failed);
 }
 
 TEST_CASE_FIXTURE(LoaderFixture,
@@ -46,9 +46,9 @@ TEST_CASE_FIXTURE(LoaderFixture,
       scratch.write("k.cu", std::string("extern \"C\" __global__ void k() {}\n\0int x = ;", 44));
   const auto reports = open()->compile(spec(source));
   REQUIRE(reports);
-  REQUIRE_FALSE(reports->front().status);
-  CHECK(reports->front().status.error().code() == ErrorCode::invalid_argument);
-  CHECK(reports->front().status.error().message().find("offset 34") != std::string::npos);
+  REQUIRE(reports->front().error);
+  CHECK(reports->front().error->code() == ErrorCode::invalid_argument);
+  CHECK(reports->front().error->message().find("offset 34") != std::string::npos);
 }
 
 TEST_CASE_FIXTURE(LoaderFixture,
@@ -60,9 +60,9 @@ TEST_CASE_FIXTURE(LoaderFixture,
     ModuleSpec spoilt = spec(source);
     spoil(spoilt);
     const auto reports = opened->compile(spoilt);
-    const Error* error = !reports                   ? &reports.error()
-                         : !reports->front().status ? &reports->front().status.error()
-                                                    : nullptr;
+    const Error* error = !reports                 ? &reports.error()
+                         : reports->front().error ? &*reports->front().error
+                                                  : nullptr;
     return error != nullptr && error->code() == ErrorCode::invalid_argument &&
            error->message().find("NUL byte at offset 1") != std::string::npos;
   };
@@ -82,8 +82,8 @@ TEST_CASE_FIXTURE(
   scratch.write("cycle.cuh", "#include \"cycle.cuh\"\n");
   const auto cycle = opened->compile(spec(scratch.write("c.cu", "#include \"cycle.cuh\"\n")));
   REQUIRE(cycle);
-  REQUIRE_FALSE(cycle->front().status);
-  CHECK(cycle->front().status.error().code() == ErrorCode::compile_failed);
+  REQUIRE(cycle->front().error);
+  CHECK(cycle->front().error->code() == ErrorCode::compile_failed);
 
   for (int i = 0; i < 150; ++i) {
     scratch.write("deep" + std::to_string(i) + ".cuh",

@@ -69,8 +69,8 @@ const KernelInfo& named(const ModuleReport& report, const std::string& name) {
 std::string error_of(const Result<std::vector<ModuleReport>>& reports) {
   REQUIRE(reports);
   REQUIRE(reports->size() == 1);
-  REQUIRE_FALSE(reports->front().status);
-  return reports->front().status.error().message();
+  REQUIRE(reports->front().error);
+  return reports->front().error->message();
 }
 
 /// Compiles two sources that call each other, and links them, with `objects`.
@@ -112,7 +112,7 @@ TEST_CASE_FIXTURE(LinkFixture, "sources that call each other are linked, and hit
     const ModuleReport compiled = only(open()->compile(spec));
     CHECK(compiled.outcome == Outcome::compiled);
     CHECK(compiled.cubin_bytes > 1000);
-    CHECK(compiled.not_stored.empty());
+    CHECK(!compiled.not_stored);
     REQUIRE(compiled.kernels.size() == 2);
     CHECK(named(compiled, "second").shared_bytes == 128);
     CHECK(named(compiled, "first").registers > 0);

@@ -105,8 +105,8 @@ TEST_CASE_FIXTURE(LoaderFixture, "a kernel is found by any spelling of its name"
 TEST_CASE_FIXTURE(LoaderFixture, "an error has a name as lists have it") {
   const auto reports = open()->compile(named({"&ns::none<float,4>"}));
   REQUIRE(reports);
-  REQUIRE_FALSE(reports->front().status);
-  const std::string message = reports->front().status.error().message();
+  REQUIRE(reports->front().error);
+  const std::string message = reports->front().error->message();
   CAPTURE(message);
   CHECK(message.find("No kernel ns::none<float, 4> in k.cu") != std::string::npos);
 }

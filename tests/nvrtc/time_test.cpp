@@ -145,7 +145,7 @@ TEST_CASE_FIXTURE(LoaderFixture, "a flag that spells __TIME__ is compiled each t
   for (int i = 0; i < 2; ++i) {
     const auto report = only(opened->compile(module));
     CHECK(report.outcome == Outcome::compiled);
-    CHECK(report.not_stored == "uses __TIME__, __DATE__ or __TIMESTAMP__");
+    CHECK(report.not_stored->message() == "uses __TIME__, __DATE__ or __TIMESTAMP__");
   }
 }
 

@@ -46,7 +46,7 @@ int main(int argc, char** argv) {
   const auto reports = loader->compile(spec);
   if (!reports) return fail(reports.error());
   for (const cukiln::ModuleReport& report : *reports) {
-    if (!report.status) return fail(report.status.error());
+    if (report.error) return fail(*report.error);
     std::printf("%s %s %s\n", report.name.c_str(), cukiln::name_of(report.outcome),
                 report.key.hex().c_str());
   }

@@ -110,11 +110,11 @@ TEST_CASE_FIXTURE(Fixture, "events: a compile that fails has the error's message
   const Opened opened = open(store(), options());
   const auto reports = opened->compile(module("k", "// fake: error it is wrong\n"));
   REQUIRE(reports);
-  REQUIRE_FALSE(reports->front().status);
+  REQUIRE(reports->front().error);
   REQUIRE(recorded.kinds() == "miss compile");
   CHECK(recorded.events.at(1).failed);
   CHECK(recorded.events.at(1).key == CacheKey{});
-  CHECK(recorded.events.at(1).reason == reports->front().status.error().message());
+  CHECK(recorded.events.at(1).reason == reports->front().error->message());
 }
 
 TEST_CASE_FIXTURE(Fixture, "events: a preload has those of all its threads when it returns") {

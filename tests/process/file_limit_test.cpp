@@ -47,7 +47,7 @@ struct Fixture : testing::LoaderFixture {
       ModuleSpec module = spec(source, {{90, 'a'}});
       module.define["N"] = std::to_string(i % modules);
       const auto compiled = loader->compile(module);
-      if (!compiled || !compiled->front().status) return 3;
+      if (!compiled || compiled->front().error) return 3;
     }
     return 0;
   }

@@ -34,7 +34,7 @@ struct Fixture : testing::LoaderFixture {
 int use_in_child(KernelLoader& loader, const std::vector<ModuleSpec>& modules, CacheKey& key) {
   for (const ModuleSpec& module : modules) {
     const auto compiled = loader.compile(module);
-    if (!compiled || !compiled->front().status) return 2;
+    if (!compiled || compiled->front().error) return 2;
     if (&module == &modules.front()) key = compiled->front().key;
     const auto kernel = loader.get(module, "k");
     if (!kernel) return 3;

@@ -70,9 +70,24 @@ def test_what_is_compiled_once_is_found_by_the_next_loader(home):
 def test_a_report_names_flags_without_effect(loader):
     (report,) = loader.compile(module(flags=["-O3", "-Xcompiler=-fPIC"]))
     assert report.dropped_flags == ("-O3", "-Xcompiler=-fPIC")
-    assert not report.store_refused and report.load_seconds == 0
+    assert report.error is None and report.not_stored is None and report.load_seconds == 0
     (report,) = loader.compile(module())
     assert report.dropped_flags == ()
+
+
+def test_a_report_says_why_a_result_is_not_stored(loader, tmp_path):
+    dated = cukiln.Source("k.cu", 'extern "C" __global__ void k(char* x) { *x = *__TIME__; }')
+    (report,) = loader.compile(cukiln.ModuleSpec(dated, targets=["sm_90a"]))
+    assert report.outcome == "compiled" and report.error is None
+    assert isinstance(report.not_stored, cukiln.IncompatibleError)
+    assert str(report.not_stored) == "uses __TIME__, __DATE__ or __TIMESTAMP__"
+    (tmp_path / "file").touch()
+    with cukiln.Loader(store=tmp_path / "file" / "store") as unusable:
+        (report,) = unusable.compile(module())
+    assert report.outcome == "compiled" and isinstance(report.not_stored, cukiln.IoError)
+    with cukiln.Loader(memory_only=True) as disabled:
+        (report,) = disabled.compile(module())
+    assert isinstance(report.not_stored, cukiln.IncompatibleError)
 
 
 def test_a_preload_says_where_its_time_went(loader):

@@ -133,12 +133,12 @@ int main(int argc, char** argv) {
     return 1;
   }
   const ModuleReport& report = reports->front();
-  if (!report.status) {
-    std::printf("failed %s\n", report.status.error().message().c_str());
+  if (report.error) {
+    std::printf("failed %s\n", report.error->message().c_str());
     return 1;
   }
   std::printf("%s %s %s\n", name_of(report.outcome), report.key.hex().c_str(),
-              report.not_stored.c_str());
+              report.not_stored ? report.not_stored->message().c_str() : "");
   if (counts) {
     const Stats stats = loader->stats();
     std::printf("declined %llu failed %llu\n",

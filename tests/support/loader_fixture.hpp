@@ -69,9 +69,8 @@ struct LoaderFixture {
 inline ModuleReport only(const Result<std::vector<ModuleReport>>& reports) {
   REQUIRE(reports);
   REQUIRE(reports->size() == 1);
-  if (!reports->front().status) {
-    FAIL(reports->front().status.error().message() << "\n"
-                                                   << reports->front().status.error().log());
+  if (reports->front().error) {
+    FAIL(reports->front().error->message() << "\n" << reports->front().error->log());
   }
   return reports->front();
 }

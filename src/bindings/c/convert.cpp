@@ -15,8 +15,8 @@ Result<std::vector<Source>> read_sources(const cukiln_source* list, std::size_t 
   for (std::size_t i = 0; i < count; ++i) {
     const cukiln_source& source = list[i];
     if (source.path == nullptr) {
-      return Error(ErrorCode::invalid_argument, std::string(what) + "[" + std::to_string(i) +
-                                                    "].path is NULL; expected a path or name");
+      return Error(ErrorCode::invalid_argument,
+                   std::string(what) + "[" + std::to_string(i) + "].path is NULL");
     }
     if (source.text == nullptr) {
       out.push_back(SourceFile{source.path});
@@ -122,6 +122,10 @@ Result<void> set(LinkMode& mode, int given) {
   }
   return Error(ErrorCode::invalid_argument,
                "link is " + std::to_string(given) + "; expected a cukiln_link_mode, 0 to 2");
+}
+
+cukiln_code code_of(const std::optional<Error>& error) {
+  return error ? static_cast<cukiln_code>(error->code()) : CUKILN_OK;
 }
 
 Result<void> apply_module(const cukiln_module& given, ModuleSpec& spec) {
@@ -252,24 +256,21 @@ ReportView::ReportView(const ModuleReport& report) : target_(report.target.name(
   view.source = report.source.c_str();
   view.outcome = static_cast<cukiln_outcome>(report.outcome);
   view.reason = report.reason.c_str();
-  view.not_stored = report.not_stored.c_str();
+  view.not_stored = report.not_stored ? report.not_stored->message().c_str() : "";
   view.milliseconds = report.elapsed.count();
   view.cubin_bytes = report.cubin_bytes;
+  view.error = report.error ? report.error->message().c_str() : "";
   view.log = report.log.c_str();
   view.index = report.index;
-  view.store_refused = report.store_refused ? 1 : 0;
   view.load_milliseconds = report.load_time.count();
   view.peak_bytes = report.peak_bytes;
   // end of schema
   view.target = target_.c_str();
   view.key = key_.c_str();
-  view.code = CUKILN_OK;
-  view.error = "";
-  if (!report.status) {
-    const Error& error = report.status.error();
-    view.code = static_cast<cukiln_code>(error.code());
-    view.error = error.message().c_str();
-    view.log = error.log().c_str();
+  view.error_code = code_of(report.error);
+  view.not_stored_code = code_of(report.not_stored);
+  if (report.error) {
+    view.log = report.error->log().c_str();
   }
   for (const KernelInfo& kernel : report.kernels) {
     kernels_.push_back({kernel.name.c_str(), kernel.lowered.c_str(), kernel.registers,

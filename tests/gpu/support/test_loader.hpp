@@ -61,8 +61,8 @@ class TestLoader {
     auto reports = loader_->compile(spec);
     REQUIRE_MESSAGE(reports, reports.error().message());
     REQUIRE(reports->size() == 1);
-    const Result<void>& status = reports->front().status;
-    REQUIRE_MESSAGE(status, status.error().message());
+    const std::optional<Error>& error = reports->front().error;
+    REQUIRE_MESSAGE(!error, error->message());
     auto bytes = loader_->cubin(reports->front().key);
     REQUIRE_MESSAGE(bytes, bytes.error().message());
     return *std::move(bytes);

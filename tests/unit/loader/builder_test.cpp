@@ -223,7 +223,7 @@ TEST_CASE_FIXTURE(
     Fixture, "fault 45: a result that depends on the time is used and not stored, and says so") {
   compiler.uses_time = true;
   Builder b = builder();
-  CHECK(build(b, request())->not_stored.find("__TIME__") != std::string::npos);
+  CHECK(build(b, request())->not_stored->message().find("__TIME__") != std::string::npos);
   CHECK(build(b, request())->outcome == Outcome::compiled);
   CHECK(store.size() == 0);
 }
@@ -231,7 +231,10 @@ TEST_CASE_FIXTURE(
 TEST_CASE_FIXTURE(Fixture, "an unobserved result is used and not stored") {
   compiler.observed = false;
   Builder b = builder();
-  CHECK(build(b, request())->not_stored.find("unobserved") != std::string::npos);
+  const auto unobserved = build(b, request());
+  REQUIRE(unobserved->not_stored);
+  CHECK(unobserved->not_stored->message().find("unobserved") != std::string::npos);
+  CHECK(unobserved->not_stored->code() == ErrorCode::incompatible);
   CHECK(store.size() == 0);
 }
 
@@ -241,7 +244,8 @@ TEST_CASE_FIXTURE(Fixture, "fault 5, fault 9: a store that fails costs the resul
   const auto built = build(b, request());
   REQUIRE(built);
   CHECK(built->outcome == Outcome::compiled);
-  CHECK(built->not_stored == "the disk is full");
+  CHECK(built->not_stored->message() == "the disk is full");
+  CHECK(built->not_stored->code() == ErrorCode::io);
   CHECK(telemetry.stats().store_errors == 2);
 }
 
@@ -505,12 +509,12 @@ TEST_CASE_FIXTURE(Fixture, "a link of a source that may not be stored is not sto
   Builder b = builder();
   const auto dated = build(b, linked());
   REQUIRE(dated);
-  CHECK(dated->not_stored.find("__TIME__") != std::string::npos);
+  CHECK(dated->not_stored->message().find("__TIME__") != std::string::npos);
   compiler.uses_time = false;
   compiler.observed = false;
   const auto unobserved = build(b, linked());
   REQUIRE(unobserved);
-  CHECK(unobserved->not_stored.find("unobserved") != std::string::npos);
+  CHECK(unobserved->not_stored->message().find("unobserved") != std::string::npos);
   CHECK(store.size() == 0);
 }
 

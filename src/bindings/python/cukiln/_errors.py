@@ -116,7 +116,7 @@ _IN_PYTHON = (
 )
 
 
-def of(code: int, message: str, log: str) -> Error:
+def of(code: int, message: str, log: str = "") -> Error:
     """The exception of a cukiln_code."""
     kind = BY_CODE[code - 1] if 0 < code <= len(BY_CODE) else InternalError
     for said, here in _IN_PYTHON:

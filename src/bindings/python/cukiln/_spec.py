@@ -183,17 +183,18 @@ class ModuleReport:
     source: str  #: the first source's path as given
     target: str  #: `sm_100a`
     key: str  #: 64 hex digits; empty when there is none (failed, missing)
-    outcome: Outcome
+    outcome: Outcome  #: how it went; `error` is set if it is failed or missing, else not
     reason: str  #: `in the store`, `not stored`, `header changed: inc/0/tile.cuh`, …
-    not_stored: str  #: why the result was not stored; empty if it was, or on a hit
-    store_refused: bool  #: the store should have kept the result and could not
+    error: _errors.Error | None  #: None unless the outcome is failed or missing
+    #: why a compiled result is not stored: an IoError if the store should have kept it, else an
+    #: IncompatibleError
+    not_stored: _errors.Error | None
     dropped_flags: tuple[str, ...]  #: nvcc flags for host code, which had no effect
     seconds: float  #: wall time of the lookup or compile, waits included
     load_seconds: float  #: part of `seconds` that was spent in the driver
     cubin_bytes: int
     kernels: tuple[KernelInfo, ...]
     log: str  #: the compiler's log: of the error, else its warnings
-    error: _errors.Error | None  #: None unless the outcome is failed or missing
     #: the most memory that its compile used; 0: this process has not compiled it, or could not
     #: measure it
     peak_bytes: int
@@ -211,15 +212,14 @@ class ModuleReport:
             key=text(c.key),
             outcome=_OUTCOMES[c.outcome],
             reason=text(c.reason),
-            not_stored=text(c.not_stored),
-            store_refused=bool(c.store_refused),
+            error=_errors.of(c.error_code, text(c.error), text(c.log)) if c.error_code else None,
+            not_stored=_errors.of(c.not_stored_code, text(c.not_stored)) if c.not_stored_code else None,
             dropped_flags=tuple(map(text, c.dropped_flags[: c.dropped_flag_count])),
             seconds=c.milliseconds / 1e3,
             load_seconds=c.load_milliseconds / 1e3,
             cubin_bytes=c.cubin_bytes,
             kernels=tuple(map(KernelInfo.from_c, c.kernels[: c.kernel_count])),
             log=text(c.log),
-            error=_errors.of(c.code, text(c.error), text(c.log)) if c.code else None,
             peak_bytes=c.peak_bytes,
             variables=tuple(map(VariableInfo.from_c, c.variables[: c.variable_count])),
             # end of schema
