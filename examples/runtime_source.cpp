@@ -37,7 +37,7 @@ __global__ void apply(T* values, int n) {
 })"}};
   spec.named_headers = {cukiln::SourceText{
       "expression.h",
-      "template <class T> __device__ T evaluate(T x) { return " + expression + "; }")};
+      "template <class T> __device__ T evaluate(T x) { return " + expression + "; }"}};
   spec.names = {cukiln::instantiate<float>("apply"), "scale"};
   return spec;
 }

@@ -130,43 +130,43 @@ typedef struct cukiln_options {
   uint64_t max_bytes;
   int memory_only;                ///< 1: store nothing on disk
   int allow_network_file_system;  ///< 1: use one, where SQLite's WAL is unsafe
-  const char* nvrtc_library;      ///< a path to open instead of searching
-  const char* cuda_library;       ///< a path of libcuda to open instead of searching
+  int daemon;                     ///< a cukiln_daemon_use; another number is an error
+  const char* daemon_socket;      ///< NULL: this user's daemon, else the system's
+  /// public keys, `name:base64`: entries that they signed are misses
+  const char* const* revoked_keys;
+  size_t revoked_key_count;
+  /// `name:base64 modules=PREFIX`: an entry that one of them signed is a miss unless the module's
+  /// name begins with PREFIX
+  const char* const* scoped_keys;
+  size_t scoped_key_count;
+  const char* nvrtc_library;  ///< a path to open instead of searching
+  const char* cuda_library;   ///< a path of libcuda to open instead of searching
   const char* worker;  ///< absolute; the compile worker; NULL: beside the library, then in libexec
   const char* const* include_path;  ///< folders with CUDA's headers, tried before the search
   size_t include_path_count;
   const char* const* site_packages;  ///< folders of a Python with NVIDIA's wheels
   size_t site_packages_count;
-  const char* virtual_env;      ///< `$VIRTUAL_ENV`
-  const char* conda_prefix;     ///< `$CONDA_PREFIX`
-  const char* cuda_home;        ///< `$CUDA_HOME`, else `$CUDA_PATH`
+  const char* virtual_env;          ///< `$VIRTUAL_ENV`
+  const char* conda_prefix;         ///< `$CONDA_PREFIX`
+  const char* cuda_home;            ///< `$CUDA_HOME`, else `$CUDA_PATH`
+  const char* home;                 ///< `$HOME`, for wheels of `pip install --user`
+  const char* const* library_path;  ///< `$LD_LIBRARY_PATH`
+  size_t library_path_count;
   int offline;                  ///< 1: never compile; a miss is CUKILN_NOT_FOUND
   uint32_t jobs;                ///< concurrent compiles; 0: what affinity, cgroups and memory allow
   uint32_t compile_timeout_ms;  ///< wall-clock limit of one compile; 0: 300,000
   uint64_t compile_memory_bytes;  ///< address space of one worker; 0: 8 GiB; UINT64_MAX: no limit
-  cukiln_log_function log;        ///< NULL: nothing is logged
-  void* log_user;
-  int daemon;                 ///< a cukiln_daemon_use; another number is an error
-  const char* daemon_socket;  ///< NULL: this user's daemon, else the system's
-  /// public keys, `name:base64`: entries that they signed are misses
-  const char* const* revoked_keys;
-  size_t revoked_key_count;
-  const char* record;  ///< an existing file to which requests are appended (`cukiln record`)
   /// of all workers together: a compile that would exceed it waits. 0: what this machine and its
   /// cgroups have; UINT64_MAX: no limit
   uint64_t memory_bytes;
-  cukiln_event_function events;  ///< NULL: no events, which cost nothing then
-  void* events_user;
-  /// `name:base64 modules=PREFIX`: an entry that one of them signed is a miss unless the module's
-  /// name begins with PREFIX
-  const char* const* scoped_keys;
-  size_t scoped_key_count;
+  const char* record;       ///< an existing file to which requests are appended (`cukiln record`)
+  cukiln_log_function log;  ///< NULL: nothing is logged
+  void* log_user;
   /// a profiler's NVTX library, which gets ranges of preloads, compiles and loads; opened once in
   /// the process. NULL: `$NVTX_INJECTION64_PATH` if the environment is read, else none
   const char* nvtx_library;
-  const char* home;                 ///< `$HOME`, for wheels of `pip install --user`
-  const char* const* library_path;  ///< `$LD_LIBRARY_PATH`
-  size_t library_path_count;
+  cukiln_event_function events;  ///< NULL: no events, which cost nothing then
+  void* events_user;
   // end of schema
 } cukiln_options;
 
@@ -188,20 +188,26 @@ typedef enum cukiln_outcome {
 
 /// cukiln::KernelInfo: a kernel of a cubin and the resources it uses.
 typedef struct cukiln_kernel_info {  // never grows: it is used in arrays
-  const char* name;                  ///< as requested: `amax_gsa`, or a name expression
-  const char* lowered;               ///< the symbol in the cubin
-  uint32_t registers;                ///< per thread
-  uint32_t shared_bytes;             ///< static, per block
-  uint32_t local_bytes;              ///< stack frame per thread
-  uint32_t spill_bytes;              ///< spill stores and loads per thread
+  // schema: cukiln_kernel_info. Written by src/schema/generate.py
+  /// `amax_gsa`, or a name expression in the canonical spelling: `ns::k<float, 4>`, without a
+  /// leading `&`
+  const char* name;
+  const char* lowered;    ///< the symbol in the cubin
+  uint32_t registers;     ///< per thread
+  uint32_t shared_bytes;  ///< static shared memory per block
+  uint32_t local_bytes;   ///< stack frame per thread
+  uint32_t spill_bytes;   ///< spill stores and loads per thread
+  // end of schema
 } cukiln_kernel_info;
 
 /// cukiln::VariableInfo: a `__device__` or `__constant__` variable among a module's names.
 typedef struct cukiln_variable_info {  // never grows: it is used in arrays
-  const char* name;                    ///< a name expression without `&`
-  const char* lowered;                 ///< the symbol in the cubin
+  // schema: cukiln_variable_info. Written by src/schema/generate.py
+  const char* name;     ///< in the canonical spelling: `ns::table<float>`, without `&`
+  const char* lowered;  ///< the symbol in the cubin
   uint64_t size_bytes;
   int is_constant;  ///< 1: `__constant__`
+  // end of schema
 } cukiln_variable_info;
 
 /// cukiln::ModuleReport. Created by the library and may grow: do not use its sizeof.
@@ -213,21 +219,21 @@ typedef struct cukiln_module_report {
   const char* key;         ///< 64 hex digits; empty when there is none (failed, missing)
   cukiln_outcome outcome;  ///< how it went; `error` is set if it is failed or missing, else not
   const char* reason;      ///< `in the store`, `not stored`, `header changed: inc/0/tile.cuh`, …
-  const char* not_stored;  ///< why a compiled result is not stored; else empty
-  double milliseconds;     ///< wall time of the lookup or compile, waits included
-  uint64_t cubin_bytes;
-  cukiln_code error_code;  ///< CUKILN_OK, or that of the error
   const char* error;       ///< the error's message; empty on success
-  const char* log;         ///< the compiler's log: of the error, else its warnings
-  const cukiln_kernel_info* kernels;
-  size_t kernel_count;
-  size_t index;  ///< in the manifest's order, targets in order within a module
+  cukiln_code error_code;  ///< CUKILN_OK, or that of the error
+  const char* not_stored;  ///< why a compiled result is not stored; else empty
   /// CUKILN_IO: the store should have kept the result and could not; CUKILN_INCOMPATIBLE: it is
   /// never stored, or the store is disabled; else CUKILN_OK
   cukiln_code not_stored_code;
-  double load_milliseconds;          ///< part of `milliseconds` that was spent in the driver
   const char* const* dropped_flags;  ///< nvcc flags for host code, which had no effect
   size_t dropped_flag_count;
+  double milliseconds;       ///< wall time of the lookup or compile, waits included
+  double load_milliseconds;  ///< part of `milliseconds` that was spent in the driver
+  uint64_t cubin_bytes;
+  const cukiln_kernel_info* kernels;
+  size_t kernel_count;
+  const char* log;  ///< the compiler's log: of the error, else its warnings
+  size_t index;     ///< in the manifest's order, targets in order within a module
   /// the most memory that its compile used; 0: this process has not compiled it, or could not
   /// measure it
   uint64_t peak_bytes;
@@ -251,6 +257,7 @@ CUKILN_API void cukiln_cancel_token_destroy(cukiln_cancel_token* token);
 /// cukiln::PreloadOptions.
 typedef struct cukiln_preload_options {
   size_t struct_bytes;
+  // schema: cukiln_preload_options. Written by src/schema/generate.py
   const int* devices;  ///< ordinals; none: every visible device
   size_t device_count;
   const char* const* targets;  ///< `sm_100a`; none: what the manifest says
@@ -263,6 +270,7 @@ typedef struct cukiln_preload_options {
   const char* const* modules;  ///< names of the manifest's modules; none: all of them
   size_t module_count;
   const cukiln_cancel_token* cancel;  ///< cancels this call with CUKILN_TIMEOUT; NULL: none
+  // end of schema
 } cukiln_preload_options;
 
 typedef struct cukiln_preload_report {
@@ -325,12 +333,12 @@ typedef struct cukiln_module {
   /// the folder to which paths in `flags` (`-include`, `-I`) are relative; NULL: the process's
   /// folder at the call
   const char* working_folder;
-  /// not 0: do not serve `<cstdint>`, `<type_traits>`, … in versions for device code
-  int no_std_shims;
   /// in memory, under the name by which they are included: `#include <name>`, `#include "name"` and
   /// `-include name` find them before any folder
   const cukiln_source* named_headers;
   size_t named_header_count;
+  /// not 0: do not serve `<cstdint>`, `<type_traits>`, … in versions for device code
+  int no_std_shims;
   int link;  ///< a cukiln_link_mode
   /// files to link with the sources: cubins, fatbins, host objects and libraries with device code,
   /// PTX; with LTO, LTO-IR
@@ -347,16 +355,10 @@ CUKILN_API cukiln_code cukiln_loader_preload_modules(cukiln_loader* loader,
                                                      cukiln_preload_report* report);
 
 /// Returns a kernel of a module, which is compiled and loaded if it is not yet. `kernel` may be
-/// NULL if the module has one kernel.
+/// NULL if the module has one kernel. `cancel` cancels this call with CUKILN_TIMEOUT; NULL: none.
 CUKILN_API cukiln_code cukiln_loader_get(cukiln_loader* loader, const cukiln_module* module,
-                                         const char* kernel, cukiln_kernel* out);
-
-/// As cukiln_loader_get, but `cancel` cancels this call with CUKILN_TIMEOUT; NULL: none.
-CUKILN_API cukiln_code cukiln_loader_get_cancellable(cukiln_loader* loader,
-                                                     const cukiln_module* module,
-                                                     const char* kernel,
-                                                     const cukiln_cancel_token* cancel,
-                                                     cukiln_kernel* out);
+                                         const char* kernel, const cukiln_cancel_token* cancel,
+                                         cukiln_kernel* out);
 
 /// cukiln::Module::global: the address (a CUdeviceptr) and the size of a `__device__` or
 /// `__constant__` variable on a device. The module is compiled and loaded if it is not yet. `name`
@@ -410,11 +412,13 @@ CUKILN_API size_t cukiln_canonical_name(const char* name, char* out, size_t out_
 /// caller sets `struct_bytes`, the library the rest.
 typedef struct cukiln_device_info {
   size_t struct_bytes;
+  // schema: cukiln_device_info. Written by src/schema/generate.py
   int ordinal;
   int capability;  ///< 90, 100
   uint64_t memory_bytes;
   uint32_t num_sms;
   char name[256];  ///< NUL-terminated
+  // end of schema
 } cukiln_device_info;
 
 /// Counts the visible devices; their ordinals are 0 to `*count` - 1. The first call opens the
@@ -429,14 +433,16 @@ CUKILN_API cukiln_code cukiln_loader_device(cukiln_loader* loader, int ordinal,
 /// The configuration of a launch. A dimension of zero counts as one.
 typedef struct cukiln_launch_config {
   size_t struct_bytes;
-  uint32_t grid[3];       ///< in blocks
+  // schema: cukiln_launch_config. Written by src/schema/generate.py
+  uint32_t grid[3];       ///< in blocks, with clusters too
   uint32_t block[3];      ///< in threads
   uint32_t shared_bytes;  ///< dynamic shared memory; above 48 KiB see cukiln_kernel_reserve_shared
   uint32_t cluster[3];    ///< in blocks; all zero: no clusters
   int programmatic_launch;  ///< 1: may start before its predecessor ends
   int cooperative;          ///< 1: all blocks resident together
-  int balance_clusters;     ///< 1: several blocks of a cluster may share an SM, so that more
-                            ///< clusters are resident. Since 0.3
+  /// 1: several blocks of a cluster may share an SM, so that more clusters are resident
+  int balance_clusters;
+  // end of schema
 } cukiln_launch_config;
 
 /// Queues a launch; `arguments[i]` points to argument i. A call that succeeds takes no lock and
@@ -458,13 +464,15 @@ CUKILN_API cukiln_code cukiln_kernel_reserve_shared(cukiln_kernel kernel, uint32
 /// cukiln::KernelAttributes. The caller sets `struct_bytes`, the library the rest.
 typedef struct cukiln_kernel_attributes {
   size_t struct_bytes;
+  // schema: cukiln_kernel_attributes. Written by src/schema/generate.py
   uint32_t registers;            ///< per thread
   uint32_t max_block_threads;    ///< with these registers; a launch above it fails
   uint32_t static_shared_bytes;  ///< per block
-  uint32_t
-      dynamic_shared_bytes;  ///< per block, the present limit: see cukiln_kernel_reserve_shared
-  uint32_t constant_bytes;   ///< of the kernel's own constants
-  uint32_t local_bytes;      ///< stack frame, per thread
+  /// per block, the present limit: see cukiln_kernel_reserve_shared
+  uint32_t dynamic_shared_bytes;
+  uint32_t constant_bytes;  ///< of the kernel's own constants
+  uint32_t local_bytes;     ///< stack frame per thread
+  // end of schema
 } cukiln_kernel_attributes;
 
 /// Fills in the resources that the kernel uses on device `ordinal`. Not for the hot path. Errors:
@@ -490,19 +498,23 @@ CUKILN_API struct CUkern_st* cukiln_kernel_native(cukiln_kernel kernel);
 
 /// cukiln::Difference: a field in which a request and the nearest stored entry differ.
 typedef struct cukiln_difference {  // never grows: it is used in arrays
+  // schema: cukiln_difference. Written by src/schema/generate.py
   const char* field;
   const char* was;  ///< the entry's; empty if it has none
   const char* now;  ///< the request's; empty if it has none
+  // end of schema
 } cukiln_difference;
 
 /// cukiln::Explanation. Created by the library; cukiln_explanation_destroy frees all of it.
 typedef struct cukiln_explanation {
+  // schema: cukiln_explanation. Written by src/schema/generate.py
   int hit;
   const char* key;      ///< of the entry that is the hit; else empty
   const char* nearest;  ///< on a miss: the entry with the fewest differences; else empty
   const cukiln_difference* differences;
   size_t difference_count;
   const char* target;  ///< of the request: the wanted one, or the family that is taken for it
+  // end of schema
 } cukiln_explanation;
 
 /// Explains why a module hits or misses for a target, `sm_100a`. Compiles nothing. `*out` is NULL

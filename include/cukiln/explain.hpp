@@ -20,18 +20,22 @@ inline namespace v0 {
 /// `entry` (damaged, evicted, or signed by a revoked key). A module that uses the date of the
 /// compile has the field `never stored` only; its `now` names the macro and the place.
 struct Difference {
+  // schema: Difference. Written by src/schema/generate.py
   std::string field;
-  std::string was;
-  std::string now;
+  std::string was;  ///< the entry's; empty if it has none
+  std::string now;  ///< the request's; empty if it has none
+  // end of schema
 };
 
 /// The reason why a request hits or misses.
 struct Explanation {
+  // schema: Explanation. Written by src/schema/generate.py
   bool hit = false;
   std::optional<CacheKey> key;      ///< of the entry that is the hit
   std::optional<CacheKey> nearest;  ///< on a miss: the stored entry with the fewest differences
   std::vector<Difference> differences;
   Target target;  ///< of the request: the wanted one, or the family that is taken for it
+  // end of schema
 };
 
 }  // namespace v0

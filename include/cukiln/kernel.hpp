@@ -26,29 +26,33 @@ struct Dim3 {
 
 /// The configuration of a launch.
 struct LaunchConfig {
-  Dim3 grid;                         ///< in blocks, with clusters too
-  Dim3 block;                        ///< in threads
-  std::uint32_t shared_bytes = 0;    ///< dynamic shared memory; above 48 KiB see `reserve_shared`
-  Dim3 cluster = {0, 0, 0};          ///< in blocks; all zero: no cluster attribute. More than 8
-                                     ///< in a cluster is not portable: set
-                                     ///< CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED on
-                                     ///< `Kernel::native` first
-  bool programmatic_launch = false;  ///< programmatic dependent launch: may start before its
-                                     ///< predecessor ends; the kernel must call griddepcontrol.
-                                     ///< Drivers before 12.3, which cannot capture that, wait
-  bool cooperative = false;          ///< all blocks resident together: grid-wide barriers work
-  bool balance_clusters = false;     ///< several blocks of a cluster may share an SM, so
-                                     ///< that more clusters are resident; else they are spread
+  // schema: LaunchConfig. Written by src/schema/generate.py
+  Dim3 grid;                       ///< in blocks, with clusters too
+  Dim3 block;                      ///< in threads
+  std::uint32_t shared_bytes = 0;  ///< dynamic shared memory; above 48 KiB see `reserve_shared`
+  /// in blocks; all zero: no cluster attribute. More than 8 in a cluster is not portable: set
+  /// CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED on `Kernel::native` first
+  Dim3 cluster{0, 0, 0};
+  /// programmatic dependent launch: may start before its predecessor ends; the kernel must call
+  /// griddepcontrol. Drivers before 12.3, which cannot capture that, wait
+  bool programmatic_launch = false;
+  bool cooperative = false;  ///< all blocks resident together: grid-wide barriers work
+  /// several blocks of a cluster may share an SM, so that more clusters are resident; else they are
+  /// spread
+  bool balance_clusters = false;
+  // end of schema
 };
 
 /// The resources that a kernel uses, or may use, on one device.
 struct KernelAttributes {
+  // schema: KernelAttributes. Written by src/schema/generate.py
   std::uint32_t registers = 0;             ///< per thread
   std::uint32_t max_block_threads = 0;     ///< with these registers; a launch above it fails
   std::uint32_t static_shared_bytes = 0;   ///< per block
   std::uint32_t dynamic_shared_bytes = 0;  ///< per block, the present limit: see `reserve_shared`
   std::uint32_t constant_bytes = 0;        ///< of the kernel's own constants
-  std::uint32_t local_bytes = 0;           ///< stack frame, per thread
+  std::uint32_t local_bytes = 0;           ///< stack frame per thread
+  // end of schema
 };
 
 namespace detail {

@@ -60,7 +60,7 @@ struct LoaderOptions {
   std::vector<std::string> include_path;  ///< folders with CUDA's headers, tried before the search
   CudaPlaces cuda_places;                 ///< where to search, besides the system's own folders
   bool offline = false;                   ///< never compile: a miss is an error, not_found
-  unsigned jobs = 0;  ///< concurrent compiles; 0: what affinity, cgroups and memory allow
+  std::uint32_t jobs = 0;  ///< concurrent compiles; 0: what affinity, cgroups and memory allow
   std::chrono::milliseconds compile_timeout{300'000};  ///< wall-clock limit of one compile
   std::uint64_t compile_memory_bytes = 8ull << 30;     ///< address space limit of a worker; 0: none
   /// of all workers together: a compile that would exceed it waits. 0: what this machine and its
@@ -141,11 +141,13 @@ struct PreloadReport {
 using Progress = std::function<void(std::size_t done, std::size_t total, const ModuleReport& last)>;
 
 struct PreloadOptions {
+  // schema: PreloadOptions. Written by src/schema/generate.py
   std::vector<int> devices;           ///< ordinals of the devices to load on; empty: all
   bool load = true;                   ///< false: only fill the store; needs no driver
   bool keep_going = false;            ///< true: the call succeeds, and failures are in the report
   Stream capture_guard = nullptr;     ///< the call is refused while this stream captures
   std::optional<CancelToken> cancel;  ///< cancels this call; modules that are done stay
+  // end of schema
 };
 
 /// What happens to a compile or a load after `seal()`.

@@ -50,24 +50,29 @@ std::size_t count_stored(const PreloadReport& report) {
 }
 
 Json module_json(const ModuleReport& module) {
-  Json json{{"name", module.name},
-            {"source", module.source},
-            {"target", module.target.name()},
-            {"key", has_key(module) ? Json(module.key.hex()) : Json()},
-            {"outcome", name_of(module.outcome)},
-            {"reason", module.reason},
-            {"milliseconds", module.elapsed.count()},
-            {"load_milliseconds", module.load_time.count()},
-            {"peak_bytes", module.peak_bytes},
-            {"cubin_bytes", module.cubin_bytes},
-            {"stored", is_stored(module)},
-            {"not_stored", module.not_stored ? module.not_stored->message() : ""},
-            {"error", module.error ? Json(error_text(module)) : Json()},
-            {"log", module.log},
-            {"dropped_flags", module.dropped_flags},
-            {"kernels", json_of(module.kernels)},
-            {"variables", json_of(module.variables)}};
-  return json;
+  return {
+      // schema: report. Written by src/schema/generate.py
+      // clang-format off
+      {"name", module.name},
+      {"source", module.source},
+      {"target", module.target.name()},
+      {"key", has_key(module) ? Json(module.key.hex()) : Json()},
+      {"outcome", name_of(module.outcome)},
+      {"reason", module.reason},
+      {"error", module.error ? Json(error_text(module)) : Json()},
+      {"not_stored", module.not_stored ? module.not_stored->message() : ""},
+      {"dropped_flags", module.dropped_flags},
+      {"milliseconds", module.elapsed.count()},
+      {"load_milliseconds", module.load_time.count()},
+      {"cubin_bytes", module.cubin_bytes},
+      {"kernels", json_of(module.kernels)},
+      {"log", module.log},
+      {"peak_bytes", module.peak_bytes},
+      {"variables", json_of(module.variables)},
+      // clang-format on
+      // end of schema
+      {"stored", is_stored(module)},
+  };
 }
 
 /// Returns the exit code of the failed modules. Usage precedes environment, which precedes failed:

@@ -39,7 +39,7 @@ Result<std::shared_ptr<const DeviceContexts>> DeviceContexts::open(
   for (const int ordinal : ordinals) {
     if (ordinal < 0 || ordinal >= visible) {
       return make_error(ErrorCode::invalid_argument,
-                        "there is no device {}: the {} visible devices are numbered from 0",
+                        "there is no device {}; expected an ordinal of the {} visible ones, from 0",
                         ordinal, visible);
     }
     if (std::any_of(entries.begin(), entries.end(),

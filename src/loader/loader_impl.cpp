@@ -112,7 +112,8 @@ Result<std::vector<DeviceInfo>> KernelLoader::Impl::devices(const std::vector<in
     const auto at = std::find_if(visible.begin(), visible.end(),
                                  [&](const DeviceInfo& d) { return d.ordinal == ordinal; });
     if (at == visible.end()) {
-      return make_error(ErrorCode::invalid_argument, "there is no device {}: {} are visible",
+      return make_error(ErrorCode::invalid_argument,
+                        "there is no device {}; expected an ordinal of the {} visible ones, from 0",
                         ordinal, visible.size());
     }
     chosen.push_back(*at);

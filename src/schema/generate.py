@@ -27,8 +27,9 @@ Row = dict[str, Any]
 Lines = Iterator[str]
 SCHEMA: dict[str, dict[str, Row]] = tomllib.loads((ROOT / "src/schema/schema.toml").read_text(encoding="utf-8"))
 KINDS = SCHEMA["kinds"]
-for _place, (_name, _row) in enumerate(SCHEMA["stats"].items()):  # in one order everywhere
-    SCHEMA["stats"][_name] = {"kind": "u64", "c": _place} | _row
+for _record, _at in SCHEMA["records"].items():
+    for _place, (_name, _row) in enumerate(SCHEMA[_record].items() if "kind" in _at else ()):  # one order everywhere
+        SCHEMA[_record][_name] = {"kind": _at["kind"], "c": _place} | _row
 SECTIONS: dict[tuple[str, str], Callable[[], Lines]] = {}  # by file and name
 
 _COMMENT = r"(?://|#|\.\\\")"
@@ -133,10 +134,10 @@ def in_c(record: str) -> list[tuple[str, Row]]:
 def c_members(record: str) -> Lines:
     for name, row in in_c(record):
         yield from doc(row, "///", "c_doc")
-        yield f"{kind(row)['c']} {name};"
+        yield kind(row)["c"].format(name) + ";" if "{}" in kind(row)["c"] else f"{kind(row)['c']} {name};"
         if "count" in row:
             yield f"size_t {row['count']};"
-        if row["kind"] in ("log", "events"):
+        if "user" in kind(row):
             yield f"void* {name}_user;"
 
 
@@ -145,7 +146,7 @@ def ctypes_fields(record: str) -> Lines:
         yield f'("{name}", {kind(row)["ctypes"]}),'
         if "count" in row:
             yield f'("{row["count"]}", c_size_t),'
-        if row["kind"] in ("log", "events"):
+        if "user" in kind(row):
             yield f'("{name}_user", c_void_p),'
 
 
@@ -158,7 +159,7 @@ def python_fields(record: str) -> Lines:
     for name, row in in_python(record):
         line = f"{name}: {row.get('py', kind(row).get('py'))}" + (f" = {row['py_default']}" if "py_default" in row else "")
         keys = ("py_doc",) if row["kind"] == "flag" else ("py_doc", "c_doc")
-        comment = re.sub(r"\.? Since \d.*", "", "".join(doc(row, "#:", *keys))).removeprefix("<#:>")
+        comment = "".join(doc(row, "#:", *keys)).removeprefix("<#:>")
         if len(line) + len(comment) + 9 > COLUMNS:
             yield from above("#: ", comment, COLUMNS - 4)
             yield line
@@ -180,22 +181,18 @@ def view(record: str) -> Lines:
 
 
 PYTHON, CPP = "src/bindings/python/cukiln", "include/cukiln"
-for _record, _struct, _file in (
-    ("options", "StoreOptions", "store"), ("options", "CudaPlaces", "loader"), ("options", "LoaderOptions", "loader"),
-    ("settings", "RemoteSettings", "settings"), ("settings", "Settings", "settings"),
-    ("module", "ModuleSpec", "module_spec"), ("report", "ModuleReport", "loader"), ("event", "Event", "event"), ("stats", "Stats", "stats"),
-):  # fmt: skip
-    section(f"{CPP}/{_file}.hpp", _struct)(lambda record=_record, struct=_struct: cpp_members(record, struct))
-for _record in ("options", "module", "report", "event", "stats"):
-    _struct = "module_report" if _record == "report" else _record
-    section(f"{CPP}/cukiln.h", f"cukiln_{_struct}")(lambda record=_record: c_members(record))
-    section(f"{PYTHON}/_library.py", f"cukiln_{_struct}")(lambda record=_record: ctypes_fields(record))
-for _record, _struct in (("module", "ModuleSpec"), ("report", "ModuleReport"), ("event", "Event"), ("stats", "Stats")):
-    section(f"{PYTHON}/_spec.py", _struct)(lambda record=_record: python_fields(record))
-for _record in ("report", "event", "stats"):
-    section(f"{PYTHON}/_spec.py", f"{_record} from C")(lambda record=_record: from_c(record))
-for _record in ("report", "event"):
-    section("src/bindings/c/convert.cpp", f"{_record} to C")(lambda record=_record: view(record))
+for _record, _at in SCHEMA["records"].items():
+    for _struct, _file in _at["cpp"].items():
+        section(f"{CPP}/{_file}.hpp", _struct)(lambda record=_record, struct=_struct: cpp_members(record, struct))
+    if "c" in _at:
+        section(f"{CPP}/cukiln.h", _at["c"])(lambda record=_record: c_members(record))
+        section(f"{PYTHON}/_library.py", _at["c"])(lambda record=_record: ctypes_fields(record))
+    if "python" in _at:
+        section(f"{PYTHON}/_spec.py", _at["python"])(lambda record=_record: python_fields(record))
+    if "read" in _at:
+        section(f"{PYTHON}/_spec.py", f"{_record} from C")(lambda record=_record: from_c(record))
+    if "view" in _at:
+        section(f"src/bindings/c/{_at['view']}.cpp", f"{_record} to C")(lambda record=_record: view(record))
 
 
 # Stats, and the reasons of a miss
@@ -268,13 +265,13 @@ def member(name: str, row: Row) -> str:
     return within.get(row.get("in", ""), "") + row.get("cpp", name)
 
 
-def sets(record: str, given: str, target: Callable[[str, Row], str]) -> Lines:
+def sets(record: str) -> Lines:
     for name, row in SCHEMA[record].items():
-        if "c" not in row or row.get("cpp") is False or row["kind"] in ("log", "events"):
+        if "c" not in row or row.get("cpp") is False or "by_hand" in kind(row):
             continue
-        out, value = target(name, row), f"{given}{row.get('c_name', name)}"
+        out, value = f"to.{member(name, row)}", f"from.{row.get('c_name', name)}"
         if "count" in row or row["kind"] in ("daemon", "link"):
-            more = f', {given}{row["count"]}, "{name}"' if "count" in row else ""
+            more = f', from.{row["count"]}, "{name}"' if "count" in row else ""
             yield f"if (auto ok = set({out}, {value}{more}); !ok) return ok;"
         else:
             yield f"{row.get('set', 'set')}({out}, {value});"
@@ -282,29 +279,37 @@ def sets(record: str, given: str, target: Callable[[str, Row], str]) -> Lines:
             yield f"if ({value} == UINT64_MAX) {out} = 0;"
 
 
-section("src/bindings/c/convert.cpp", "options")(lambda: table(sets("options", "options.", lambda name, row: "base." + member(name, row))))
-section("src/bindings/c/convert.cpp", "module")(lambda: table(sets("module", "given.", lambda name, row: f"spec.{row.get('cpp', name)}")))
+for _record in ("options", "module", "preload_options"):
+    section("src/bindings/c/convert.cpp", _record)(lambda record=_record: table(sets(record)))
 
 
-def parameters() -> list[tuple[str, Row]]:
-    """The options that Python has an argument for."""
-    rows = SCHEMA["options"].items()
-    return [(name, row) for name, row in rows if "argument" in kind(row) and row.get("cpp") is not False]
+@section("src/cli/module_report.cpp", "report")
+def _() -> Lines:
+    rows = [(row, row.get("c_name", name), row.get("cpp", name)) for name, row in SCHEMA["report"].items()]
+    shown = [(name, row.get("json", kind(row).get("json", "")).format(f"module.{cpp}")) for row, name, cpp in rows]
+    yield from table(f'{{"{name}", {value}}},' for name, value in shown if value)
+
+
+PARAMETERS = [(name, row) for name, row in SCHEMA["options"].items() if "argument" in kind(row) and row.get("cpp") is not False]
 
 
 @section(f"{PYTHON}/_loader.py", "parameters")
 def _() -> Lines:
-    yield from (f"{name}: {kind(row)['argument']}," for name, row in parameters())
+    yield from (f"{name}: {kind(row)['argument']}," for name, row in PARAMETERS)
 
 
-@section(f"{PYTHON}/_loader.py", "options")
-def _() -> Lines:
-    for name, row in parameters():
+def to_c(rows: list[tuple[str, Row]], owner: str) -> Lines:
+    """The arguments with which Python makes C's struct."""
+    for name, row in rows:
+        value = row.get("py_value", owner + name).format(owner + name)
         if "count" in row:
-            given = f"{name} or {row['py_else']}" if "py_else" in row else name
-            yield f'**_list("{name}", "{row["count"]}", {given}),'
+            yield f'**{kind(row).get("listed", "listed")}("{name}", "{row["count"]}", {value}),'
         else:
-            yield f"{row.get('c_name', name)}={kind(row)['to_c'].format(name)},"
+            yield f"{row.get('c_name', name)}={row.get('to_c', kind(row).get('to_c')).format(name, value)},"
+
+
+section(f"{PYTHON}/_loader.py", "options")(lambda: to_c(PARAMETERS, ""))
+section(f"{PYTHON}/_spec.py", "module to C")(lambda: to_c(in_c("module"), "self."))
 
 
 def settings() -> Iterator[tuple[str, str, Row]]:
@@ -318,9 +323,7 @@ def settings() -> Iterator[tuple[str, str, Row]]:
 def _() -> Lines:
     yield from table(
         f'key<{row.get("read", kind(row).get("read"))}>("{key}", [](auto& s) -> auto& {{ return s.{member(name, row)}; }}),'
-        for key, name, row in settings()
-        if "kind" in row
-    )
+        for key, name, row in settings() if "kind" in row)  # fmt: skip
 
 
 @section("src/daemon/main/live_settings.cpp", "reload")
@@ -363,8 +366,8 @@ def written(file: str, match: re.Match[str]) -> str:
     """A section as the schema has it."""
     if match["name"]:
         return match["begin"] + wrapped(SECTIONS[file, match["name"]](), len(match["indent"])) + match["end"]
-    lines = list(SECTIONS[file, match["page"]]())
-    return match["left"] + ("".join(lines) if len(lines) == 1 else "\n" + "\n".join(lines) + "\n") + match["right"]
+    first, *more = SECTIONS[file, match["page"]]()
+    return match["left"] + ("\n".join(["", first, *more, ""]) if more else first) + match["right"]
 
 
 def run(check: bool) -> Lines:

@@ -84,7 +84,7 @@ int main(int argc, char** argv) {
   spec.name = "nothing";
   spec.sources = {cukiln::SourceText{
       "nothing.cu",
-      "extern \"C\" __global__ void nothing(float* x, const float* y, int n, float a) {}")};
+      "extern \"C\" __global__ void nothing(float* x, const float* y, int n, float a) {}"}};
   auto kernel = loader->get(spec);
   if (!kernel) return fail(kernel.error().message());
   auto typed = cukiln::TypedKernel<float*, const float*, int, float>::create(*kernel);

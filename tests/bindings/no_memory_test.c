@@ -142,7 +142,7 @@ static struct Use use_all(const struct Paths* paths) {
     snprintf(use.message, sizeof use.message, "the module failed: %s", seen.error);
   }
   cukiln_kernel kernel = NULL;
-  note(&use, cukiln_loader_get(loader, &module, NULL, &kernel));
+  note(&use, cukiln_loader_get(loader, &module, NULL, NULL, &kernel));
   cukiln_device_info device;
   memset(&device, 0, sizeof device);
   device.struct_bytes = sizeof device;

@@ -52,9 +52,9 @@ def test_what_no_blob_may_be_is_refused():  # fault 240
     with pytest.raises(cukiln.InvalidArgumentError, match="at most 268435456 are stored"):
         blobs.put("key", bytes((256 << 20) + 1))
     for wrong in (3, [1, 2], None, "text"):
-        with pytest.raises(TypeError, match="is no blob; bytes are expected"):
+        with pytest.raises(TypeError, match="is no blob; expected bytes"):
             blobs.put("key", wrong)
-        with pytest.raises(TypeError, match="is no blob; bytes are expected"):
+        with pytest.raises(TypeError, match="is no blob; expected bytes"):
             blobs.get_or_make("key", lambda made=wrong: made)
     assert blobs.get_or_make("key", lambda: bytearray(b"ab")) == blobs.get("key") == b"ab"
     with (

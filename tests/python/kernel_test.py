@@ -184,7 +184,7 @@ def test_a_tensor_in_host_memory_is_refused(scale, cuda):
 
 
 def test_the_number_of_arguments_is_checked(scale, cuda):
-    with pytest.raises(cukiln.InvalidArgumentError, match="scale takes 3 arguments; 2 given"):
+    with pytest.raises(cukiln.InvalidArgumentError, match="called with 2 arguments; expected 3"):
         scale[1, 1](None, 1.0)
     assert cuda.launches() == 0
 

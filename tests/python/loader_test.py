@@ -422,8 +422,8 @@ def test_errors_have_the_class_of_their_code(loader, tmp_path):
         (lambda loader: cukiln.Loader(include_path="/usr"), "include_path is '/usr'; expected a l"),
         (lambda loader: loader.preload(targets="sm_90a"), "targets is 'sm_90a'; expected a list"),
         (lambda loader: loader.preload(modules="sampler"), "modules is 'sampler'; expected a list"),
-        (lambda loader: loader.preload(["a.cu"]), "'a.cu' is a str; a ModuleSpec is expected"),
-        (lambda loader: loader.get("a.cu"), "a ModuleSpec is expected"),
+        (lambda loader: loader.preload(["a.cu"]), "'a.cu' is a str; expected a ModuleSpec"),
+        (lambda loader: loader.get("a.cu"), "expected a ModuleSpec"),
         (lambda loader: cukiln.get_cuda_module("a", [], loader=loader), "a has no sources"),
         (
             lambda loader: cukiln.get_cuda_module("a", ["a.cu"], "-O3", loader=loader),

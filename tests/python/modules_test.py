@@ -138,8 +138,8 @@ def test_errors_are_those_of_the_compile(source, cuda, tmp_path):
     with pytest.raises(cukiln.NotFoundError, match=r"none\.cu"):
         cukiln.get_cuda_module("own", [tmp_path / "none.cu"])
     for arguments, said in (
-        ((None, [source]), "^name is None; a str is expected"),
-        (("own", [3]), r"^sources has 3 \(int\); a str or a path is expected"),
+        ((None, [source]), "^name is None; expected a str"),
+        (("own", [3]), r"^sources has 3 \(int\); expected a str or a path"),
     ):
         with pytest.raises(TypeError, match=said):
             cukiln.get_cuda_module(*arguments)
@@ -149,7 +149,7 @@ def test_errors_are_those_of_the_compile(source, cuda, tmp_path):
         with pytest.raises(TypeError, match=f"^{field} has 3"):
             cukiln.ModuleSpec(**{"sources": "a.cu", field: [3]}).to_c()
     for field in ("name", "working_folder"):
-        with pytest.raises(TypeError, match=rf"^{field} has \['a.cu'\] \(list\); a str or a path"):
+        with pytest.raises(TypeError, match=rf"^{field} has \['a.cu'\] \(list\); expected a str or a path"):
             cukiln.ModuleSpec(**{"sources": "a.cu", field: ["a.cu"]}).to_c()
     source.write_text("#include <torch/extension.h>\n")
     with pytest.raises(cukiln.CompileError) as raised:

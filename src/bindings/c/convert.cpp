@@ -1,22 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "bindings/c/convert.hpp"
 
+#include "bindings/c/handles.hpp"
+
 namespace cukiln::c {
 
 namespace {
 
+Error null_list(const char* what, std::size_t count) {
+  return Error(ErrorCode::invalid_argument, std::string(what) + " is NULL, but its count is " +
+                                                std::to_string(count) + "; expected a list");
+}
+
 Result<std::vector<Source>> read_sources(const cukiln_source* list, std::size_t count,
                                          const char* what) {
   if (list == nullptr && count != 0) {
-    return Error(ErrorCode::invalid_argument,
-                 std::string(what) + " is NULL, but its count is " + std::to_string(count));
+    return null_list(what, count);
   }
   std::vector<Source> out;
   for (std::size_t i = 0; i < count; ++i) {
     const cukiln_source& source = list[i];
     if (source.path == nullptr) {
-      return Error(ErrorCode::invalid_argument,
-                   std::string(what) + "[" + std::to_string(i) + "].path is NULL");
+      return Error(ErrorCode::invalid_argument, std::string(what) + "[" + std::to_string(i) +
+                                                    "].path is NULL; expected a path or name");
     }
     if (source.text == nullptr) {
       out.push_back(SourceFile{source.path});
@@ -69,6 +75,14 @@ Result<void> set(std::vector<Target>& out, const char* const* list, std::size_t 
 Result<void> set(std::vector<Source>& out, const cukiln_source* list, std::size_t count,
                  const char* what) {
   return set_list(out, read_sources(list, count, what));
+}
+
+Result<void> set(std::vector<int>& out, const int* list, std::size_t count, const char* what) {
+  if (list == nullptr && count != 0) {
+    return null_list(what, count);
+  }
+  out.assign(list, list + count);
+  return {};
 }
 
 LogSink sink_of(cukiln_log_function log, void* user, LogLevel highest) {
@@ -124,25 +138,49 @@ Result<void> set(LinkMode& mode, int given) {
                "link is " + std::to_string(given) + "; expected a cukiln_link_mode, 0 to 2");
 }
 
+cukiln_kernel_info view_of(const KernelInfo& kernel_info) {
+  cukiln_kernel_info view{};
+  // schema: kernel_info to C. Written by src/schema/generate.py
+  view.name = kernel_info.name.c_str();
+  view.lowered = kernel_info.lowered.c_str();
+  view.registers = kernel_info.registers;
+  view.shared_bytes = kernel_info.shared_bytes;
+  view.local_bytes = kernel_info.local_bytes;
+  view.spill_bytes = kernel_info.spill_bytes;
+  // end of schema
+  return view;
+}
+
+cukiln_variable_info view_of(const VariableInfo& variable_info) {
+  cukiln_variable_info view{};
+  // schema: variable_info to C. Written by src/schema/generate.py
+  view.name = variable_info.name.c_str();
+  view.lowered = variable_info.lowered.c_str();
+  view.size_bytes = variable_info.size_bytes;
+  view.is_constant = variable_info.is_constant ? 1 : 0;
+  // end of schema
+  return view;
+}
+
 cukiln_code code_of(const std::optional<Error>& error) {
   return error ? static_cast<cukiln_code>(error->code()) : CUKILN_OK;
 }
 
-Result<void> apply_module(const cukiln_module& given, ModuleSpec& spec) {
+Result<void> apply_module(const cukiln_module& from, ModuleSpec& to) {
   // schema: module. Written by src/schema/generate.py
   // clang-format off
-  set(spec.name, given.name);
-  if (auto ok = set(spec.sources, given.sources, given.source_count, "sources"); !ok) return ok;
-  if (auto ok = set(spec.headers, given.headers, given.header_count, "headers"); !ok) return ok;
-  if (auto ok = set(spec.include, given.include, given.include_count, "include"); !ok) return ok;
-  if (auto ok = set(spec.flags, given.flags, given.flag_count, "flags"); !ok) return ok;
-  if (auto ok = set(spec.names, given.names, given.name_count, "names"); !ok) return ok;
-  if (auto ok = set(spec.targets, given.targets, given.target_count, "targets"); !ok) return ok;
-  set(spec.working_folder, given.working_folder);
-  if (auto ok = set(spec.named_headers, given.named_headers, given.named_header_count, "named_headers"); !ok) return ok;
-  clear(spec.std_shims, given.no_std_shims);
-  if (auto ok = set(spec.link, given.link); !ok) return ok;
-  if (auto ok = set(spec.objects, given.objects, given.object_count, "objects"); !ok) return ok;
+  set(to.name, from.name);
+  if (auto ok = set(to.sources, from.sources, from.source_count, "sources"); !ok) return ok;
+  if (auto ok = set(to.headers, from.headers, from.header_count, "headers"); !ok) return ok;
+  if (auto ok = set(to.include, from.include, from.include_count, "include"); !ok) return ok;
+  if (auto ok = set(to.flags, from.flags, from.flag_count, "flags"); !ok) return ok;
+  if (auto ok = set(to.names, from.names, from.name_count, "names"); !ok) return ok;
+  if (auto ok = set(to.targets, from.targets, from.target_count, "targets"); !ok) return ok;
+  set(to.working_folder, from.working_folder);
+  if (auto ok = set(to.named_headers, from.named_headers, from.named_header_count, "named_headers"); !ok) return ok;
+  clear(to.std_shims, from.no_std_shims);
+  if (auto ok = set(to.link, from.link); !ok) return ok;
+  if (auto ok = set(to.objects, from.objects, from.object_count, "objects"); !ok) return ok;
   // clang-format on
   // end of schema
   return {};
@@ -153,14 +191,13 @@ Result<void> apply_module(const cukiln_module& given, ModuleSpec& spec) {
 Result<std::vector<std::string>> read_strings(const char* const* list, std::size_t count,
                                               const char* what) {
   if (list == nullptr && count != 0) {
-    return Error(ErrorCode::invalid_argument,
-                 std::string(what) + " is NULL, but its count is " + std::to_string(count));
+    return null_list(what, count);
   }
   std::vector<std::string> out;
   for (std::size_t i = 0; i < count; ++i) {
     if (list[i] == nullptr) {
       return Error(ErrorCode::invalid_argument,
-                   std::string(what) + "[" + std::to_string(i) + "] is NULL");
+                   std::string(what) + "[" + std::to_string(i) + "] is NULL; expected a text");
     }
     out.emplace_back(list[i]);
   }
@@ -198,48 +235,63 @@ Result<ModuleSpec> read_module(const cukiln_module* module) {
   return spec;
 }
 
-Result<void> apply_options(const cukiln_options& options, Settings& base) {
-  // schema: options. Written by src/schema/generate.py
+Result<void> apply_options(const cukiln_preload_options& from, PreloadOptions& to) {
+  // schema: preload_options. Written by src/schema/generate.py
   // clang-format off
-  set(base.store.directory, options.store_directory);
-  set(base.store.system_directory, options.system_directory);
-  set(base.store.max_bytes, options.max_bytes);
-  set(base.store.memory_only, options.memory_only);
-  set(base.store.allow_network_file_system, options.allow_network_file_system);
-  if (auto ok = set(base.store.daemon, options.daemon); !ok) return ok;
-  set(base.store.daemon_socket, options.daemon_socket);
-  if (auto ok = set(base.store.revoked_keys, options.revoked_keys, options.revoked_key_count, "revoked_keys"); !ok) return ok;
-  if (auto ok = set(base.store.scoped_keys, options.scoped_keys, options.scoped_key_count, "scoped_keys"); !ok) return ok;
-  set(base.loader.nvrtc_library, options.nvrtc_library);
-  set(base.loader.cuda_library, options.cuda_library);
-  set(base.loader.worker, options.worker);
-  if (auto ok = set(base.loader.include_path, options.include_path, options.include_path_count, "include_path"); !ok) return ok;
-  if (auto ok = set(base.loader.cuda_places.site_packages, options.site_packages, options.site_packages_count, "site_packages"); !ok) return ok;
-  set(base.loader.cuda_places.virtual_env, options.virtual_env);
-  set(base.loader.cuda_places.conda_prefix, options.conda_prefix);
-  set(base.loader.cuda_places.cuda_home, options.cuda_home);
-  set(base.loader.cuda_places.home, options.home);
-  if (auto ok = set(base.loader.cuda_places.library_path, options.library_path, options.library_path_count, "library_path"); !ok) return ok;
-  set(base.loader.offline, options.offline);
-  set(base.loader.jobs, options.jobs);
-  set(base.loader.compile_timeout, options.compile_timeout_ms);
-  set(base.loader.compile_memory_bytes, options.compile_memory_bytes);
-  if (options.compile_memory_bytes == UINT64_MAX) base.loader.compile_memory_bytes = 0;
-  set(base.loader.memory_bytes, options.memory_bytes);
-  set(base.loader.record, options.record);
-  set(base.loader.nvtx_library, options.nvtx_library);
+  if (auto ok = set(to.devices, from.devices, from.device_count, "devices"); !ok) return ok;
+  clear(to.load, from.no_load);
+  set(to.keep_going, from.keep_going);
+  set(to.capture_guard, from.capture_guard);
   // clang-format on
   // end of schema
-  LoaderOptions& loader = base.loader;
-  if (options.events != nullptr) {
-    loader.events = sink_of(options.events, options.events_user);
-    base.store.events = loader.events;
+  if (from.cancel != nullptr) {
+    to.cancel = from.cancel->token;
   }
-  if (options.log != nullptr) {
-    const LogLevel highest = options.from_environment != 0 ? base.log_level : LogLevel::debug;
-    loader.log = sink_of(options.log, options.log_user, highest);
-    base.store.log = loader.log;
-    for (const std::string& warning : base.warnings) {
+  return {};
+}
+
+Result<void> apply_options(const cukiln_options& from, Settings& to) {
+  // schema: options. Written by src/schema/generate.py
+  // clang-format off
+  set(to.store.directory, from.store_directory);
+  set(to.store.system_directory, from.system_directory);
+  set(to.store.max_bytes, from.max_bytes);
+  set(to.store.memory_only, from.memory_only);
+  set(to.store.allow_network_file_system, from.allow_network_file_system);
+  if (auto ok = set(to.store.daemon, from.daemon); !ok) return ok;
+  set(to.store.daemon_socket, from.daemon_socket);
+  if (auto ok = set(to.store.revoked_keys, from.revoked_keys, from.revoked_key_count, "revoked_keys"); !ok) return ok;
+  if (auto ok = set(to.store.scoped_keys, from.scoped_keys, from.scoped_key_count, "scoped_keys"); !ok) return ok;
+  set(to.loader.nvrtc_library, from.nvrtc_library);
+  set(to.loader.cuda_library, from.cuda_library);
+  set(to.loader.worker, from.worker);
+  if (auto ok = set(to.loader.include_path, from.include_path, from.include_path_count, "include_path"); !ok) return ok;
+  if (auto ok = set(to.loader.cuda_places.site_packages, from.site_packages, from.site_packages_count, "site_packages"); !ok) return ok;
+  set(to.loader.cuda_places.virtual_env, from.virtual_env);
+  set(to.loader.cuda_places.conda_prefix, from.conda_prefix);
+  set(to.loader.cuda_places.cuda_home, from.cuda_home);
+  set(to.loader.cuda_places.home, from.home);
+  if (auto ok = set(to.loader.cuda_places.library_path, from.library_path, from.library_path_count, "library_path"); !ok) return ok;
+  set(to.loader.offline, from.offline);
+  set(to.loader.jobs, from.jobs);
+  set(to.loader.compile_timeout, from.compile_timeout_ms);
+  set(to.loader.compile_memory_bytes, from.compile_memory_bytes);
+  if (from.compile_memory_bytes == UINT64_MAX) to.loader.compile_memory_bytes = 0;
+  set(to.loader.memory_bytes, from.memory_bytes);
+  set(to.loader.record, from.record);
+  set(to.loader.nvtx_library, from.nvtx_library);
+  // clang-format on
+  // end of schema
+  LoaderOptions& loader = to.loader;
+  if (from.events != nullptr) {
+    loader.events = sink_of(from.events, from.events_user);
+    to.store.events = loader.events;
+  }
+  if (from.log != nullptr) {
+    const LogLevel highest = from.from_environment != 0 ? to.log_level : LogLevel::debug;
+    loader.log = sink_of(from.log, from.log_user, highest);
+    to.store.log = loader.log;
+    for (const std::string& warning : to.warnings) {
       loader.log(LogLevel::warn, warning);
     }
   }
@@ -256,13 +308,13 @@ ReportView::ReportView(const ModuleReport& report) : target_(report.target.name(
   view.source = report.source.c_str();
   view.outcome = static_cast<cukiln_outcome>(report.outcome);
   view.reason = report.reason.c_str();
+  view.error = report.error ? report.error->message().c_str() : "";
   view.not_stored = report.not_stored ? report.not_stored->message().c_str() : "";
   view.milliseconds = report.elapsed.count();
+  view.load_milliseconds = report.load_time.count();
   view.cubin_bytes = report.cubin_bytes;
-  view.error = report.error ? report.error->message().c_str() : "";
   view.log = report.log.c_str();
   view.index = report.index;
-  view.load_milliseconds = report.load_time.count();
   view.peak_bytes = report.peak_bytes;
   // end of schema
   view.target = target_.c_str();
@@ -272,9 +324,8 @@ ReportView::ReportView(const ModuleReport& report) : target_(report.target.name(
   if (report.error) {
     view.log = report.error->log().c_str();
   }
-  for (const KernelInfo& kernel : report.kernels) {
-    kernels_.push_back({kernel.name.c_str(), kernel.lowered.c_str(), kernel.registers,
-                        kernel.shared_bytes, kernel.local_bytes, kernel.spill_bytes});
+  for (const KernelInfo& one : report.kernels) {
+    kernels_.push_back(view_of(one));
   }
   view.kernels = kernels_.data();
   view.kernel_count = kernels_.size();
@@ -283,9 +334,8 @@ ReportView::ReportView(const ModuleReport& report) : target_(report.target.name(
   }
   view.dropped_flags = dropped_flags_.data();
   view.dropped_flag_count = dropped_flags_.size();
-  for (const VariableInfo& variable : report.variables) {
-    variables_.push_back({variable.name.c_str(), variable.lowered.c_str(), variable.size_bytes,
-                          variable.is_constant ? 1 : 0});
+  for (const VariableInfo& one : report.variables) {
+    variables_.push_back(view_of(one));
   }
   view.variables = variables_.data();
   view.variable_count = variables_.size();

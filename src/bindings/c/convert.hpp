@@ -22,8 +22,9 @@ Result<std::vector<std::string>> read_strings(const char* const* list, std::size
 Result<std::vector<Target>> read_targets(const char* const* list, std::size_t count);
 Result<ModuleSpec> read_module(const cukiln_module* module);
 
-/// The options' own values over `base`.
-Result<void> apply_options(const cukiln_options& options, Settings& base);
+/// Sets the members that C's options set.
+Result<void> apply_options(const cukiln_options& from, Settings& to);
+Result<void> apply_options(const cukiln_preload_options& from, PreloadOptions& to);
 
 /// A report in C's shape. The strings are the report's own or this object's.
 class ReportView {

@@ -95,15 +95,8 @@ Result<void> read_preload_options(const cukiln_preload_options& given, Manifest&
   if (!known) {
     return known.error();
   }
-  if (known->devices == nullptr && known->device_count != 0) {
-    return null_argument("devices");
-  }
-  options.devices.assign(known->devices, known->devices + known->device_count);
-  options.load = known->no_load == 0;
-  options.keep_going = known->keep_going != 0;
-  options.capture_guard = known->capture_guard;
-  if (known->cancel != nullptr) {
-    options.cancel = known->cancel->token;
+  if (auto ok = c::apply_options(*known, options); !ok) {
+    return ok;
   }
   auto names = c::read_strings(known->modules, known->module_count, "modules");
   if (!names) {
@@ -235,13 +228,8 @@ cukiln_code cukiln_loader_preload_modules(cukiln_loader* loader,
 }
 
 cukiln_code cukiln_loader_get(cukiln_loader* loader, const cukiln_module* module,
-                              const char* kernel, cukiln_kernel* out) {
-  return cukiln_loader_get_cancellable(loader, module, kernel, nullptr, out);
-}
-
-cukiln_code cukiln_loader_get_cancellable(cukiln_loader* loader, const cukiln_module* module,
-                                          const char* kernel, const cukiln_cancel_token* cancel,
-                                          cukiln_kernel* out) {
+                              const char* kernel, const cukiln_cancel_token* cancel,
+                              cukiln_kernel* out) {
   return guarded([&]() -> Result<void> {
     if (loader == nullptr || out == nullptr) {
       return null_argument(loader == nullptr ? "loader" : "out");

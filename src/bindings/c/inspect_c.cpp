@@ -77,16 +77,20 @@ cukiln_code cukiln_loader_device(cukiln_loader* loader, int ordinal, cukiln_devi
                                  [&](const DeviceInfo& one) { return one.ordinal == ordinal; });
     if (at == devices->end()) {
       return Error(ErrorCode::invalid_argument, "there is no device " + std::to_string(ordinal) +
-                                                    ": " + std::to_string(devices->size()) +
-                                                    " are visible");
+                                                    "; expected an ordinal of the " +
+                                                    std::to_string(devices->size()) +
+                                                    " visible ones, from 0");
     }
-    cukiln_device_info value{};
-    value.ordinal = at->ordinal;
-    value.capability = at->capability;
-    value.memory_bytes = at->memory_bytes;
-    value.num_sms = at->num_sms;
-    at->name.copy(value.name, sizeof value.name - 1);
-    return c::write_struct(value, *device, "cukiln_device_info");
+    const DeviceInfo& device_info = *at;
+    cukiln_device_info view{};
+    // schema: device_info to C. Written by src/schema/generate.py
+    view.ordinal = device_info.ordinal;
+    view.capability = device_info.capability;
+    view.memory_bytes = device_info.memory_bytes;
+    view.num_sms = device_info.num_sms;
+    // end of schema
+    at->name.copy(view.name, sizeof view.name - 1);
+    return c::write_struct(view, *device, "cukiln_device_info");
   });
 }
 

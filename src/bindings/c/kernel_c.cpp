@@ -112,14 +112,17 @@ cukiln_code cukiln_kernel_get_attributes(cukiln_kernel kernel, int ordinal,
     if (!used) {
       return used.error();
     }
-    cukiln_kernel_attributes value{};
-    value.registers = used->registers;
-    value.max_block_threads = used->max_block_threads;
-    value.static_shared_bytes = used->static_shared_bytes;
-    value.dynamic_shared_bytes = used->dynamic_shared_bytes;
-    value.constant_bytes = used->constant_bytes;
-    value.local_bytes = used->local_bytes;
-    return c::write_struct(value, *attributes, "cukiln_kernel_attributes");
+    const KernelAttributes& kernel_attributes = *used;
+    cukiln_kernel_attributes view{};
+    // schema: kernel_attributes to C. Written by src/schema/generate.py
+    view.registers = kernel_attributes.registers;
+    view.max_block_threads = kernel_attributes.max_block_threads;
+    view.static_shared_bytes = kernel_attributes.static_shared_bytes;
+    view.dynamic_shared_bytes = kernel_attributes.dynamic_shared_bytes;
+    view.constant_bytes = kernel_attributes.constant_bytes;
+    view.local_bytes = kernel_attributes.local_bytes;
+    // end of schema
+    return c::write_struct(view, *attributes, "cukiln_kernel_attributes");
   });
 }
 

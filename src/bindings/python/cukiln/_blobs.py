@@ -23,7 +23,7 @@ def _bytes_of(data: object) -> bytes:
     try:
         return memoryview(data).tobytes()  # type: ignore[arg-type]  # what is none is the error
     except TypeError:
-        raise TypeError(f"{type(data).__name__} is no blob; bytes are expected") from None
+        raise TypeError(f"{type(data).__name__} is no blob; expected bytes") from None
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ ErrorCode = Literal[
     "internal",
 ]
 
+
 class Error(Exception):
     """What was given, what was expected, what to do. `code` is for programs."""
 

@@ -91,7 +91,7 @@ class Kernel:
         c = _library.KernelAttributes()
         get = self._loader._library.cukiln_kernel_get_attributes
         _library.check(get(self._checked(), _library.ordinal(ordinal), byref(c)))
-        return KernelAttributes(**{name: getattr(c, name) for name, *_ in c._fields_[1:]})
+        return KernelAttributes.from_c(c)
 
     def max_blocks_per_sm(self, ordinal: int, block_threads: int, shared_bytes: int = 0) -> int:
         """Returns how many blocks of `block_threads` threads with `shared_bytes` of dynamic shared
@@ -217,7 +217,7 @@ class Launch:
         if len(arguments) != len(sizes):
             if sizes:
                 raise _errors.InvalidArgumentError(
-                    f"{kernel.name} takes {len(sizes)} arguments; {len(arguments)} given"
+                    f"{kernel.name} was called with {len(arguments)} arguments; expected {len(sizes)}"
                 )
             sizes = (None,) * len(arguments)  # an old driver does not tell
         torch = _torch if _torch is not None else _find_torch()

@@ -89,6 +89,12 @@ class Options(Sized):
         ("max_bytes", c_uint64),
         ("memory_only", c_int),
         ("allow_network_file_system", c_int),
+        ("daemon", c_int),
+        ("daemon_socket", c_char_p),
+        ("revoked_keys", _STRINGS),
+        ("revoked_key_count", c_size_t),
+        ("scoped_keys", _STRINGS),
+        ("scoped_key_count", c_size_t),
         ("nvrtc_library", c_char_p),
         ("cuda_library", c_char_p),
         ("worker", c_char_p),
@@ -99,47 +105,45 @@ class Options(Sized):
         ("virtual_env", c_char_p),
         ("conda_prefix", c_char_p),
         ("cuda_home", c_char_p),
+        ("home", c_char_p),
+        ("library_path", _STRINGS),
+        ("library_path_count", c_size_t),
         ("offline", c_int),
         ("jobs", c_uint32),
         ("compile_timeout_ms", c_uint32),
         ("compile_memory_bytes", c_uint64),
+        ("memory_bytes", c_uint64),
+        ("record", c_char_p),
         ("log", LOG_FUNCTION),
         ("log_user", c_void_p),
-        ("daemon", c_int),
-        ("daemon_socket", c_char_p),
-        ("revoked_keys", _STRINGS),
-        ("revoked_key_count", c_size_t),
-        ("record", c_char_p),
-        ("memory_bytes", c_uint64),
+        ("nvtx_library", c_char_p),
         ("events", EVENT_FUNCTION),
         ("events_user", c_void_p),
-        ("scoped_keys", _STRINGS),
-        ("scoped_key_count", c_size_t),
-        ("nvtx_library", c_char_p),
-        ("home", c_char_p),
-        ("library_path", _STRINGS),
-        ("library_path_count", c_size_t),
         # end of schema
     )
 
 
 class KernelInfo(ctypes.Structure):
     _fields_ = (
+        # schema: cukiln_kernel_info. Written by src/schema/generate.py
         ("name", c_char_p),
         ("lowered", c_char_p),
         ("registers", c_uint32),
         ("shared_bytes", c_uint32),
         ("local_bytes", c_uint32),
         ("spill_bytes", c_uint32),
+        # end of schema
     )
 
 
 class VariableInfo(ctypes.Structure):
     _fields_ = (
+        # schema: cukiln_variable_info. Written by src/schema/generate.py
         ("name", c_char_p),
         ("lowered", c_char_p),
         ("size_bytes", c_uint64),
         ("is_constant", c_int),
+        # end of schema
     )
 
 
@@ -152,19 +156,19 @@ class ModuleReport(ctypes.Structure):  # made by the library
         ("key", c_char_p),
         ("outcome", c_int),
         ("reason", c_char_p),
-        ("not_stored", c_char_p),
-        ("milliseconds", c_double),
-        ("cubin_bytes", c_uint64),
-        ("error_code", c_int),
         ("error", c_char_p),
-        ("log", c_char_p),
-        ("kernels", POINTER(KernelInfo)),
-        ("kernel_count", c_size_t),
-        ("index", c_size_t),
+        ("error_code", c_int),
+        ("not_stored", c_char_p),
         ("not_stored_code", c_int),
-        ("load_milliseconds", c_double),
         ("dropped_flags", _STRINGS),
         ("dropped_flag_count", c_size_t),
+        ("milliseconds", c_double),
+        ("load_milliseconds", c_double),
+        ("cubin_bytes", c_uint64),
+        ("kernels", POINTER(KernelInfo)),
+        ("kernel_count", c_size_t),
+        ("log", c_char_p),
+        ("index", c_size_t),
         ("peak_bytes", c_uint64),
         ("variables", POINTER(VariableInfo)),
         ("variable_count", c_size_t),
@@ -178,6 +182,7 @@ PROGRESS_FUNCTION = ctypes.CFUNCTYPE(None, c_void_p, c_size_t, c_size_t, POINTER
 class PreloadOptions(Sized):
     _fields_ = (
         ("struct_bytes", c_size_t),
+        # schema: cukiln_preload_options. Written by src/schema/generate.py
         ("devices", POINTER(c_int)),
         ("device_count", c_size_t),
         ("targets", _STRINGS),
@@ -190,6 +195,7 @@ class PreloadOptions(Sized):
         ("modules", _STRINGS),
         ("module_count", c_size_t),
         ("cancel", c_void_p),
+        # end of schema
     )
 
 
@@ -231,9 +237,9 @@ class Module(Sized):
         ("targets", _STRINGS),
         ("target_count", c_size_t),
         ("working_folder", c_char_p),
-        ("no_std_shims", c_int),
         ("named_headers", POINTER(Source)),
         ("named_header_count", c_size_t),
+        ("no_std_shims", c_int),
         ("link", c_int),
         ("objects", _STRINGS),
         ("object_count", c_size_t),
@@ -244,6 +250,7 @@ class Module(Sized):
 class LaunchConfig(Sized):
     _fields_ = (
         ("struct_bytes", c_size_t),
+        # schema: cukiln_launch_config. Written by src/schema/generate.py
         ("grid", c_uint32 * 3),
         ("block", c_uint32 * 3),
         ("shared_bytes", c_uint32),
@@ -251,44 +258,57 @@ class LaunchConfig(Sized):
         ("programmatic_launch", c_int),
         ("cooperative", c_int),
         ("balance_clusters", c_int),
+        # end of schema
     )
 
 
 class KernelAttributes(Sized):
     _fields_ = (
         ("struct_bytes", c_size_t),
+        # schema: cukiln_kernel_attributes. Written by src/schema/generate.py
         ("registers", c_uint32),
         ("max_block_threads", c_uint32),
         ("static_shared_bytes", c_uint32),
         ("dynamic_shared_bytes", c_uint32),
         ("constant_bytes", c_uint32),
         ("local_bytes", c_uint32),
+        # end of schema
     )
 
 
 class DeviceInfo(Sized):
     _fields_ = (
         ("struct_bytes", c_size_t),
+        # schema: cukiln_device_info. Written by src/schema/generate.py
         ("ordinal", c_int),
         ("capability", c_int),
         ("memory_bytes", c_uint64),
         ("num_sms", c_uint32),
         ("name", c_char * 256),
+        # end of schema
     )
 
 
 class Difference(ctypes.Structure):
-    _fields_ = (("field", c_char_p), ("was", c_char_p), ("now", c_char_p))
+    _fields_ = (
+        # schema: cukiln_difference. Written by src/schema/generate.py
+        ("field", c_char_p),
+        ("was", c_char_p),
+        ("now", c_char_p),
+        # end of schema
+    )
 
 
 class Explanation(ctypes.Structure):  # made by the library
     _fields_ = (
+        # schema: cukiln_explanation. Written by src/schema/generate.py
         ("hit", c_int),
         ("key", c_char_p),
         ("nearest", c_char_p),
         ("differences", POINTER(Difference)),
         ("difference_count", c_size_t),
         ("target", c_char_p),
+        # end of schema
     )
 
 
@@ -403,8 +423,7 @@ _PROTOTYPES: dict[str, tuple[object, tuple[object, ...]]] = {
             POINTER(PreloadReport),
         ),
     ),
-    "cukiln_loader_get": (c_int, (_LOADER, POINTER(Module), c_char_p, POINTER(_KERNEL))),
-    "cukiln_loader_get_cancellable": (
+    "cukiln_loader_get": (
         c_int,
         (_LOADER, POINTER(Module), c_char_p, c_void_p, POINTER(_KERNEL)),
     ),

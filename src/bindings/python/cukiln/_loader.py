@@ -26,7 +26,8 @@ from ._spec import (
     PreloadPhases,
     PreloadReport,
     Stats,
-    several,
+    listed,
+    optional,
 )
 
 _logger = logging.getLogger("cukiln")
@@ -106,12 +107,6 @@ def _milliseconds(name: str, seconds: float | None) -> int:
     return max(1, round(seconds * 1000))
 
 
-def _list(name: str, count: str, given: Iterable[Any]) -> dict[str, Any]:
-    """A list's two members in C."""
-    elements = several(name, given)
-    return {name: _library.strings(elements), count: len(elements)}
-
-
 DaemonUse = Literal["auto", "off", "require"]
 _DAEMON_USES = (None, *get_args(DaemonUse))  # in the order of cukiln_daemon_use
 
@@ -150,7 +145,7 @@ class CancelToken:
 def _request(module: ModuleSpec) -> _library.Module:
     if not isinstance(module, ModuleSpec):
         raise _errors.InvalidArgumentError(
-            f"{module!r} is a {type(module).__name__}; a ModuleSpec is expected"
+            f"{module!r} is a {type(module).__name__}; expected a ModuleSpec"
         )
     return module.to_c()
 
@@ -211,31 +206,31 @@ class Loader:
             from_environment=1,
             # schema: options. Written by src/schema/generate.py
             store_directory=None if store is None else _library.encoded(Path(store).absolute()),
-            system_directory=None if system_store is None else _library.encoded(system_store),
+            system_directory=optional("system_store", system_store),
             max_bytes=_limit("max_bytes", max_bytes),
             memory_only=memory_only,
             allow_network_file_system=allow_network_file_system,
             daemon=_daemon_use(daemon),
-            daemon_socket=None if daemon_socket is None else _library.encoded(daemon_socket),
-            **_list("revoked_keys", "revoked_key_count", revoked_keys),
-            **_list("scoped_keys", "scoped_key_count", scoped_keys),
-            nvrtc_library=None if nvrtc_library is None else _library.encoded(nvrtc_library),
-            cuda_library=None if cuda_library is None else _library.encoded(cuda_library),
+            daemon_socket=optional("daemon_socket", daemon_socket),
+            **listed("revoked_keys", "revoked_key_count", revoked_keys),
+            **listed("scoped_keys", "scoped_key_count", scoped_keys),
+            nvrtc_library=optional("nvrtc_library", nvrtc_library),
+            cuda_library=optional("cuda_library", cuda_library),
             worker=None if worker is None else _library.encoded(Path(worker).absolute()),
-            **_list("include_path", "include_path_count", include_path),
-            **_list("site_packages", "site_packages_count", site_packages or _cuda_wheels()),
-            virtual_env=None if virtual_env is None else _library.encoded(virtual_env),
-            conda_prefix=None if conda_prefix is None else _library.encoded(conda_prefix),
-            cuda_home=None if cuda_home is None else _library.encoded(cuda_home),
-            home=None if home is None else _library.encoded(home),
-            **_list("library_path", "library_path_count", library_path),
+            **listed("include_path", "include_path_count", include_path),
+            **listed("site_packages", "site_packages_count", site_packages or _cuda_wheels()),
+            virtual_env=optional("virtual_env", virtual_env),
+            conda_prefix=optional("conda_prefix", conda_prefix),
+            cuda_home=optional("cuda_home", cuda_home),
+            home=optional("home", home),
+            **listed("library_path", "library_path_count", library_path),
             offline=offline,
             jobs=_limit("jobs", jobs, 32),
             compile_timeout_ms=_milliseconds("compile_timeout", compile_timeout),
             compile_memory_bytes=_limit("compile_memory_bytes", compile_memory_bytes),
             memory_bytes=_limit("memory_bytes", memory_bytes),
             record=None if record is None else _library.encoded(Path(record).absolute()),
-            nvtx_library=None if nvtx_library is None else _library.encoded(nvtx_library),
+            nvtx_library=optional("nvtx_library", nvtx_library),
             events=called,
             # end of schema
             log=_log,
@@ -314,19 +309,16 @@ class Loader:
             except BaseException as error:  # it cannot pass through C
                 raised.append(error)
 
-        only, wanted = several("modules", modules), several("targets", targets)
         ordinals = tuple(devices)
         options = _library.PreloadOptions(
             devices=(c_int * len(ordinals))(*ordinals) if ordinals else None,
             device_count=len(ordinals),
-            targets=_library.strings(wanted),
-            target_count=len(wanted),
+            **listed("targets", "target_count", targets),
             no_load=not load,
             keep_going=keep_going,
             capture_guard=None if capture_guard is None else stream_pointer(capture_guard),
             progress=_library.PROGRESS_FUNCTION(report_one),
-            modules=_library.strings(only),
-            module_count=len(only),
+            **listed("modules", "module_count", modules),
             cancel=None if cancel is None else cancel._token,
         )
         report = _library.PreloadReport()
@@ -386,7 +378,7 @@ class Loader:
         found = c_void_p()
         name = None if kernel is None else _library.encoded(kernel)
         token = None if cancel is None else cancel._token
-        get = self._library.cukiln_loader_get_cancellable
+        get = self._library.cukiln_loader_get
         _library.check(self._wait_for(get, byref(module), name, token, byref(found)))
         return found.value or 0  # never null when it succeeded
 
@@ -488,9 +480,7 @@ class Loader:
     def _device(self, ordinal: int) -> DeviceInfo:
         c = _library.DeviceInfo()
         _library.check(self._library.cukiln_loader_device(self.handle, ordinal, byref(c)))
-        return DeviceInfo(
-            c.ordinal, _library.text(c.name), c.capability, c.memory_bytes, c.num_sms
-        )
+        return DeviceInfo.from_c(c)
 
     def explain(self, module: ModuleSpec, target: str) -> Explanation:
         """Explains why a module hits or misses for a target. Compiles nothing."""

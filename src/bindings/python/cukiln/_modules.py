@@ -292,13 +292,13 @@ def get_cuda_module(
             "none: kernels are cubins in the store"
         )
     if not isinstance(name, str):
-        raise TypeError(f"name is {name!r}; a str is expected, the module's")
+        raise TypeError(f"name is {name!r}; expected a str, the module's")
     owner = loader if loader is not None else default_loader()
     paths = _paths("sources", sources)
     if sources is not None and not paths:
         raise _errors.InvalidArgumentError(
-            f"module {name} has no sources; .cu files are expected, or None for a module that "
-            "comes with cukiln"
+            f"module {name} has no sources; expected .cu files, or None for a module that comes "
+            "with cukiln"
         )
     key = (
         name,

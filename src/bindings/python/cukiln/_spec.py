@@ -53,59 +53,50 @@ class ModuleSpec:
 
     def to_c(self) -> _library.Module:
         """Keeps alive what it points to."""
-        given = self.sources
-        sources = (given,) if isinstance(given, (str, os.PathLike, Source)) else tuple(given)
-        headers = tuple(Source(path, text) for path, text in self.headers.items())
-        named_headers = tuple(Source(name, text) for name, text in self.named_headers.items())
-        include = tuple(path_of("include", folder) for folder in several("include", self.include))
         flags = (*map(_macro, self.define.items()), *several("flags", self.flags))
-        names = several("names", self.names)
-        targets = several("targets", self.targets)
-        if self.link not in _LINK_MODES:
-            raise _errors.InvalidArgumentError(
-                f'link is {self.link!r}; expected "rdc", "lto", or None for what the flags say'
-            )
-        objects = tuple(path_of("objects", path) for path in several("objects", self.objects))
         return _library.Module(
-            name=_optional("name", self.name),
-            sources=_sources(sources),
-            source_count=len(sources),
-            headers=_sources(headers),
-            header_count=len(headers),
-            include=_library.strings(include),
-            include_count=len(include),
-            flags=_library.strings(flags),
-            flag_count=len(flags),
-            names=_library.strings(names),
-            name_count=len(names),
-            targets=_library.strings(targets),
-            target_count=len(targets),
-            working_folder=_optional("working_folder", self.working_folder),
+            # schema: module to C. Written by src/schema/generate.py
+            name=optional("name", self.name),
+            **_sources("sources", "source_count", self.sources),
+            **_sources("headers", "header_count", self.headers),
+            **listed("include", "include_count", self.include),
+            **listed("flags", "flag_count", flags),
+            **listed("names", "name_count", self.names),
+            **listed("targets", "target_count", self.targets),
+            working_folder=optional("working_folder", self.working_folder),
+            **_sources("named_headers", "named_header_count", self.named_headers),
             no_std_shims=not self.std_shims,
-            named_headers=_sources(named_headers),
-            named_header_count=len(named_headers),
-            link=_LINK_MODES.index(self.link),
-            objects=_library.strings(objects),
-            object_count=len(objects),
+            link=_link_mode(self.link),
+            **listed("objects", "object_count", self.objects),
+            # end of schema
         )
 
 
-def _optional(what: str, path: Any) -> bytes | None:
+def _link_mode(link: LinkMode | None) -> int:
+    if link not in _LINK_MODES:
+        raise _errors.InvalidArgumentError(
+            f'link is {link!r}; expected "rdc", "lto", or None for what the flags say'
+        )
+    return _LINK_MODES.index(link)
+
+
+def optional(what: str, path: Any) -> bytes | None:
+    """A text or path for C; NULL for None."""
     return None if path is None else _library.encoded(path_of(what, path))
 
 
-def path_of(what: str, given: Any) -> str:
+def path_of(what: str, path: Any) -> str:
     try:
-        return os.fsdecode(given)
+        return os.fsdecode(path)
     except TypeError:
-        kind = type(given).__name__
-        raise TypeError(f"{what} has {given!r} ({kind}); a str or a path is expected") from None
+        kind = type(path).__name__
+        raise TypeError(f"{what} has {path!r} ({kind}); expected a str or a path") from None
 
 
-def several(what: str, given: Iterable[Any]) -> tuple[Any, ...]:
-    if isinstance(given, (str, bytes, os.PathLike)):  # a str would be taken letter by letter
-        raise _errors.InvalidArgumentError(f"{what} is {given!r}; expected a list of them")
-    return tuple(given)
+def several(what: str, elements: Iterable[Any]) -> tuple[Any, ...]:
+    if isinstance(elements, (str, bytes, os.PathLike)):  # a str would be taken letter by letter
+        raise _errors.InvalidArgumentError(f"{what} is {elements!r}; expected a list of them")
+    return tuple(elements)
 
 
 def _macro(item: tuple[str, object]) -> str:
@@ -113,30 +104,50 @@ def _macro(item: tuple[str, object]) -> str:
     return f"-D{name}" if value is None or value is True else f"-D{name}={value}"
 
 
-def _sources(given: tuple[Path | Source, ...]) -> Any:
-    array = (_library.Source * len(given))()
-    for entry, source in zip(array, given, strict=True):
+def listed(name: str, count: str, elements: Iterable[Any]) -> dict[str, Any]:
+    """The two members that C has for a list of texts or paths."""
+    texts = [path_of(name, element) for element in several(name, elements)]
+    return {name: _library.strings(texts), count: len(texts)}
+
+
+def _sources(name: str, count: str, sources: Any) -> dict[str, Any]:
+    """The two members that C has for sources, or headers by name."""
+    if isinstance(sources, Mapping):
+        sources = (Source(path, text) for path, text in sources.items())
+    single = isinstance(sources, (str, os.PathLike, Source))
+    elements = (sources,) if single else tuple(sources)
+    array = (_library.Source * len(elements))()
+    for entry, source in zip(array, elements, strict=True):
         if isinstance(source, Source):
             text = source.text.encode() if isinstance(source.text, str) else bytes(source.text)
             entry.path, entry.text, entry.text_bytes = _library.encoded(source.name), text, len(text)
         else:
-            entry.path = _library.encoded(path_of("sources", source))
-    return array if given else None
+            entry.path = _library.encoded(path_of(name, source))
+    return {name: array if elements else None, count: len(elements)}
 
 
 @dataclass(frozen=True)
 class VariableInfo:
     """A __device__ or __constant__ variable among a module's names."""
 
-    name: str  #: a name expression without &
+    # schema: VariableInfo. Written by src/schema/generate.py
+    name: str  #: in the canonical spelling: `ns::table<float>`, without `&`
     lowered: str  #: the symbol in the cubin
     size_bytes: int
-    is_constant: bool
+    is_constant: bool  #: `__constant__`
+    # end of schema
 
     @staticmethod
     def from_c(c: _library.VariableInfo) -> VariableInfo:
         text = _library.text
-        return VariableInfo(text(c.name), text(c.lowered), c.size_bytes, bool(c.is_constant))
+        return VariableInfo(
+            # schema: variable_info from C. Written by src/schema/generate.py
+            name=text(c.name),
+            lowered=text(c.lowered),
+            size_bytes=c.size_bytes,
+            is_constant=bool(c.is_constant),
+            # end of schema
+        )
 
 
 class Global(NamedTuple):
@@ -150,23 +161,27 @@ class Global(NamedTuple):
 class KernelInfo:
     """One kernel of a cubin and what it uses, as the assembler reported it."""
 
-    name: str
+    # schema: KernelInfo. Written by src/schema/generate.py
+    name: str  #: `amax_gsa`, or a name expression in the canonical spelling
     lowered: str  #: the symbol in the cubin
-    registers: int
-    shared_bytes: int
-    local_bytes: int
-    spill_bytes: int
+    registers: int  #: per thread
+    shared_bytes: int  #: static shared memory per block
+    local_bytes: int  #: stack frame per thread
+    spill_bytes: int  #: spill stores and loads per thread
+    # end of schema
 
     @staticmethod
     def from_c(c: _library.KernelInfo) -> KernelInfo:
         text = _library.text
         return KernelInfo(
-            text(c.name),
-            text(c.lowered),
-            c.registers,
-            c.shared_bytes,
-            c.local_bytes,
-            c.spill_bytes,
+            # schema: kernel_info from C. Written by src/schema/generate.py
+            name=text(c.name),
+            lowered=text(c.lowered),
+            registers=c.registers,
+            shared_bytes=c.shared_bytes,
+            local_bytes=c.local_bytes,
+            spill_bytes=c.spill_bytes,
+            # end of schema
         )
 
 
@@ -286,33 +301,47 @@ class Event(NamedTuple):
 
 
 class Difference(NamedTuple):
+    # schema: Difference. Written by src/schema/generate.py
     field: str
-    was: str  #: the entry's; empty where there is none
-    now: str  #: the request's; empty where there is none
+    was: str  #: the entry's; empty if it has none
+    now: str  #: the request's; empty if it has none
+    # end of schema
+
+    @staticmethod
+    def from_c(c: _library.Difference) -> Difference:
+        text = _library.text
+        return Difference(
+            # schema: difference from C. Written by src/schema/generate.py
+            field=text(c.field),
+            was=text(c.was),
+            now=text(c.now),
+            # end of schema
+        )
 
 
 @dataclass(frozen=True)
 class Explanation:
     """Why a module hits or misses."""
 
+    # schema: Explanation. Written by src/schema/generate.py
     hit: bool
-    key: str  #: of the entry that is the hit
-    nearest: str  #: on a miss: the entry with the fewest differences
+    key: str | None  #: of the entry that is the hit
+    nearest: str | None  #: on a miss: the stored entry with the fewest differences
     differences: tuple[Difference, ...]
     target: str  #: of the request: the wanted one, or the family that is taken for it
+    # end of schema
 
     @staticmethod
     def from_c(c: _library.Explanation) -> Explanation:
         text = _library.text
         return Explanation(
-            bool(c.hit),
-            text(c.key),
-            text(c.nearest),
-            tuple(
-                Difference(text(d.field), text(d.was), text(d.now))
-                for d in c.differences[: c.difference_count]
-            ),
-            text(c.target),
+            # schema: explanation from C. Written by src/schema/generate.py
+            hit=bool(c.hit),
+            key=text(c.key) or None,
+            nearest=text(c.nearest) or None,
+            differences=tuple(map(Difference.from_c, c.differences[: c.difference_count])),
+            target=text(c.target),
+            # end of schema
         )
 
 
@@ -320,23 +349,53 @@ class Explanation:
 class DeviceInfo:
     """A device that is visible to this process (`CUDA_VISIBLE_DEVICES`)."""
 
+    # schema: DeviceInfo. Written by src/schema/generate.py
     ordinal: int
-    name: str
+    name: str  #: NUL-terminated
     capability: int  #: 90, 100
     memory_bytes: int
     num_sms: int
+    # end of schema
+
+    @staticmethod
+    def from_c(c: _library.DeviceInfo) -> DeviceInfo:
+        text = _library.text
+        return DeviceInfo(
+            # schema: device_info from C. Written by src/schema/generate.py
+            ordinal=c.ordinal,
+            name=text(c.name),
+            capability=c.capability,
+            memory_bytes=c.memory_bytes,
+            num_sms=c.num_sms,
+            # end of schema
+        )
 
 
 @dataclass(frozen=True)
 class KernelAttributes:
     """The resources that a kernel uses, or may use, on one device."""
 
+    # schema: KernelAttributes. Written by src/schema/generate.py
     registers: int  #: per thread
     max_block_threads: int  #: with these registers; a launch above it fails
     static_shared_bytes: int  #: per block
     dynamic_shared_bytes: int  #: per block, the present limit: see Kernel.reserve_shared
     constant_bytes: int  #: of the kernel's own constants
-    local_bytes: int  #: stack frame, per thread
+    local_bytes: int  #: stack frame per thread
+    # end of schema
+
+    @staticmethod
+    def from_c(c: _library.KernelAttributes) -> KernelAttributes:
+        return KernelAttributes(
+            # schema: kernel_attributes from C. Written by src/schema/generate.py
+            registers=c.registers,
+            max_block_threads=c.max_block_threads,
+            static_shared_bytes=c.static_shared_bytes,
+            dynamic_shared_bytes=c.dynamic_shared_bytes,
+            constant_bytes=c.constant_bytes,
+            local_bytes=c.local_bytes,
+            # end of schema
+        )
 
 
 @dataclass(frozen=True)
