@@ -195,7 +195,7 @@ def test_an_old_driver_leaves_the_types_to_the_caller(store):
     with cukiln.Loader(store=store, cuda_library=BINARIES / "libcuda_fake_old.so") as old:
         kernel = old.get(SPEC)
         assert kernel.parameter_bytes == ()
-        with pytest.raises(cukiln.InvalidArgumentError, match="this driver does not tell"):
+        with pytest.raises(cukiln.InvalidArgumentError, match="this driver does not report"):
             kernel[1, 1](None, 1.0, 3)
         library = ctypes.CDLL(str(BINARIES / "libcuda_fake_old.so"))
         library.fake_cuda_new_context.restype = ctypes.c_void_p
@@ -209,7 +209,7 @@ def test_a_producer_orders_its_work_before_the_launch(loader, cuda):
     kernel = kernel_with(loader, cuda, 8)
     kernel[1, 1](tensor)
     kernel[1, 1, 77](tensor)
-    assert tensor.streams == [1, 77]  # 1 is DLPack's word for the default stream
+    assert tensor.streams == [1, 77]  # 1 stands for the default stream
 
 
 @pytest.mark.parametrize(

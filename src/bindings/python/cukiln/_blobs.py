@@ -137,14 +137,14 @@ class BlobStore:
     ) -> bytes:
         """The bytes; if there are none, those of `make()`, which are then stored if that is
         possible. Of all callers one runs `make`, see `get_or_lease`; what it raises is raised."""
-        got = self.get_or_lease(key, wait)
-        if not isinstance(got, BlobLease):
-            return got
-        with got:
-            made = _bytes_of(make())
+        result = self.get_or_lease(key, wait)
+        if not isinstance(result, BlobLease):
+            return result
+        with result:
+            data = _bytes_of(make())
             with contextlib.suppress(_errors.Error):
-                got.put(made)
-        return made
+                result.put(data)
+        return data
 
     def __contains__(self, key: str | bytes) -> bool:
         there = c_int()

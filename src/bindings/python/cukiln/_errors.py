@@ -43,7 +43,7 @@ class NotFoundError(Error, LookupError):
 
 
 class CompileError(Error):
-    """The compiler said no: `log` is what it printed, and is shown with the message."""
+    """The compiler refused the source: `log` is what it printed, and is shown with the message."""
 
     code: ClassVar[ErrorCode] = "compile_failed"
 
@@ -120,6 +120,6 @@ _IN_PYTHON = (
 def of(code: int, message: str, log: str = "") -> Error:
     """The exception of a cukiln_code."""
     kind = BY_CODE[code - 1] if 0 < code <= len(BY_CODE) else InternalError
-    for said, here in _IN_PYTHON:
-        message = message.replace(said, here)
+    for words, here in _IN_PYTHON:
+        message = message.replace(words, here)
     return kind(message, log=log)

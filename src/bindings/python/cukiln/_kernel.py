@@ -51,7 +51,7 @@ class Kernel:
         library.cukiln_kernel_name(handle, buffer, len(buffer))
         self.name = _library.text(buffer.value)
         count = library.cukiln_kernel_parameter_count(handle)
-        #: sizes of the parameters; empty also where the driver does not tell (before CUDA 12.4)
+        #: sizes of the parameters; empty also if the driver does not report them (before CUDA 12.4)
         self.parameter_bytes = tuple(
             library.cukiln_kernel_parameter_bytes(handle, i) for i in range(count)
         )
@@ -79,9 +79,9 @@ class Kernel:
         return b"CUDA_ERROR_INVALID_CONTEXT" in self._loader._library.cukiln_last_error()
 
     def reserve_shared(self, shared_bytes: int) -> None:
-        """Raises the limit of dynamic shared memory to `shared_bytes` per block on every device that the
-        kernel is loaded on. A launch with more than 48 KiB calls it. Errors: DriverError (the device
-        has less), InvalidArgumentError."""
+        """Raises the limit of dynamic shared memory to `shared_bytes` per block on every device that
+        the kernel is loaded on. A launch with more than 48 KiB calls it. Errors: DriverError (the
+        device has less), InvalidArgumentError."""
         limit = _uint32("shared_bytes", shared_bytes)
         _library.check(self._loader._library.cukiln_kernel_reserve_shared(self._checked(), limit))
 
@@ -217,9 +217,10 @@ class Launch:
         if len(arguments) != len(sizes):
             if sizes:
                 raise _errors.InvalidArgumentError(
-                    f"{kernel.name} was called with {len(arguments)} arguments; expected {len(sizes)}"
+                    f"{kernel.name} was called with {len(arguments)} arguments; expected "
+                    f"{len(sizes)}"
                 )
-            sizes = (None,) * len(arguments)  # an old driver does not tell
+            sizes = (None,) * len(arguments)  # not reported by the driver
         torch = _torch if _torch is not None else _find_torch()
         packers, device = _packers_of(kernel.name, arguments)
         stream = self._stream
@@ -262,21 +263,21 @@ class _Arguments:
             at += len(part)
 
 
-def _uint32(what: str, given: int) -> int:
+def _uint32(what: str, number: int) -> int:
     """ctypes would cut off what does not fit."""
-    if not 0 <= given < 1 << 32:
-        raise _errors.InvalidArgumentError(f"{what} is {given}; expected 0 to 2^32 - 1")
-    return given
+    if not 0 <= number < 1 << 32:
+        raise _errors.InvalidArgumentError(f"{what} is {number}; expected 0 to 2^32 - 1")
+    return number
 
 
-def _dimensions(what: str, given: object) -> ctypes.Array[c_uint32]:
+def _dimensions(what: str, value: object) -> ctypes.Array[c_uint32]:
     try:
-        sizes = tuple(map(index, given if isinstance(given, Iterable) else (given,)))
+        sizes = tuple(map(index, value if isinstance(value, Iterable) else (value,)))
     except TypeError:
         sizes = ()
     if not 1 <= len(sizes) <= 3 or not all(0 <= size < 1 << 32 for size in sizes):
         raise _errors.InvalidArgumentError(
-            f"{what} is {given!r}; expected one to three sizes, each an int below 2^32"
+            f"{what} is {value!r}; expected one to three sizes, each an int below 2^32"
         )
     return (c_uint32 * 3)(*sizes)
 
@@ -333,8 +334,8 @@ def stream_pointer(stream: Any) -> int:
     if isinstance(stream, int):
         return stream
     if hasattr(stream, "__cuda_stream__"):  # CUDA Python's protocol: (version, pointer)
-        given = stream.__cuda_stream__
-        return int((given() if callable(given) else given)[1])
+        pair = stream.__cuda_stream__
+        return int((pair() if callable(pair) else pair)[1])
     for attribute in ("cuda_stream", "ptr"):  # PyTorch's, CuPy's
         if hasattr(stream, attribute):
             return int(getattr(stream, attribute))
@@ -345,7 +346,7 @@ def stream_pointer(stream: Any) -> int:
 
 
 # A packer gives one argument as the driver reads it, padded to multiples of 8 bytes, from the
-# value, the size of the parameter (None: the driver does not tell) and the stream.
+# value, the size of the parameter (None: not reported) and the stream.
 _Packer = Callable[[Any, "int | None", int], bytes]
 
 _INTEGERS = {size: (-(1 << 8 * size - 1), 1 << 8 * size) for size in (1, 2, 4, 8)}
@@ -379,7 +380,7 @@ _typed = "; else pass a value with a type, as numpy.float16(2) or ctypes.c_int(2
 
 def _parameter(size: int | None) -> str:
     return (
-        "a parameter whose size this driver does not tell"
+        "a parameter whose size this driver does not report"
         if size is None
         else (f"a parameter of {size} bytes")
     )
@@ -387,12 +388,12 @@ def _parameter(size: int | None) -> str:
 
 def _pack_bytes(value: Any, size: int | None, stream: int) -> bytes:
     """A value whose bytes are what the kernel gets."""
-    given = bytes(value)
-    if size is not None and len(given) != size:
+    data = bytes(value)
+    if size is not None and len(data) != size:
         raise _errors.InvalidArgumentError(
-            f"a {type(value).__name__} of {len(given)} bytes for {_parameter(size)}"
+            f"a {type(value).__name__} of {len(data)} bytes for {_parameter(size)}"
         )
-    return given + bytes(-len(given) % _POINTER_BYTES)
+    return data + bytes(-len(data) % _POINTER_BYTES)
 
 
 def _pack_numpy(value: Any, size: int | None, stream: int) -> bytes:
@@ -449,7 +450,7 @@ def _pack_dlpack(value: Any, size: int | None, stream: int) -> bytes:
         raise _errors.InvalidArgumentError(
             f"a {type(value).__name__} on DLPack's device type {int(kind)}; expected GPU memory"
         )
-    # The producer makes `stream` wait for what it queued; 1 is DLPack's word for the default one.
+    # The producer makes `stream` wait for what it queued; 1 stands for the default stream.
     # The capsule is not consumed: it goes with its own memory count when it is dropped here.
     capsule = value.__dlpack__(stream=stream or 1)
     tensor = _DlTensor.from_address(_capsule_pointer(capsule, b"dltensor"))

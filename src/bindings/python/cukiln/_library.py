@@ -32,9 +32,9 @@ _FOLDER = "lib"  # in the package, as the wheel lays it down
 
 def find(name: str) -> Path:
     """A file that came with the package, or lies beside the library that CUKILN_LIBRARY names."""
-    chosen = os.environ.get("CUKILN_LIBRARY")
-    if chosen:
-        library = Path(chosen)
+    setting = os.environ.get("CUKILN_LIBRARY")
+    if setting:
+        library = Path(setting)
         candidates = [library if name == "libcukiln.so" else library.resolve().parent / name]
     else:  # an editable install has them elsewhere than this file
         from . import __path__ as folders
@@ -531,35 +531,35 @@ def check(code: int) -> None:
         )
 
 
-def text(given: bytes | None) -> str:
+def text(data: bytes | None) -> str:
     """Paths are bytes, and so are messages with paths in them."""
-    return os.fsdecode(given or b"")
+    return os.fsdecode(data or b"")
 
 
-def ordinal(given: int) -> int:
+def ordinal(number: int) -> int:
     """A device's ordinal for C, where ctypes would cut off what does not fit."""
-    if not 0 <= given < 1 << 31:
-        raise _errors.InvalidArgumentError(f"there is no device {given}; expected an ordinal from 0")
-    return given
+    if not 0 <= number < 1 << 31:
+        raise _errors.InvalidArgumentError(f"there is no device {number}; expected an ordinal from 0")
+    return number
 
 
-def encoded(given: str | bytes | os.PathLike[str]) -> bytes:
+def encoded(value: str | bytes | os.PathLike[str]) -> bytes:
     """For C, where a text ends at its first NUL byte."""
-    out = os.fsencode(given)
+    out = os.fsencode(value)
     if b"\0" in out:
-        raise _errors.InvalidArgumentError(f"{given!r} has a NUL byte; expected none")
+        raise _errors.InvalidArgumentError(f"{value!r} has a NUL byte; expected none")
     return out
 
 
 def canonical_name(expression: str) -> str:
     """The spelling of a name expression that the library's lists have."""
-    given = encoded(expression)
-    length = library().cukiln_canonical_name(given, None, 0)
+    name = encoded(expression)
+    length = library().cukiln_canonical_name(name, None, 0)
     buffer = ctypes.create_string_buffer(length + 1)
-    library().cukiln_canonical_name(given, buffer, len(buffer))
+    library().cukiln_canonical_name(name, buffer, len(buffer))
     return text(buffer.value)
 
 
-def strings(given: Sequence[str | os.PathLike[str]]) -> ctypes.Array[c_char_p] | None:
+def strings(texts: Sequence[str | os.PathLike[str]]) -> ctypes.Array[c_char_p] | None:
     """NULL for none."""
-    return (c_char_p * len(given))(*map(encoded, given)) if given else None
+    return (c_char_p * len(texts))(*map(encoded, texts)) if texts else None

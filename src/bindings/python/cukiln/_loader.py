@@ -375,12 +375,12 @@ class Loader:
     def _get(
         self, module: _library.Module, kernel: str | None, cancel: CancelToken | None = None
     ) -> int:
-        found = c_void_p()
+        kernel_handle = c_void_p()
         name = None if kernel is None else _library.encoded(kernel)
         token = None if cancel is None else cancel._token
         get = self._library.cukiln_loader_get
-        _library.check(self._wait_for(get, byref(module), name, token, byref(found)))
-        return found.value or 0  # never null when it succeeded
+        _library.check(self._wait_for(get, byref(module), name, token, byref(kernel_handle)))
+        return kernel_handle.value or 0  # never null when it succeeded
 
     def get_global(self, module: ModuleSpec, name: str, device: int = 0) -> Global:
         """Returns a variable of a module on a device; the module is compiled and loaded if it is
@@ -432,10 +432,10 @@ class Loader:
         """Finds a loaded kernel by name (`kernel`, `module/kernel`, each also with `@sm_90a`) or by
         id, its index in the preloaded manifests. None if there is none."""
         if isinstance(name, int):
-            found = self._library.cukiln_loader_at(self.handle, name) if name >= 0 else None
+            handle = self._library.cukiln_loader_at(self.handle, name) if name >= 0 else None
         else:
-            found = self._library.cukiln_loader_find(self.handle, _library.encoded(name))
-        return Kernel(self, found) if found else None
+            handle = self._library.cukiln_loader_find(self.handle, _library.encoded(name))
+        return Kernel(self, handle) if handle else None
 
     def __getitem__(self, name: str | int) -> Kernel:
         kernel = self.find(name)

@@ -36,9 +36,9 @@ class CudaModule:
         self._functions = functions or {}
 
     def __getattr__(self, name: str) -> Any:
-        for known in ("_kernels", "_functions"):
-            if name in self.__dict__.get(known, ()):
-                return self.__dict__[known][name]
+        for members in ("_kernels", "_functions"):
+            if name in self.__dict__.get(members, ()):
+                return self.__dict__[members][name]
         raise AttributeError(self._unknown(name))
 
     def __getitem__(self, name: str) -> Any:
@@ -51,8 +51,8 @@ class CudaModule:
             raise _errors.NotFoundError(self._unknown(name)) from None
 
     def _unknown(self, name: str) -> str:
-        known = ", ".join(self.__dict__.get("_kernels", ())) or "none; a template is compiled only for name expressions (names)"
-        return f"module {self.__dict__.get('__name__')} has no kernel {name!r}; it has: {known}"
+        names = ", ".join(self.__dict__.get("_kernels", ())) or "none; a template is compiled only for name expressions (names)"
+        return f"module {self.__dict__.get('__name__')} has no kernel {name!r}; it has: {names}"
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._kernels)
@@ -64,8 +64,8 @@ class CudaModule:
         return [*super().__dir__(), *self._kernels, *self._functions]
 
     def __repr__(self) -> str:
-        made = ", ".join(f"{report.target}: {report.outcome}" for report in self._reports)
-        return f"<cukiln module {self.__name__!r} ({made}): {', '.join(self._kernels)}>"
+        outcomes = ", ".join(f"{report.target}: {report.outcome}" for report in self._reports)
+        return f"<cukiln module {self.__name__!r} ({outcomes}): {', '.join(self._kernels)}>"
 
 
 class _ShippedKernel:
@@ -146,10 +146,10 @@ _Path = str | os.PathLike[str]
 _HOST_CODE = (".c", ".cc", ".cpp", ".cxx")
 
 
-def _paths(what: str, given: Sequence[_Path] | _Path | None) -> tuple[str, ...]:
-    if given is None:
+def _paths(what: str, paths: Sequence[_Path] | _Path | None) -> tuple[str, ...]:
+    if paths is None:
         return ()
-    several = (given,) if isinstance(given, (str, os.PathLike)) else given
+    several = (paths,) if isinstance(paths, (str, os.PathLike)) else paths
     return tuple(path_of(what, path) for path in several)
 
 
@@ -187,10 +187,10 @@ class _Loaded:
         if self._request is None:
             return True
         try:
-            found = owner._get(self._request, self._first.name)
+            handle = owner._get(self._request, self._first.name)
         except _errors.NotFoundError:  # a kernel or a file has gone: loading says which
             return False
-        return found == self._first._handle
+        return handle == self._first._handle
 
     @staticmethod
     def make(
@@ -211,21 +211,21 @@ class _Loaded:
         shipped = all(map(_is_shipped, sources))
         if shipped and not any(Path(source).exists() for source in sources):
             module = Path(sources[0]).stem if sources else name
-            wanted: dict[str, Any] = {"modules": [module], "targets": targets}
+            arguments: dict[str, Any] = {"modules": [module], "targets": targets}
             request = None
         else:
             spec = ModuleSpec(
                 sources, name=name, include=include, flags=flags, names=names, targets=targets
             )
             request = spec.to_c()
-            wanted = {"manifest": [spec]}
+            arguments = {"manifest": [spec]}
         try:
-            reports = owner.preload(**wanted).modules
+            reports = owner.preload(**arguments).modules
             missing = None
         except (_errors.DriverError, _errors.NotFoundError) as error:
             if _has_gpu(owner):
                 raise
-            reports = owner.preload(**wanted, load=False).modules
+            reports = owner.preload(**arguments, load=False).modules
             missing = error
         kernels: dict[str, Any] = {}
         for kernel in dict.fromkeys(kernel.name for report in reports for kernel in report.kernels):
@@ -308,12 +308,12 @@ def get_cuda_module(
         several("names", names),
         several("targets", targets),
     )
-    known = owner._modules.get(key)
-    if known is None or not known.is_current(owner):
-        known = owner._modules[key] = _Loaded.make(owner, *key)
+    loaded = owner._modules.get(key)
+    if loaded is None or not loaded.is_current(owner):
+        loaded = owner._modules[key] = _Loaded.make(owner, *key)
     if verbose:
-        print(known.module, *(report.log for report in known.module._reports), file=sys.stderr)
-    return known.module
+        print(loaded.module, *(report.log for report in loaded.module._reports), file=sys.stderr)
+    return loaded.module
 
 
 def preload_all(
