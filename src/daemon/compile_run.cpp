@@ -30,26 +30,66 @@ class CompileRun::ClientFileCheck final : public SetCheck {
     return known.value_or(unreadable);
   }
   bool holds(const DependencySet& set, bool) override {
-    return !run_.known_.contains(cache_key_of(run_.setup_.digest, set.canonical()));
+    return !run_.known_.contains(cache_key_of(run_.submission_.digest, set.canonical()));
   }
 
  private:
   CompileRun& run_;
 };
 
-CompileRun::CompileRun(Setup setup) : setup_(std::move(setup)), recorder_(setup_.order->request) {}
+CompileRun::CompileRun(const Context& context, Observer& observer, std::uint64_t serial,
+                       const CompileSubmission& submission)
+    : context_(context),
+      observer_(observer),
+      serial_(serial),
+      submission_(submission),
+      recorder_(submission_.order->request),
+      limit_(submission_.timeout),
+      limit_timer_(context.loop, [this] { cancel_overdue(); }),
+      answer_timer_(context.loop, [this] {
+        if (waits_for_answer()) {
+          observer_.on_answer_overdue(serial_);
+        }
+      }) {}
 
-CompileRun::~CompileRun() = default;
+CompileRun::~CompileRun() {
+  if (thread_.joinable()) {
+    cancel();
+    thread_.join();
+  }
+}
 
-void CompileRun::answer(std::string body) {
+Result<std::unique_ptr<CompileRun>> CompileRun::start(const Context& context, Observer& observer,
+                                                      std::uint64_t serial,
+                                                      const CompileSubmission& submission) {
+  return guarded([&]() -> Result<std::unique_ptr<CompileRun>> {
+    std::unique_ptr<CompileRun> self(new CompileRun(context, observer, serial, submission));
+    TaskQueue::Prepared ended([&observer, serial] { observer.on_ended(serial); });
+    self->limit_timer_.set(self->began_ + self->limit_);
+    self->thread_ = std::thread([run = self.get(), ended = std::move(ended)]() mutable {
+      TaskQueue& tasks = run->context_.loop.tasks();
+      run->result_.emplace(guarded([&] { return Result<RunResult>(run->run()); }));
+      tasks.post(std::move(ended));  // the loop may destroy the run from here on
+    });
+    return self;
+  });
+}
+
+bool CompileRun::answer(std::string& body) {
   {
     const MutexLock lock(mutex_);
+    if (!has_question_ || answer_ || owner_left_) {
+      return false;
+    }
     answer_ = std::move(body);
   }
+  answer_timer_.cancel();
   wake_.notify_one();
+  return true;
 }
 
 void CompileRun::owner_left() {
+  answer_timer_.cancel();
   {
     const MutexLock lock(mutex_);
     owner_left_ = true;
@@ -57,9 +97,38 @@ void CompileRun::owner_left() {
   wake_.notify_one();
 }
 
+void CompileRun::extend(std::chrono::milliseconds limit) {
+  if (!is_overdue_ && limit > limit_) {
+    limit_ = limit;
+    limit_timer_.set(began_ + limit);
+  }
+}
+
 void CompileRun::cancel() noexcept {
   cancelled_.store(true);
   owner_left();
+}
+
+void CompileRun::cancel_overdue() {
+  is_overdue_ = true;
+  cancel();
+}
+
+CompileRun::Completion CompileRun::finish() {
+  thread_.join();  // does not block: the thread has posted its end
+  Completion completion;
+  completion.result.kind = RunResult::Kind::declined;  // kept if there is no memory for the result
+  completion.result.refusal.code = ErrorCode::internal;
+  static_cast<void>(guarded([&]() -> Result<void> {
+    completion.took = std::chrono::steady_clock::now() - began_;
+    completion.is_client_limit = is_overdue_ && limit_ < context_.options.max_time;
+    completion.result = *result_ ? **std::move(result_) : RunResult::of(result_->error());
+    if (is_overdue_ && completion.result.kind == RunResult::Kind::owner_left) {
+      completion.result = timed_out();
+    }
+    return {};
+  }));
+  return completion;
 }
 
 bool CompileRun::waits_for_answer() const {
@@ -72,7 +141,8 @@ Result<std::string> CompileRun::ask_owner(const std::string& path) {
   has_question_ = true;
   answer_.reset();
   lock.unlock();
-  setup_.ask(path);
+  context_.loop.post(
+      [&observer = observer_, serial = serial_, path] { observer.on_question(serial, path); });
   lock.lock();
   wake_.wait(lock, [&]() CUKILN_REQUIRES(mutex_) { return owner_left_ || answer_.has_value(); });
   has_question_ = false;
@@ -97,7 +167,7 @@ Result<std::string> CompileRun::reply(const std::string& path) {
   const std::string fault = answers ? recorder_.record(path, *answers) : "malformed answer";
   if (!fault.empty()) {
     return make_error(ErrorCode::invalid_argument, "{} was not compiled: {}",
-                      setup_.order->labels.name, fault);
+                      submission_.order->labels.name, fault);
   }
   return body;
 }
@@ -109,7 +179,7 @@ Result<DependencySet> CompileRun::take_dependencies(const wire::Compiled& compil
 }
 
 bool CompileRun::look_up_again() {
-  const auto sets = setup_.store->find_sets(setup_.digest, *setup_.canonical);
+  const auto sets = context_.store.find_sets(submission_.digest, *submission_.canonical);
   const auto leaves = sets ? sets->leaves() : std::vector<SetTree::Leaf>();
   return std::any_of(leaves.begin(), leaves.end(),
                      [&](const SetTree::Leaf& leaf) { return !known_.contains(leaf.key); });
@@ -121,9 +191,16 @@ SetCheck& CompileRun::remote_check() {
 }
 
 Result<Compiler*> CompileRun::compiler() {
-  auto compiler = setup_.compilers->for_order(*setup_.order);
+  auto compiler = context_.compilers.for_order(*submission_.order);
   declined_ = !compiler;
   return compiler;
+}
+
+RunResult CompileRun::timed_out() const {
+  return RunResult::of(make_error(ErrorCode::timeout,
+                                  "compiling {} took longer than {} ms and was cancelled; raise "
+                                  "compile_timeout if it needs more",
+                                  submission_.order->labels.name, limit_.count()));
 }
 
 RunResult CompileRun::failure_of(const Error& error) const {
@@ -164,30 +241,30 @@ RunResult CompileRun::result_of(const CompilePipeline::Outcome& outcome) const {
 }
 
 RunResult CompileRun::run() {
-  if (const auto sets = setup_.store->find_sets(setup_.digest, *setup_.canonical)) {
+  if (const auto sets = context_.store.find_sets(submission_.digest, *submission_.canonical)) {
     for (const SetTree::Leaf& leaf : sets->leaves()) {
       known_.insert(leaf.key);
     }
   }
-  if (!setup_.again && !known_.empty()) {  // the client has not checked these yet
+  if (!submission_.again && !known_.empty()) {  // the client has not checked these yet
     RunResult look_up;
     look_up.kind = RunResult::Kind::superseded;
     return look_up;
   }
-  const wire::CompileOrder& order = *setup_.order;
-  const std::string lock_folder = setup_.store->lock_folder();
+  const wire::CompileOrder& order = *submission_.order;
+  const std::string lock_folder = context_.store.lock_folder();
   CompileFailureKind failure_kind = CompileFailureKind::other;
   CompilePipeline pipeline(*this, {.request = order.request,
-                                   .canonical = *setup_.canonical,
-                                   .digest = setup_.digest,
+                                   .canonical = *submission_.canonical,
+                                   .digest = submission_.digest,
                                    .label = order.labels.name,
                                    .labels = order.labels,
-                                   .store = *setup_.store,
+                                   .store = context_.store,
                                    .lock_folder = lock_folder,
                                    .cancelled = cancelled_,
-                                   .log = setup_.log,
-                                   .timeout = setup_.timeout,
-                                   .remote = setup_.remote,
+                                   .log = context_.log,
+                                   .timeout = context_.options.max_time,
+                                   .remote = context_.remote,
                                    .reads_from_store = true,
                                    .trouble = &failure_kind});
   const auto outcome = pipeline.run();

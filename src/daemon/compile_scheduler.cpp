@@ -4,7 +4,6 @@
 #include <algorithm>
 
 #include "base/result.hpp"
-#include "daemon/compile_replies.hpp"
 
 namespace cukiln::daemon {
 
@@ -15,19 +14,73 @@ using wire::DaemonOp;
 
 constexpr std::size_t kInformedAtOnce = 256;
 
+/// True if a run was declined for lack of memory or threads, and not for its NVRTC: retrying later
+/// may help.
+bool is_out_of_resources(const RunResult& result) {
+  return result.refusal.code == ErrorCode::internal;
+}
+
+/// Counts the result of a run.
+void count_run(DaemonCounters& counters, const RunResult& result) {
+  switch (result.kind) {
+    case RunResult::Kind::done: ++counters.compiles_ok; return;
+    case RunResult::Kind::superseded: ++counters.superseded; return;
+    case RunResult::Kind::declined:
+      ++(is_out_of_resources(result) ? counters.declined_busy : counters.declined_compiler);
+      return;
+    case RunResult::Kind::owner_left: return;
+    case RunResult::Kind::failed: break;
+  }
+  switch (result.failure_kind) {
+    case CompileFailureKind::out_of_memory: ++counters.compiles_out_of_memory; return;
+    case CompileFailureKind::garbage: ++counters.compiles_garbage; return;
+    case CompileFailureKind::other: break;
+  }
+  switch (result.refusal.code) {
+    case ErrorCode::internal: ++counters.compiles_crashed; return;
+    case ErrorCode::timeout: ++counters.compiles_timed_out; return;
+    default: ++counters.compiles_failed; return;
+  }
+}
+
+/// Sends the result of `compile` to one of its waiters.
+void reply_to_waiter(const InFlightCompile& compile, const RequestHandle& waiter,
+                     const RunResult& result) {
+  ReplySink& to = compile.sink;
+  const bool is_owner = compile.is_owner(waiter);
+  switch (result.kind) {
+    case RunResult::Kind::done: {
+      wire::EntryTerms terms = result.terms;
+      terms.caused = is_owner;
+      return to.reply(waiter, DaemonOp::entry, terms.encode(), result.sealed);
+    }
+    case RunResult::Kind::superseded: return to.reply(waiter, DaemonOp::superseded, {}, nullptr);
+    case RunResult::Kind::declined:
+      return to.reply(waiter, DaemonOp::declined,
+                      wire::Declined{result.refusal.message, is_out_of_resources(result)}.encode(),
+                      nullptr);
+    case RunResult::Kind::failed: {
+      if (!is_owner) {  // the owner's files or limits may have caused it
+        return to.reply(waiter, DaemonOp::declined,
+                        wire::Declined{"another client's compile failed", true}.encode(), nullptr);
+      }
+      wire::Refusal refusal = result.refusal;
+      refusal.set_canonical.clear();  // the owner need not compare its own files
+      return to.reply(waiter, DaemonOp::error, refusal.encode(), nullptr);
+    }
+    case RunResult::Kind::owner_left: return to.reply(waiter, DaemonOp::draining, {}, nullptr);
+  }
+}
+
 }  // namespace
 
-CompileScheduler::CompileScheduler(const Options& options, EventLoop& loop,
-                                   CompileSupervisor& supervisor, ReplySink& replies,
-                                   DaemonCounters& counters, Logger log)
+CompileScheduler::CompileScheduler(const Options& options, CompileRun::Context runs,
+                                   ReplySink& replies, DaemonCounters& counters)
     : options_(options),
-      supervisor_(supervisor),
+      runs_(std::move(runs)),
       replies_(replies),
       counters_(counters),
-      log_(std::move(log)),
-      progress_(loop, [this] { send_progress(); }) {
-  supervisor_.set_observer(*this);
-}
+      progress_(runs_.loop, [this] { send_progress(); }) {}
 
 bool CompileScheduler::accepts(const RequestHandle& request) {
   if (draining_) {
@@ -67,7 +120,9 @@ bool CompileScheduler::join(const RequestHandle& request, const CompileSubmissio
   ++counters_.coalesced;
   compiles_.add_waiter(it, request);
   compile.submission.timeout = std::max(compile.submission.timeout, submission.timeout);
-  supervisor_.extend(compile.serial, compile.submission.timeout);
+  if (compile.run != nullptr) {
+    compile.run->extend(compile.submission.timeout);
+  }
   return true;
 }
 
@@ -134,28 +189,23 @@ void CompileScheduler::start_next() {
 }
 
 void CompileScheduler::start(Iterator it) {
-  CompileSupervisor::Job job;
-  const CompileSubmission& submission = it->submission;
-  job.order = submission.order;
-  job.canonical = submission.canonical;
-  job.digest = submission.digest;
-  job.again = submission.again;
-  job.limit = submission.timeout;
   it->since = SteadyClock::now();
-  const auto started = supervisor_.start(it->serial, std::move(job));
-  if (!started) {  // out of resources: decline, so that clients compile locally
-    CompileSupervisor::Completion completion;
-    completion.result = RunResult::of(started.error());
+  auto run = CompileRun::start(runs_, *this, it->serial, it->submission);
+  if (!run) {  // out of resources: decline, so that clients compile locally
+    CompileRun::Completion completion;
+    completion.result = RunResult::of(run.error());
     completion.result.kind = RunResult::Kind::declined;
     return conclude(it, completion);
   }
+  it->run = *std::move(run);
   compiles_.set_running(it);
 }
 
 void CompileScheduler::on_question(std::uint64_t serial, std::string path) {
   const Iterator it = compiles_.find(serial);
-  if (it != compiles_.end() && it->owner) {
+  if (it != compiles_.end() && it->owner && it->run != nullptr) {
     ++counters_.questions;
+    it->run->begin_question();
     replies_.reply(*it->owner, DaemonOp::question, std::move(path), nullptr);
   }
 }
@@ -170,7 +220,7 @@ void CompileScheduler::on_answer_overdue(std::uint64_t serial) {
 
 bool CompileScheduler::answer(const RequestHandle& from, std::string body) {
   return std::any_of(compiles_.begin(), compiles_.end(), [&](const InFlightCompile& one) {
-    return one.is_owner(from) && supervisor_.answer(one.serial, body);
+    return one.is_owner(from) && one.run != nullptr && one.run->answer(body);
   });
 }
 
@@ -178,7 +228,7 @@ void CompileScheduler::drop(const RequestHandle& request) {
   for (Iterator next = compiles_.begin(); next != compiles_.end();) {
     const Iterator it = next++;
     if (compiles_.drop_waiter(it, request) && it->running) {
-      supervisor_.owner_left(it->serial);  // continues if it has no further question
+      it->run->owner_left();  // continues if it has no further question
     }
     if (it->waiters.empty() && !it->running) {
       compiles_.take(it);
@@ -225,8 +275,16 @@ void CompileScheduler::drain() {
   }
 }
 
+void CompileScheduler::cancel_all() {
+  for (const InFlightCompile& one : compiles_) {
+    if (one.run != nullptr) {
+      one.run->cancel();
+    }
+  }
+}
+
 void CompileScheduler::remember(const InFlightCompile& compile,
-                                const CompileSupervisor::Completion& completion) {
+                                const CompileRun::Completion& completion) {
   const wire::Refusal& refusal = completion.result.refusal;
   if (completion.result.kind == RunResult::Kind::done) {
     failures_.forget(compile.submission.digest);
@@ -245,12 +303,12 @@ bool CompileScheduler::restart(Iterator it, const RunResult& result) {
   }
   ++counters_.restarted;
   it->hand_over();
-  log_.info("{}: restarted for another client, because its owner disconnected",
-            it->submission.order->labels.name);
+  runs_.log.info("{}: restarted for another client, because its owner disconnected",
+                 it->submission.order->labels.name);
   return true;
 }
 
-void CompileScheduler::conclude(Iterator it, const CompileSupervisor::Completion& completion) {
+void CompileScheduler::conclude(Iterator it, const CompileRun::Completion& completion) {
   InFlightTable::Compiles taken = compiles_.take(it);
   InFlightCompile& compile = taken.front();
   const RunResult& result = completion.result;
@@ -265,11 +323,13 @@ void CompileScheduler::conclude(Iterator it, const CompileSupervisor::Completion
   }
 }
 
-void CompileScheduler::on_ended(std::uint64_t serial, CompileSupervisor::Completion completion) {
+void CompileScheduler::on_ended(std::uint64_t serial) {
   const Iterator it = compiles_.find(serial);
   if (it == compiles_.end()) {
     return;
   }
+  const CompileRun::Completion completion = it->run->finish();
+  it->run.reset();
   compiles_.set_ended(it);
   if (!restart(it, completion.result)) {
     // An error in a reply must not keep the next compile from starting.
@@ -278,7 +338,7 @@ void CompileScheduler::on_ended(std::uint64_t serial, CompileSupervisor::Complet
       return {};
     });
     if (!replied) {
-      log_.error("not all waiters of a compile got its result: {}", replied.error().message());
+      runs_.log.error("not all waiters of a compile got its result: {}", replied.error().message());
     }
   }
   start_next();

@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "base/logger.hpp"
-#include "daemon/compile_supervisor.hpp"
+#include "daemon/compile_run.hpp"
 #include "daemon/counters.hpp"
 #include "daemon/event_loop.hpp"
 #include "daemon/fair_share.hpp"
@@ -22,7 +22,7 @@ namespace cukiln::daemon {
 /// waiter, the owner, answers questions about files. When the owner disconnects, a compile that
 /// needs no further answer continues, and any other restarts with the next waiter as owner.
 /// Scheduling is fair across sessions; see InFlightTable::next. Threads: the loop's only.
-class CompileScheduler final : private CompileSupervisor::Observer {
+class CompileScheduler final : private CompileRun::Observer {
  public:
   struct Options {
     unsigned max_running = 1;
@@ -31,11 +31,13 @@ class CompileScheduler final : private CompileSupervisor::Observer {
     FairShare waiters{.total = 4096};
     FairShare waiters_of_compile{.total = 512};
     std::chrono::milliseconds progress_interval{500};
-    CompileSupervisor::Options runs;
+    CompileRun::Options runs;
   };
   /// The arguments outlive the scheduler.
-  CompileScheduler(const Options& options, EventLoop& loop, CompileSupervisor& supervisor,
-                   ReplySink& replies, DaemonCounters& counters, Logger log);
+  CompileScheduler(const Options& options, CompileRun::Context runs, ReplySink& replies,
+                   DaemonCounters& counters);
+  /// Cancels all runs and waits for their threads.
+  ~CompileScheduler() override { cancel_all(); }
 
   /// False while the daemon drains; the request has been replied to then.
   bool accepts(const RequestHandle& request);
@@ -47,6 +49,8 @@ class CompileScheduler final : private CompileSupervisor::Observer {
 
   /// Refuses new requests and drops queued compiles; running ones continue.
   void drain();
+  /// Cancels running compiles.
+  void cancel_all();
   bool idle() const noexcept { return compiles_.empty(); }
 
   const InFlightTable& compiles() const noexcept { return compiles_; }
@@ -58,7 +62,7 @@ class CompileScheduler final : private CompileSupervisor::Observer {
 
   void on_question(std::uint64_t serial, std::string path) override;
   void on_answer_overdue(std::uint64_t serial) override;
-  void on_ended(std::uint64_t serial, CompileSupervisor::Completion completion) override;
+  void on_ended(std::uint64_t serial) override;
 
   bool refuse_if_quarantined(const RequestHandle& request, const RequestDigest& digest);
   bool join(const RequestHandle& request, const CompileSubmission& submission);
@@ -66,16 +70,15 @@ class CompileScheduler final : private CompileSupervisor::Observer {
   void start_next();
   void start(Iterator it);
   bool restart(Iterator it, const RunResult& result);
-  void conclude(Iterator it, const CompileSupervisor::Completion& completion);
-  void remember(const InFlightCompile& compile, const CompileSupervisor::Completion& completion);
+  void conclude(Iterator it, const CompileRun::Completion& completion);
+  void remember(const InFlightCompile& compile, const CompileRun::Completion& completion);
   bool has_room_for(const RequestHandle& request, const CompileSubmission& submission) const;
   void send_progress();
 
   const Options options_;
-  CompileSupervisor& supervisor_;
+  const CompileRun::Context runs_;
   ReplySink& replies_;
   DaemonCounters& counters_;
-  const Logger log_;
   FailureMemory failures_;
   InFlightTable compiles_;
   bool draining_ = false;

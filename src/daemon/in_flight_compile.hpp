@@ -9,7 +9,7 @@
 #include <optional>
 #include <utility>
 
-#include "daemon/compile_submission.hpp"
+#include "daemon/compile_run.hpp"
 #include "daemon/request_handle.hpp"
 #include "wire/daemon_messages.hpp"
 
@@ -33,6 +33,7 @@ struct InFlightCompile {
   CompileSubmission submission;  ///< of the first request, with the longest timeout of all
   std::uint64_t session = 0;     ///< of the first request, which counts for it
   bool running = false;
+  std::unique_ptr<CompileRun> run;  ///< while it runs
   std::deque<RequestHandle> waiters;
   std::optional<RequestHandle> owner;  ///< the waiter that serves the files, until it leaves
   /// When it was queued or, if it runs, started.

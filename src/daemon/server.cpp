@@ -43,8 +43,9 @@ Server::Server(ServerOptions options, TieredStore& store, IpcListener listener,
       lookups_(store, *pool_, *loop_, options_.cached_entry_bytes),
       dispatcher_({*loop_, sessions_, *pool_, lookups_, scheduler_, store, counters_,
                    [this] { return describe(); }, options_.remote}),
-      supervisor_(options_.compiles.runs, *loop_, compilers_, store, options_.remote, log_),
-      scheduler_(options_.compiles, *loop_, supervisor_, dispatcher_, counters_, log_),
+      scheduler_(options_.compiles,
+                 {options_.compiles.runs, *loop_, compilers_, store, options_.remote, log_},
+                 dispatcher_, counters_),
       acceptor_(*loop_, std::move(listener)),
       watchdog_(*loop_, [this] { notify_watchdog(); }),
       drain_deadline_(*loop_, [this] {
@@ -53,7 +54,7 @@ Server::Server(ServerOptions options, TieredStore& store, IpcListener listener,
                     options_.drain_timeout.count());
         }
         is_drain_over_ = true;
-        supervisor_.cancel_all();
+        scheduler_.cancel_all();
         drain_deadline_.set_after(std::chrono::seconds(1));
       }) {
   shared_.handler = &dispatcher_;
@@ -143,7 +144,7 @@ void Server::handle_signals() {
       housekeeping_.reload();
     } else if (draining_) {
       log_.info("a second signal: running compiles are cancelled");
-      supervisor_.cancel_all();
+      scheduler_.cancel_all();
     } else {
       drain();
     }

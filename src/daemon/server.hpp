@@ -13,7 +13,6 @@
 #include "daemon/acceptor.hpp"
 #include "daemon/blocking_pool.hpp"
 #include "daemon/compile_scheduler.hpp"
-#include "daemon/compile_supervisor.hpp"
 #include "daemon/compilers.hpp"
 #include "daemon/counters.hpp"
 #include "daemon/event_loop.hpp"
@@ -39,8 +38,8 @@ struct ServerOptions {
   Logger log;
 };
 
-/// Serves the IPC socket of cukilnd (cache/WIRE.md): connects loop, sessions, scheduler and
-/// supervisor, handles signals and shuts down. Serves the user of this process and no other. Looks
+/// Serves the IPC socket of cukilnd (cache/WIRE.md): connects loop, sessions and scheduler,
+/// handles signals and shuts down. Serves the user of this process and no other. Looks
 /// up in the store, and compiles misses once. Threads: `snapshot` and `compiler` are safe, the rest
 /// is for one thread.
 class Server {
@@ -104,7 +103,6 @@ class Server {
   const std::unique_ptr<BlockingPool> pool_;
   LookupService lookups_;
   RequestDispatcher dispatcher_;  // it and scheduler_ call each other, on the loop's thread only
-  CompileSupervisor supervisor_;
   CompileScheduler scheduler_;
   Acceptor acceptor_;
   std::uint64_t last_connection_ = 0;
