@@ -55,7 +55,6 @@ struct DaemonCompiler::Attempt {
   const SteadyClock::time_point began = SteadyClock::now();
   SteadyClock::time_point deadline = began + timeout;
   int orders = 0;
-  bool again = false;  ///< sent with the order: no entry of the daemon holds here
   Declined declined;
 
   /// `retry`: send the order once more.
@@ -63,6 +62,12 @@ struct DaemonCompiler::Attempt {
   CompileOutcome outcome;
   std::optional<Error> failure;
 
+  /// Looks up again. True if there is a result in the store now.
+  bool is_superseded() {
+    const bool is_found = job.guard.still_needed && !job.guard.still_needed();
+    outcome.state = is_found ? CompileState::superseded : CompileState::done;
+    return is_found;
+  }
   AttemptStatus order_once();
   using Conversation = wire::DaemonLink::Conversation;
   AttemptStatus take_entry(DaemonFrame& frame, Conversation& conversation);
@@ -78,7 +83,6 @@ struct DaemonCompiler::Attempt {
     return decline(conversation.protocol_error(what).message(), false);
   }
   AttemptStatus order_again(Conversation& conversation) {
-    again = true;
     if (++orders < kMaxOrders) {
       conversation.finish();
       return AttemptStatus::retry;
@@ -115,7 +119,7 @@ DaemonCompiler::Attempt::AttemptStatus DaemonCompiler::Attempt::order_once() {
   if (!sealed) {
     return lost(sealed.error());
   }
-  const wire::CompileTerms terms{static_cast<std::uint32_t>(job.input.timeout.count()), again};
+  const wire::CompileTerms terms{static_cast<std::uint32_t>(job.input.timeout.count())};
   if (auto sent = conversation->send(DaemonOp::compile, terms.encode(), *std::move(sealed));
       !sent) {
     return lost(sent.error());
@@ -149,11 +153,17 @@ DaemonCompiler::Attempt::AttemptStatus DaemonCompiler::Attempt::order_once() {
         }
         continue;
       }
+      case DaemonOp::still_needed: {
+        const wire::StillNeeded reply{!is_superseded()};
+        if (auto sent = conversation->send(DaemonOp::answer, reply.encode()); !sent) {
+          return lost(sent.error());
+        }
+        continue;
+      }
       case DaemonOp::entry: return take_entry(*frame, *conversation);
       case DaemonOp::superseded:
-        if (job.guard.still_needed && !job.guard.still_needed()) {
+        if (outcome.state == CompileState::superseded || is_superseded()) {
           conversation->finish();
-          outcome.state = CompileState::superseded;
           return AttemptStatus::outcome;
         }
         return order_again(*conversation);

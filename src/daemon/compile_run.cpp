@@ -29,8 +29,14 @@ class CompileRun::ClientFileCheck final : public SetCheck {
     unreadable.fill(1);
     return known.value_or(unreadable);
   }
+  /// False for what the store has already, which does not hold: the client has looked up.
   bool holds(const DependencySet& set, bool) override {
-    return !run_.known_.contains(cache_key_of(run_.submission_.digest, set.canonical()));
+    const CompileSubmission& submission = run_.submission_;
+    const CacheKey key = cache_key_of(submission.digest, set.canonical());
+    const auto sets = run_.context_.store.find_sets(submission.digest, *submission.canonical);
+    const auto leaves = sets ? sets->leaves() : std::vector<SetTree::Leaf>();
+    return std::none_of(leaves.begin(), leaves.end(),
+                        [&](const SetTree::Leaf& leaf) { return leaf.key == key; });
   }
 
  private:
@@ -138,6 +144,9 @@ bool CompileRun::waits_for_answer() const {
 
 Result<std::string> CompileRun::ask_owner(const std::string& path) {
   MutexLock lock(mutex_);
+  if (owner_left_) {
+    return Error(ErrorCode::timeout, kOwnerLeft);
+  }
   has_question_ = true;
   answer_.reset();
   lock.unlock();
@@ -156,12 +165,6 @@ Result<std::string> CompileRun::reply(const std::string& path) {
   if (auto own = recorder_.answer_of_source(path)) {
     return *std::move(own);  // part of the request: no client is asked
   }
-  {
-    const MutexLock lock(mutex_);
-    if (owner_left_) {
-      return Error(ErrorCode::timeout, kOwnerLeft);
-    }
-  }
   CUKILN_TRY(std::string body, ask_owner(path));
   const auto answers = wire::Answers::decode(body);
   const std::string fault = answers ? recorder_.record(path, *answers) : "malformed answer";
@@ -179,10 +182,9 @@ Result<DependencySet> CompileRun::take_dependencies(const wire::Compiled& compil
 }
 
 bool CompileRun::look_up_again() {
-  const auto sets = context_.store.find_sets(submission_.digest, *submission_.canonical);
-  const auto leaves = sets ? sets->leaves() : std::vector<SetTree::Leaf>();
-  return std::any_of(leaves.begin(), leaves.end(),
-                     [&](const SetTree::Leaf& leaf) { return !known_.contains(leaf.key); });
+  const auto answer = ask_owner({});
+  const auto decoded = answer ? wire::StillNeeded::decode(*answer) : std::nullopt;
+  return decoded && !decoded->needed;
 }
 
 SetCheck& CompileRun::remote_check() {
@@ -241,16 +243,6 @@ RunResult CompileRun::result_of(const CompilePipeline::Outcome& outcome) const {
 }
 
 RunResult CompileRun::run() {
-  if (const auto sets = context_.store.find_sets(submission_.digest, *submission_.canonical)) {
-    for (const SetTree::Leaf& leaf : sets->leaves()) {
-      known_.insert(leaf.key);
-    }
-  }
-  if (!submission_.again && !known_.empty()) {  // the client has not checked these yet
-    RunResult look_up;
-    look_up.kind = RunResult::Kind::superseded;
-    return look_up;
-  }
   const wire::CompileOrder& order = *submission_.order;
   const std::string lock_folder = context_.store.lock_folder();
   CompileFailureKind failure_kind = CompileFailureKind::other;

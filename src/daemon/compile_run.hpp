@@ -8,7 +8,6 @@
 #include <optional>
 #include <string>
 #include <thread>
-#include <unordered_set>
 
 #include "base/file.hpp"
 #include "base/logger.hpp"
@@ -75,7 +74,8 @@ class CompileRun final : private FileProvider, private CompilePipeline::Caller {
   class Observer {
    public:
     virtual ~Observer() = default;
-    /// The run asks the client that serves its files: call `begin_question`.
+    /// The run asks the client that serves its files for one or, if `path` is empty, to look up
+    /// again: call `begin_question`.
     virtual void on_question(std::uint64_t serial, std::string path) = 0;
     /// A question was not answered in time. The run continues to wait, until `owner_left`.
     virtual void on_answer_overdue(std::uint64_t serial) = 0;
@@ -120,7 +120,7 @@ class CompileRun final : private FileProvider, private CompilePipeline::Caller {
   Result<std::string> reply(const std::string& path) override;
   Result<DependencySet> take_dependencies(const wire::Compiled& compiled) override;
   const std::string& refused() const noexcept override { return recorder_.refused(); }
-  /// True if the store has a set that it did not have before. The client checks whether it holds.
+  /// Asks the client, which has the files and, as a rule, the same store.
   bool look_up_again() override;
   SetCheck& remote_check() override;
   Result<Compiler*> compiler() override;
@@ -142,7 +142,6 @@ class CompileRun final : private FileProvider, private CompilePipeline::Caller {
   const CompileSubmission submission_;
   AnswerRecorder recorder_;
   std::string set_canonical_;  // the dependency set of the compile; empty if it is not known
-  std::unordered_set<CacheKey> known_;  // the store's keys for the request before the run
   std::unique_ptr<ClientFileCheck> check_;
   bool declined_ = false;
   std::atomic<bool> cancelled_{false};

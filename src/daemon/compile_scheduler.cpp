@@ -147,10 +147,6 @@ void CompileScheduler::compile(const RequestHandle& request, CompileSubmission s
   if (refuse_if_quarantined(request, submission.digest) || join(request, submission)) {
     return;
   }
-  if (submission.is_stored) {
-    ++counters_.superseded;
-    return replies_.reply(request, DaemonOp::superseded, {}, nullptr);
-  }
   if (!has_room_for(request, submission)) {
     return decline(request, "too many compiles are queued");
   }
@@ -206,7 +202,8 @@ void CompileScheduler::on_question(std::uint64_t serial, std::string path) {
   if (it != compiles_.end() && it->owner && it->run != nullptr) {
     ++counters_.questions;
     it->run->begin_question();
-    replies_.reply(*it->owner, DaemonOp::question, std::move(path), nullptr);
+    const DaemonOp op = path.empty() ? DaemonOp::still_needed : DaemonOp::question;
+    replies_.reply(*it->owner, op, std::move(path), nullptr);
   }
 }
 

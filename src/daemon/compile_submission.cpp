@@ -8,7 +8,7 @@
 namespace cukiln::daemon {
 
 CompileSubmission CompileSubmission::of(wire::CompileOrder order, std::uint64_t order_bytes,
-                                        const wire::CompileTerms& terms, TieredStore& store) {
+                                        const wire::CompileTerms& terms) {
   CompileSubmission made;
   made.allowed =
       check_arguments(order.request.options.arguments, order.request.program.has_value());
@@ -20,11 +20,6 @@ CompileSubmission CompileSubmission::of(wire::CompileOrder order, std::uint64_t 
   made.digest = CompileRequest::digest_of(*made.canonical);
   made.order = std::make_shared<const wire::CompileOrder>(std::move(order));
   made.timeout = std::chrono::milliseconds(terms.timeout_ms);
-  made.again = terms.again;
-  if (!made.again) {
-    const auto sets = store.find_sets(made.digest, *made.canonical);
-    made.is_stored = sets && !sets->empty();
-  }
   return made;
 }
 

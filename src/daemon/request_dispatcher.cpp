@@ -63,7 +63,7 @@ void RequestDispatcher::reply(const RequestHandle& to, DaemonOp op, std::string 
   if (session == nullptr) {
     return;
   }
-  if (op == DaemonOp::progress || op == DaemonOp::question) {
+  if (op == DaemonOp::progress || op == DaemonOp::question || op == DaemonOp::still_needed) {
     session->send(op, to.id, std::move(body), std::move(attachment));
     return;
   }
@@ -274,12 +274,12 @@ void RequestDispatcher::compile(Session& session, DaemonFrame& frame) {
   const auto shared_frame = std::make_shared<DaemonFrame>(std::move(frame));
   run_in_pool<Submission>(
       session,
-      [&store = parts_.store, terms = *terms, shared_frame]() -> Result<Submission> {
+      [terms = *terms, shared_frame]() -> Result<Submission> {
         // Null for a malformed order. Without memory this throws, which closes the session.
         const auto content = read_content(*shared_frame, kMaxOrderBytes);
         auto order = content ? wire::CompileOrder::decode(*content) : std::nullopt;
         return order ? std::make_shared<CompileSubmission>(CompileSubmission::of(
-                           *std::move(order), content->view().size(), terms, store))
+                           *std::move(order), content->view().size(), terms))
                      : nullptr;
       },
       [this, request](Session& client, const Submission& submission) {

@@ -74,8 +74,13 @@ Error DaemonStore::error_of(wire::DaemonLink::Conversation& conversation, Daemon
 }
 
 Result<SetTree> DaemonStore::find_sets(const RequestDigest& request, ByteView request_canonical) {
-  constexpr const char* kAbout = "dependency sets";
   CUKILN_TRY(auto conversation, link_->begin());
+  return ask_sets(std::move(conversation), request, request_canonical);
+}
+
+Result<SetTree> DaemonStore::ask_sets(wire::DaemonLink::Conversation conversation,
+                                      const RequestDigest& request, ByteView request_canonical) {
+  constexpr const char* kAbout = "dependency sets";
   const wire::SetsWanted wanted{request, std::string(request_canonical)};
   CUKILN_CHECK(conversation.send_content(DaemonOp::sets, wanted.encode()));
   CUKILN_TRY(DaemonFrame answer, conversation.receive());
@@ -93,7 +98,13 @@ Result<SetTree> DaemonStore::find_sets(const RequestDigest& request, ByteView re
 
 Lookup DaemonStore::find(const RequestDigest& request, ByteView request_canonical, SetCheck& check,
                          Purpose) {
-  CUKILN_TRY(const SetTree tree, find_sets(request, request_canonical));
+  CUKILN_TRY(auto conversation, link_->begin());
+  if (is_own_(conversation.greeting())) {
+    conversation.finish();
+    return std::optional<StoreEntry>();
+  }
+  CUKILN_TRY(const SetTree tree,
+             ask_sets(std::move(conversation), request, request_canonical));
   std::string differs;
   const auto candidates =
       tree.candidates([&](const std::string& path) { return check.label(path); }, &differs);
@@ -146,12 +157,11 @@ Lookup DaemonStore::get(const CacheKey& key) {
   return entry;
 }
 
-Result<std::optional<std::string>> DaemonStore::get_blob(const BlobName& name,
-                                                         const IsOwnStore& is_own) {
+Result<std::optional<std::string>> DaemonStore::get_blob(const BlobName& name) {
   constexpr const char* kAbout = "a blob";
   CUKILN_TRY(auto conversation, link_->begin());
   const wire::Greeting& greeting = conversation.greeting();
-  if (!greeting.keeps_blobs || (!greeting.shares_blobs && is_own(greeting))) {
+  if (!greeting.keeps_blobs || (!greeting.shares_blobs && is_own_(greeting))) {
     conversation.finish();
     return std::optional<std::string>();
   }
@@ -175,11 +185,10 @@ Result<std::optional<std::string>> DaemonStore::get_blob(const BlobName& name,
   return std::optional<std::string>(blob->bytes.view());
 }
 
-Result<DaemonStore::BlobPut> DaemonStore::put_blob(const BlobName& name, ByteView bytes,
-                                                   const IsOwnStore& is_own) {
+Result<DaemonStore::BlobPut> DaemonStore::put_blob(const BlobName& name, ByteView bytes) {
   CUKILN_TRY(auto conversation, link_->begin());
   const wire::Greeting& greeting = conversation.greeting();
-  const bool has_own = is_own(greeting);
+  const bool has_own = is_own_(greeting);
   if (!greeting.keeps_blobs || (!greeting.shares_blobs && has_own)) {
     conversation.finish();
     return BlobPut::not_asked;

@@ -10,16 +10,11 @@
 
 namespace cukiln {
 
-void TieredBlobs::use_daemon(DaemonStore& daemon, DaemonStore::IsOwnStore is_own) {
-  daemon_ = &daemon;
-  is_own_store_ = std::move(is_own);
-}
-
 std::optional<SharedBytes> TieredBlobs::search_daemon(const BlobName& name) {
   if (daemon_ == nullptr) {
     return std::nullopt;
   }
-  auto found = daemon_->get_blob(name, is_own_store_);
+  auto found = daemon_->get_blob(name);
   if (!found) {
     log_.debug("cukilnd was not asked for a blob of kind {}: {}", name.kind,
                found.error().message());
@@ -35,7 +30,7 @@ DaemonStore::BlobPut TieredBlobs::put_in_daemon(const BlobName& name, ByteView b
   if (daemon_ == nullptr) {
     return DaemonStore::BlobPut::not_asked;
   }
-  const auto stored = daemon_->put_blob(name, bytes, is_own_store_);
+  const auto stored = daemon_->put_blob(name, bytes);
   if (!stored) {
     log_.debug("cukilnd did not store a blob of kind {}: {}", name.kind, stored.error().message());
   }

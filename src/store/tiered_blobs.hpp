@@ -40,7 +40,7 @@ class TieredBlobs {
   }
 
   /// Adds the daemon's store, which `get` asks last and `put` also fills. Outlives this.
-  void use_daemon(DaemonStore& daemon, DaemonStore::IsOwnStore is_own);
+  void use_daemon(DaemonStore& daemon) noexcept { daemon_ = &daemon; }
 
   Result<std::optional<SharedBytes>> get(const BlobName& name);
   /// As `get`, and does not count: for cukilnd, whose clients count.
@@ -79,7 +79,6 @@ class TieredBlobs {
   const KeyScopes& scopes_;
   BlobFlights flights_;
   DaemonStore* daemon_ = nullptr;
-  DaemonStore::IsOwnStore is_own_store_;
 };
 
 }  // namespace cukiln

@@ -112,10 +112,11 @@ Result<std::unique_ptr<TieredStore>> TieredStore::open(Options options) {
   }
   self->daemon_link_ = make_link(own);
   if (self->daemon_link_ != nullptr) {
-    self->daemon_ = std::make_unique<DaemonStore>(self->daemon_link_);
-    self->blobs_.use_daemon(*self->daemon_, [tiers = self.get()](const wire::Greeting& greeting) {
-      return tiers->is_store_of(greeting);
-    });
+    self->daemon_ = std::make_unique<DaemonStore>(
+        self->daemon_link_, [tiers = self.get()](const wire::Greeting& greeting) {
+          return tiers->is_store_of(greeting);
+        });
+    self->blobs_.use_daemon(*self->daemon_);
   }
   return self;
 }

@@ -42,6 +42,7 @@ enum class DaemonOp : std::uint16_t {
   pong,
   done,
   blob,
+  still_needed,
 };
 
 inline constexpr std::uint16_t kWithDescriptor = 1;

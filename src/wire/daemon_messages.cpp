@@ -217,6 +217,12 @@ std::optional<CompileTerms> CompileTerms::decode(ByteView body) {
   return valid ? terms : std::nullopt;
 }
 
+std::string StillNeeded::encode() const { return encode_fields(*this); }
+
+std::optional<StillNeeded> StillNeeded::decode(ByteView body) {
+  return decode_fields<StillNeeded>(body);
+}
+
 Result<UniqueFd> EntryBody::seal() const {
   SerialWriter fields;
   fields.raw(view_of(key)).bytes(request_canonical).bytes(set_canonical).bytes(kernels).bytes(log);

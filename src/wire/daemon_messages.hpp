@@ -114,15 +114,27 @@ struct CompileOrder {
 /// The body of `compile`.
 struct CompileTerms {
   std::uint32_t timeout_ms = 0;
-  bool again = false;  ///< the client has checked the daemon's entries: none holds for its files
 
   template <class Self>
   static auto fields(Self& self) {
-    return std::tie(self.timeout_ms, self.again);
+    return std::tie(self.timeout_ms);
   }
 
   std::string encode() const;
   static std::optional<CompileTerms> decode(ByteView body);
+};
+
+/// The `answer` to `still_needed`: whether the client's lookup found nothing once more.
+struct StillNeeded {
+  bool needed = true;
+
+  template <class Self>
+  static auto fields(Self& self) {
+    return std::tie(self.needed);
+  }
+
+  std::string encode() const;
+  static std::optional<StillNeeded> decode(ByteView body);
 };
 
 /// The attachment of `entry`: an entry of the store, followed by a checksum. The decoded image

@@ -41,7 +41,8 @@ std::unique_ptr<DaemonStore> client_of(const std::string& socket) {
   options.sockets = {socket};
   options.required = true;
   options.connect_timeout = std::chrono::seconds(5);  // not what is measured, on a busy machine
-  return std::make_unique<DaemonStore>(std::make_shared<wire::DaemonLink>(std::move(options)));
+  return std::make_unique<DaemonStore>(std::make_shared<wire::DaemonLink>(std::move(options)),
+                                       [](const wire::Greeting&) { return false; });
 }
 
 bool is_hit(DaemonStore& store, const StoreEntry& wanted) { return testing::finds(store, wanted); }

@@ -50,7 +50,7 @@ wire::CompileOrder order(const std::string& text) {
 void send_order(const RawClient& client, std::uint64_t id, const wire::CompileOrder& order) {
   const auto content = wire::make_sealed_file({order.encode()});
   REQUIRE(content);
-  client.frame(DaemonOp::compile, id, wire::CompileTerms{60'000, false}.encode(), content->get());
+  client.frame(DaemonOp::compile, id, wire::CompileTerms{60'000}.encode(), content->get());
 }
 
 /// A sealed memory file without memory: all of it is a hole.
@@ -258,7 +258,7 @@ TEST_CASE_FIXTURE(Attack, "files of holes are refused before they are read") {
   const UniqueFd hole = sealed_hole(100 << 20);
   for (const DaemonOp op : {DaemonOp::sets, DaemonOp::compile, DaemonOp::answer}) {
     const RawClient client(socket);
-    client.frame(op, 1, op == DaemonOp::compile ? wire::CompileTerms{1000, false}.encode() : "",
+    client.frame(op, 1, op == DaemonOp::compile ? wire::CompileTerms{1000}.encode() : "",
                  hole.get());
     CHECK(client.hung_up(seconds(10)));
   }

@@ -10,6 +10,7 @@ using cukiln::testing::Claim;
 using cukiln::testing::claim_absent;
 using cukiln::testing::claim_file;
 using cukiln::testing::first_word;
+using cukiln::testing::Look;
 using std::chrono::seconds;
 
 namespace {
@@ -26,6 +27,11 @@ struct Claims : cukiln::testing::DaemonFixture {
   bool compile_by_hand(const std::string& path, const Claim& claim) const {
     wire::DaemonLink link(options());
     return cukiln::testing::compile_by_hand(link.begin(), cukiln::testing::bin(), path, claim);
+  }
+  bool look_by_hand(const std::string& path, const Look& look) const {
+    wire::DaemonLink link(options());
+    return cukiln::testing::compile_by_hand(link.begin(), cukiln::testing::bin(), path,
+                                            [](const std::string& asked) { return claim_absent(asked); }, look);
   }
   static std::string key_of(const std::string& said) {
     const std::size_t at = said.find(' ') + 1;
@@ -133,4 +139,30 @@ TEST_CASE_FIXTURE(Claims, "false answers of a client affect no other client of i
     check_claim(
         includes, [](const std::string& path) { return claim_absent(path + ".h"); }, false);
   }
+}
+
+TEST_CASE_FIXTURE(Claims,
+                  "fault 425: a client that says falsely that the store has the entry now, or leaves "
+                  "when it is asked, ends no other client's compile") {
+  scratch.write("a.h", "of a header");
+  std::optional<wire::StillNeeded> said;
+  SUBCASE("says so") { said = wire::StillNeeded{false}; }
+  SUBCASE("leaves") {}
+  const bool has_waited = becomes_true(
+      [&] {
+        const std::string path = next("// fake: include /cukiln/src/a.h\n");
+        const std::uint64_t before = counter("coalesced");
+        std::unique_ptr<BuildProcess> other;
+        bool waits = false;
+        CHECK_FALSE(look_by_hand(path, [&] {
+          other = client(path, {}, "while");
+          waits = becomes_true([&] { return counter("coalesced") > before; }, seconds(5));
+          return said;
+        }));
+        REQUIRE(other != nullptr);
+        check_result(*other, path, "while");
+        return waits;
+      },
+      seconds(30));
+  CHECK(has_waited);
 }

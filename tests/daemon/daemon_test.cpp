@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <map>
 
+#include "store/tiered_store.hpp"
 #include "support/daemon_process.hpp"
 
 using cukiln::testing::becomes_true;
@@ -78,6 +79,39 @@ TEST_CASE_FIXTURE(Fixture, "a client of another store hits the daemon's entry") 
   CHECK(first_word(other->output()) == "hit");
   CHECK(compiles() == 1);
   CHECK(counter("entries_sent") == 1);
+}
+
+TEST_CASE_FIXTURE(Fixture,
+                  "a miss has one lookup before the lock and one under it, and the daemon of the "
+                  "same store is asked for the compile only") {
+  const auto daemon = start();
+  const std::string path = source("// fake: include /cukiln/src/tile.h");
+  cukiln::StoreOptions options;
+  options.directory = scratch / "store";
+  options.system_directory.clear();
+  options.daemon = cukiln::DaemonUse::require;  // one without a greeting in time would not count
+  options.daemon_socket = socket;
+  auto store = cukiln::Store::open(options);
+  REQUIRE(store);
+  cukiln::LoaderOptions loader_options;
+  loader_options.nvrtc_library = cukiln::testing::bin() + "/libnvrtc_fake.so";
+  loader_options.worker = cukiln::testing::bin() + "/cukiln-compile-worker";
+  auto loader = cukiln::KernelLoader::create(*store, loader_options);
+  REQUIRE(loader);
+  cukiln::ModuleSpec spec;
+  spec.sources = {cukiln::Source::file(path)};
+  spec.targets = {{90, 'a'}};
+  for (std::uint64_t misses : {1, 2}) {  // never seen; an edited header
+    scratch.write("tile.h", "version " + std::to_string(misses));
+    const auto reports = loader->compile(spec);
+    REQUIRE(reports);
+    CHECK(reports->front().outcome == cukiln::Outcome::compiled);
+    CHECK(loader->stats().misses == misses);
+    CHECK(cukiln::TieredStore::of(*store).stats().misses == 2 * misses);
+    CHECK(counter("compile_requests") == misses);
+  }
+  CHECK(counter("sets_requests") == 0);
+  CHECK(counter("entry_requests") == 0);
 }
 
 TEST_CASE_FIXTURE(Fixture,

@@ -202,8 +202,8 @@ TEST_CASE_FIXTURE(Fixture, "fault 62: a malformed frame closes its connection an
       {"a get with more than a key",
        wire::encode_header(DaemonOp::get, 1, 33, false) + std::string(33, 'k')},
       {"sets without a digest", wire::encode_header(DaemonOp::sets, 1, 0, false)},
-      {"a compile without an order", wire::encode_header(DaemonOp::compile, 1, 5, false) +
-                                         wire::CompileTerms{1000, false}.encode()},
+      {"a compile without an order", wire::encode_header(DaemonOp::compile, 1, 4, false) +
+                                         wire::CompileTerms{1000}.encode()},
       {"an answer without a question", wire::encode_header(DaemonOp::answer, 1, 1, false) + "x"},
       {"an invalidate without a key",
        wire::encode_header(DaemonOp::invalidate, 1, 2, false) + "xx"},
@@ -235,7 +235,7 @@ TEST_CASE_FIXTURE(Fixture, "an order in a file that is not sealed is refused") {
   const auto daemon = start();
   const RawClient client(socket);
   const UniqueFd open_file(::open((scratch / "order").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
-  client.frame(DaemonOp::compile, 1, wire::CompileTerms{1000, false}.encode(), open_file.get());
+  client.frame(DaemonOp::compile, 1, wire::CompileTerms{1000}.encode(), open_file.get());
   CHECK(client.hung_up(seconds(20)));
   CHECK(counter("protocol_errors") == 1);
 }

@@ -35,6 +35,7 @@ void try_all(ByteView body) {
   try_message<BlobWanted>(body);
   try_message<CompileOrder>(body);
   try_message<CompileTerms>(body);
+  try_message<StillNeeded>(body);
   try_message<EntryTerms>(body);
   try_message<Refusal>(body);
   try_message<Declined>(body);

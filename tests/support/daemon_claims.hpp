@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -15,6 +16,9 @@ namespace cukiln::testing {
 
 /// What a client answers to a question about a file: the file's answer first.
 using Claim = std::function<std::vector<wire::Answer>(const std::string& path)>;
+
+/// What a client answers to `still_needed`; nothing to disconnect.
+using Look = std::function<std::optional<wire::StillNeeded>()>;
 
 inline std::vector<wire::Answer> claim_file(const std::string& path, std::uint32_t number,
                                             const std::string& bytes) {
@@ -32,7 +36,8 @@ inline std::vector<wire::Answer> claim_unreadable(const std::string& path) {
 /// questions. Whether an entry came of it. `programs`: the folder with the fake NVRTC.
 inline bool compile_by_hand(Result<wire::DaemonLink::Conversation> conversation,
                             const std::string& programs, const std::string& path,
-                            const Claim& claim) {
+                            const Claim& claim,
+                            const Look& look = [] { return wire::StillNeeded{}; }) {
   REQUIRE(conversation);
   NvrtcCompilerOptions options;
   options.search.nvrtc_library = programs + "/libnvrtc_fake.so";
@@ -49,7 +54,7 @@ inline bool compile_by_hand(Result<wire::DaemonLink::Conversation> conversation,
   order.request = module->request;
   order.labels = module->labels;
   order.library = options.search.nvrtc_library;
-  REQUIRE(conversation->send(wire::DaemonOp::compile, wire::CompileTerms{60'000, true}.encode(),
+  REQUIRE(conversation->send(wire::DaemonOp::compile, wire::CompileTerms{60'000}.encode(),
                              *wire::make_sealed_file({order.encode()})));
   for (;;) {
     const auto frame =
@@ -58,6 +63,12 @@ inline bool compile_by_hand(Result<wire::DaemonLink::Conversation> conversation,
     if (frame->is(wire::DaemonOp::question)) {
       const wire::Answers answers{claim(frame->body)};
       REQUIRE(conversation->send_content(wire::DaemonOp::answer, answers.encode()));
+    } else if (frame->is(wire::DaemonOp::still_needed)) {
+      const auto found = look();
+      if (!found) {
+        return false;
+      }
+      REQUIRE(conversation->send(wire::DaemonOp::answer, found->encode()));
     } else if (!frame->is(wire::DaemonOp::progress)) {
       return frame->is(wire::DaemonOp::entry);
     }

@@ -171,7 +171,8 @@ TEST_CASE("fault 62: a message that is short, or has bytes left over, is refused
   check_only_whole(SetsWanted{hash_of<RequestDigest>("r"), "canonical"});
   check_only_whole(EntryWanted{hash_of<CacheKey>("k")});
   check_only_whole(BlobWanted{"triton", "key"});
-  check_only_whole(CompileTerms{1000, true});
+  check_only_whole(CompileTerms{1000});
+  check_only_whole(StillNeeded{false});
   check_only_whole(an_order());
   check_only_whole(EntryTerms{true, false, true, false});
   check_only_whole(Refusal{ErrorCode::timeout, "message", "log", "set"});
@@ -237,9 +238,9 @@ TEST_CASE("fault 62: each field out of its range is refused") {
   CHECK_FALSE(report(1, 64, (std::uint64_t{1} << 36) + 1));
   CHECK_FALSE(report(11, 1, 1));  // the eleventh has the name of the second
 
-  CHECK_FALSE(CompileTerms::decode(CompileTerms{0, false}.encode()));
-  CHECK_FALSE(CompileTerms::decode(CompileTerms{25u * 3600 * 1000, false}.encode()));
-  CHECK_FALSE(decodes_with(CompileTerms{1000, true}, 4, 2));  // not a bool
+  CHECK_FALSE(CompileTerms::decode(CompileTerms{0}.encode()));
+  CHECK_FALSE(CompileTerms::decode(CompileTerms{25u * 3600 * 1000}.encode()));
+  CHECK_FALSE(decodes_with(StillNeeded{}, 0, 2));  // not a bool
 
   for (std::size_t i = 0; i < 4; ++i) {
     CHECK_FALSE(decodes_with(EntryTerms{}, i, 2));
@@ -280,7 +281,8 @@ TEST_CASE("fault 62: a count larger than the message allocates nothing") {
 
 TEST_CASE("the bytes of a message do not change") {
   using namespace std::string_literals;
-  CHECK(CompileTerms{1000, true}.encode() == "\xe8\3\0\0\1"s);
+  CHECK(CompileTerms{1000}.encode() == "\xe8\3\0\0"s);
+  CHECK(StillNeeded{true}.encode() == "\1"s);
   CHECK(Progress{true, 258}.encode() == "\1\2\1\0\0"s);
   CHECK(Declined{"no", false}.encode() ==
         "\2\0\0\0"
