@@ -24,7 +24,6 @@
 #include "cli/table.hpp"
 #include "cli/text.hpp"
 #include "loader/settings.hpp"
-#include "wire/daemon_link.hpp"
 #include "wire/unix_socket.hpp"
 
 namespace cukiln::cli {

@@ -4,16 +4,16 @@
 #include "base/printable.hpp"
 #include "base/result.hpp"
 #include "cli/human.hpp"
-#include "wire/daemon_link.hpp"
+#include "daemon/client/daemon_client.hpp"
 
 namespace cukiln::cli {
 
 Result<wire::DaemonSnapshot> ask_daemon(const std::vector<std::string>& sockets) {
-  wire::DaemonLink::Options options;
+  DaemonClient::Options options;
   options.sockets = sockets;
-  wire::DaemonLink link(std::move(options));
+  DaemonClient link(std::move(options));
   CUKILN_TRY(wire::DaemonFrame frame, link.ask(wire::DaemonOp::state, {}));
-  CUKILN_TRY(const SharedBytes content, wire::content_of(frame));
+  CUKILN_TRY(const SharedBytes content, content_of(frame));
   auto snapshot = wire::DaemonSnapshot::decode(content);
   if (!snapshot) {
     return Error(ErrorCode::corrupt, "malformed status reply from cukilnd");

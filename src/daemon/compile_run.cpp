@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/result.hpp"
+#include "daemon/client/daemon_client.hpp"
 
 namespace cukiln::daemon {
 

@@ -19,7 +19,7 @@ struct CompileSubmission {
   RequestDigest digest;
   std::uint64_t bytes = 0;  ///< what it holds: the order as it was sent, and `canonical`
   std::chrono::milliseconds timeout{0};  ///< the client's
-  Result<void> allowed;                  ///< the error says which argument is not passed to NVRTC for a client
+  Result<void> allowed;  ///< the error says which argument is not passed to NVRTC for a client
 
   /// `order_bytes` is the order's size on the wire. Hashes all of it: not for the loop's thread.
   static CompileSubmission of(wire::CompileOrder order, std::uint64_t order_bytes,

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/result.hpp"
+#include "daemon/client/daemon_client.hpp"
 #include "wire/daemon_messages.hpp"
 #include "wire/sealed_file.hpp"
 

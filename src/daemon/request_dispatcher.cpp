@@ -4,8 +4,8 @@
 #include <optional>
 
 #include "base/result.hpp"
+#include "daemon/client/daemon_client.hpp"
 #include "loader/loader_telemetry.hpp"
-#include "wire/daemon_link.hpp"
 
 #include <cukiln/version.hpp>
 
@@ -26,7 +26,7 @@ RequestDispatcher::RequestDispatcher(Parts parts)
     : parts_(std::move(parts)),
       reportable_(LoaderTelemetry::names()),
       progress_(parts_.loop, [this] { send_progress(); }) {
-  for (const char* reason : wire::kFallbacks) {
+  for (const char* reason : kFallbacks) {
     reportable_.insert(std::string("fallbacks_") + reason);
   }
 }
@@ -278,8 +278,8 @@ void RequestDispatcher::compile(Session& session, DaemonFrame& frame) {
         // Null for a malformed order. Without memory this throws, which closes the session.
         const auto content = read_content(*shared_frame, kMaxOrderBytes);
         auto order = content ? wire::CompileOrder::decode(*content) : std::nullopt;
-        return order ? std::make_shared<CompileSubmission>(CompileSubmission::of(
-                           *std::move(order), content->view().size(), terms))
+        return order ? std::make_shared<CompileSubmission>(
+                           CompileSubmission::of(*std::move(order), content->view().size(), terms))
                      : nullptr;
       },
       [this, request](Session& client, const Submission& submission) {

@@ -13,7 +13,7 @@
 #include <utility>
 
 #include "base/result.hpp"
-#include "wire/daemon_link.hpp"
+#include "wire/unix_socket.hpp"
 
 #include <cukiln/version.hpp>
 

@@ -105,7 +105,7 @@ std::optional<Miss::Why> Builder::refusal_of_signers(const StoreEntry& entry,
 /// Looks up in one store. `files` is created if it is null, and shared by the stores of one lookup.
 void Builder::probe(CubinStore& store, const ModuleRequest& request, Purpose purpose,
                     std::unique_ptr<FileServer>& files, Found& found) {
-  const bool is_daemon = &store != &store_;  // DaemonLink counts its errors
+  const bool is_daemon = &store != &store_;  // which counts its errors
   if (files == nullptr) {
     files = request.files(&stats_);
   }

@@ -5,6 +5,7 @@
 #include "loader/loader_impl.hpp"
 #include "loader/make_compiler.hpp"
 #include "loader/spec_modules.hpp"
+#include "loader/use_daemon.hpp"
 
 namespace cukiln {
 
@@ -41,11 +42,11 @@ void KernelLoader::Impl::flush_telemetry() {
     report.numbers.emplace_back(std::move(name), number);
   };
   telemetry.flush(take);
-  const auto& link = tiers.daemon_link();
-  if (link != nullptr) {
-    link->flush_fallbacks("fallbacks_", take);
+  DaemonClient* const daemon = daemon_of(tiers);
+  if (daemon != nullptr) {
+    daemon->flush_fallbacks("fallbacks_", take);
   }
-  if (report.numbers.empty() || (link != nullptr && link->report(report))) {
+  if (report.numbers.empty() || (daemon != nullptr && daemon->report(report))) {
     return;
   }
   for (const auto& [name, number] : report.numbers) {
@@ -218,12 +219,12 @@ Stats KernelLoader::stats() const {
   stats.evicted = store.evicted;
   stats.corrupt = store.corrupt;
   stats.store_errors += store.errors;
-  if (const auto& link = impl_->tiers.daemon_link()) {
-    const wire::DaemonLinkStats daemon = link->stats();
-    stats.daemon_asked = daemon.asked;
-    stats.daemon_absent = daemon.absent;
-    stats.daemon_failed = daemon.failed;
-    stats.daemon_declined = daemon.declined;
+  if (const DaemonClient* const daemon = daemon_of(impl_->tiers)) {
+    const DaemonClientStats counters = daemon->counters();
+    stats.daemon_asked = counters.asked;
+    stats.daemon_absent = counters.absent;
+    stats.daemon_failed = counters.failed;
+    stats.daemon_declined = counters.declined;
   }
   return stats;
 }

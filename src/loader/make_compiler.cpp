@@ -4,9 +4,8 @@
 #include <utility>
 
 #include "compile/compiler_by_target.hpp"
-#include "compile/daemon_compiler.hpp"
 #include "compile/nvrtc_compiler.hpp"
-#include "store/tiered_store.hpp"
+#include "loader/use_daemon.hpp"
 
 namespace cukiln {
 
@@ -44,21 +43,15 @@ NvrtcCompilerOptions nvrtc_options(const LoaderOptions& options, TieredStore& ti
 }
 
 std::unique_ptr<Compiler> make_compiler(TieredStore& tiers, const NvrtcCompilerOptions& workers) {
-  DaemonCompiler::Options daemon;
-  daemon.link = tiers.daemon_link();
-  daemon.shares_store = [&tiers](const wire::Greeting& greeting) {
-    return tiers.is_store_of(greeting);
-  };
-  daemon.log = workers.log;
-  const auto make = [workers,
-                     daemon](std::optional<NvrtcInstall> install) -> std::unique_ptr<Compiler> {
+  const auto make = [workers, daemon = daemon_of(tiers)](
+                        std::optional<NvrtcInstall> install) -> std::unique_ptr<Compiler> {
     NvrtcCompilerOptions found = workers;
     found.install = std::move(install);
     auto here = std::make_unique<NvrtcCompiler>(std::move(found));
-    if (daemon.link == nullptr) {
+    if (daemon == nullptr) {
       return here;
     }
-    return std::make_unique<DaemonCompiler>(daemon, std::move(here));
+    return daemon->make_compiler(std::move(here), workers.log);
   };
   return std::make_unique<CompilerByTarget>(workers.search, make, workers.log);
 }

@@ -3,7 +3,7 @@
 
 #include "base/result.hpp"
 #include "loader/settings.hpp"
-#include "store/tiered_store.hpp"
+#include "loader/use_daemon.hpp"
 
 #include <cukiln/store.hpp>
 
@@ -16,10 +16,13 @@ Result<Store> Store::open(StoreOptions options) {
     TieredStore::Options tiers;
     tiers.store = std::move(options);
     const SettingsSources sources = SettingsSources::of_this_process();
+    DaemonClient::Options daemon;
+    daemon.required = tiers.store.daemon == DaemonUse::require;
+    daemon.log = Logger(tiers.store.log);
     if (tiers.store.daemon != DaemonUse::off) {
-      tiers.daemon_sockets = tiers.store.daemon_socket.empty()
-                                 ? daemon_sockets(sources)
-                                 : std::vector<std::string>{tiers.store.daemon_socket};
+      daemon.sockets = tiers.store.daemon_socket.empty()
+                           ? daemon_sockets(sources)
+                           : std::vector<std::string>{tiers.store.daemon_socket};
     }
     if (tiers.store.directory.empty() && !tiers.store.memory_only) {
       tiers.store.memory_only = sources.secure_process;  // another user chose its environment
@@ -28,6 +31,9 @@ Result<Store> Store::open(StoreOptions options) {
       }
     }
     CUKILN_TRY(std::unique_ptr<TieredStore> opened, TieredStore::open(std::move(tiers)));
+    if (!daemon.sockets.empty()) {
+      use_daemon(*opened, std::move(daemon));
+    }
     return Store(std::move(opened));
   });
 }

@@ -26,15 +26,15 @@ std::optional<SharedBytes> TieredBlobs::search_daemon(const BlobName& name) {
   return *found ? std::optional(SharedBytes(**std::move(found))) : std::nullopt;
 }
 
-DaemonStore::BlobPut TieredBlobs::put_in_daemon(const BlobName& name, ByteView bytes) {
+DaemonTier::BlobPut TieredBlobs::put_in_daemon(const BlobName& name, ByteView bytes) {
   if (daemon_ == nullptr) {
-    return DaemonStore::BlobPut::not_asked;
+    return DaemonTier::BlobPut::not_asked;
   }
   const auto stored = daemon_->put_blob(name, bytes);
   if (!stored) {
     log_.debug("cukilnd did not store a blob of kind {}: {}", name.kind, stored.error().message());
   }
-  return stored ? *stored : DaemonStore::BlobPut::not_asked;
+  return stored ? *stored : DaemonTier::BlobPut::not_asked;
 }
 
 std::optional<SharedBytes> TieredBlobs::search_disk(const BlobName& name) {
@@ -140,12 +140,12 @@ Result<void> TieredBlobs::put(const BlobName& name, ByteView bytes, std::string_
   }
   // The daemon would take an imported blob for one that was made here.
   const auto in_daemon =
-      signer.empty() ? put_in_daemon(name, bytes) : DaemonStore::BlobPut::not_asked;
-  if (in_daemon == DaemonStore::BlobPut::stored_in_own) {
+      signer.empty() ? put_in_daemon(name, bytes) : DaemonTier::BlobPut::not_asked;
+  if (in_daemon == DaemonTier::BlobPut::stored_in_own) {
     return {};
   }
   auto stored = put_on_disk(name, bytes, signer);
-  return in_daemon == DaemonStore::BlobPut::stored ? Result<void>() : std::move(stored);
+  return in_daemon == DaemonTier::BlobPut::stored ? Result<void>() : std::move(stored);
 }
 
 Result<void> TieredBlobs::put_on_disk(const BlobName& name, ByteView bytes,

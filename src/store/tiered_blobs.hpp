@@ -10,7 +10,7 @@
 #include "store/blob_flights.hpp"
 #include "store/blob_name.hpp"
 #include "store/cubin_store.hpp"
-#include "store/daemon_store.hpp"
+#include "store/daemon_tier.hpp"
 #include "store/signers.hpp"
 #include "store/sqlite_tier.hpp"
 #include "store/store_blob.hpp"
@@ -40,7 +40,7 @@ class TieredBlobs {
   }
 
   /// Adds the daemon's store, which `get` asks last and `put` also fills. Outlives this.
-  void use_daemon(DaemonStore& daemon) noexcept { daemon_ = &daemon; }
+  void use_daemon(DaemonTier& daemon) noexcept { daemon_ = &daemon; }
 
   Result<std::optional<SharedBytes>> get(const BlobName& name);
   /// As `get`, and does not count: for cukilnd, whose clients count.
@@ -68,7 +68,7 @@ class TieredBlobs {
   std::optional<SharedBytes> search_disk(const BlobName& name);
   /// Gets a blob from the daemon. What it does not answer is a miss.
   std::optional<SharedBytes> search_daemon(const BlobName& name);
-  DaemonStore::BlobPut put_in_daemon(const BlobName& name, ByteView bytes);
+  DaemonTier::BlobPut put_in_daemon(const BlobName& name, ByteView bytes);
   Result<void> put_on_disk(const BlobName& name, ByteView bytes, std::string_view signer);
   SqliteTier& disk_;
   SqliteTier& system_;
@@ -78,7 +78,7 @@ class TieredBlobs {
   const RevokedKeys& revoked_;
   const KeyScopes& scopes_;
   BlobFlights flights_;
-  DaemonStore* daemon_ = nullptr;
+  DaemonTier* daemon_ = nullptr;
 };
 
 }  // namespace cukiln

@@ -67,18 +67,6 @@ std::unique_ptr<SqliteStore> open_system(const TieredStore::Options& options,
   return *std::move(opened);
 }
 
-/// Null if no daemon is used.
-std::shared_ptr<wire::DaemonLink> make_link(const TieredStore::Options& options) {
-  if (options.daemon_sockets.empty() || options.store.daemon == DaemonUse::off) {
-    return nullptr;
-  }
-  wire::DaemonLink::Options link;
-  link.sockets = options.daemon_sockets;
-  link.required = options.store.daemon == DaemonUse::require;
-  link.log = Logger(options.store.log);
-  return std::make_shared<wire::DaemonLink>(std::move(link));
-}
-
 }  // namespace
 
 TieredStore::TieredStore(Options options)
@@ -109,14 +97,6 @@ Result<std::unique_ptr<TieredStore>> TieredStore::open(Options options) {
     }
     self->disk_.reopen_by([&own] { return reopen_disk(own); }, own.reopen_after);
     self->system_.open(open_system(own, self->system_problem_));
-  }
-  self->daemon_link_ = make_link(own);
-  if (self->daemon_link_ != nullptr) {
-    self->daemon_ = std::make_unique<DaemonStore>(
-        self->daemon_link_, [tiers = self.get()](const wire::Greeting& greeting) {
-          return tiers->is_store_of(greeting);
-        });
-    self->blobs_.use_daemon(*self->daemon_);
   }
   return self;
 }

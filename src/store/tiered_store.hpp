@@ -17,7 +17,7 @@
 #include "base/logger.hpp"
 #include "key/stat_cache.hpp"
 #include "store/cubin_store.hpp"
-#include "store/daemon_store.hpp"
+#include "store/daemon_tier.hpp"
 #include "store/memory_store.hpp"
 #include "store/put_failures.hpp"
 #include "store/signers.hpp"
@@ -26,6 +26,7 @@
 #include "store/store_accounting.hpp"
 #include "store/store_records.hpp"
 #include "store/tiered_blobs.hpp"
+#include "wire/daemon_frame.hpp"
 
 #include <cukiln/store.hpp>
 
@@ -40,8 +41,7 @@ class TieredStore final : public CubinStore {
   struct Options {
     StoreOptions store;
     std::uint64_t memory_bytes = 256ull << 20;
-    SqliteStoreOptions disk;                  ///< directory, cap and log come from `store`
-    std::vector<std::string> daemon_sockets;  ///< empty: no daemon is used
+    SqliteStoreOptions disk;  ///< directory, cap and log come from `store`
     /// The shortest time until a disk tier that cannot be opened or written is opened again.
     std::chrono::milliseconds reopen_after = SqliteTier::kPause;
   };
@@ -126,10 +126,13 @@ class TieredStore final : public CubinStore {
   /// The events of the disk and the system store. The caller of the store delivers them.
   EventQueue& events() noexcept { return events_; }
 
-  /// The link to cukilnd and its store; null if no daemon is used. `find` and `get` do not use
-  /// them: the loader looks up there after a miss of all tiers.
-  const std::shared_ptr<wire::DaemonLink>& daemon_link() const noexcept { return daemon_link_; }
-  CubinStore* daemon() noexcept { return daemon_.get(); }
+  /// Sets the store of cukilnd. `find` and `get` do not use it: the loader looks up there after a
+  /// miss of all tiers. Call it before the first lookup.
+  void use_daemon(std::unique_ptr<DaemonTier> daemon) noexcept {
+    daemon_ = std::move(daemon);
+    blobs_.use_daemon(*daemon_);
+  }
+  DaemonTier* daemon() const noexcept { return daemon_.get(); }  ///< null if no daemon is used
   /// True if the daemon that sent the greeting has the same disk store open.
   bool is_store_of(const wire::Greeting& greeting) const noexcept;
 
@@ -167,8 +170,7 @@ class TieredStore final : public CubinStore {
   StoreRecords records_{disk_};
   TieredBlobs blobs_{disk_, system_, records_, log_, bypass_reason_, revoked_keys_, key_scopes_};
   PutFailures put_failures_;
-  std::shared_ptr<wire::DaemonLink> daemon_link_;
-  std::unique_ptr<DaemonStore> daemon_;
+  std::unique_ptr<DaemonTier> daemon_;
   StoreCounters counters_;
 };
 

@@ -18,8 +18,8 @@
 #include <thread>
 #include <vector>
 
+#include "daemon/client/daemon_client.hpp"
 #include "program.hpp"
-#include "store/daemon_store.hpp"
 #include "store/sqlite_store.hpp"
 #include "support/store_entries.hpp"
 
@@ -36,16 +36,15 @@ constexpr std::size_t kClients = 4;
 
 StoreEntry entry_of(std::size_t bytes) { return testing::make_entry(bytes, {bytes, 0, kHeaders}); }
 
-std::unique_ptr<DaemonStore> client_of(const std::string& socket) {
-  wire::DaemonLink::Options options;
+std::unique_ptr<DaemonClient> client_of(const std::string& socket) {
+  DaemonClient::Options options;
   options.sockets = {socket};
   options.required = true;
   options.connect_timeout = std::chrono::seconds(5);  // not what is measured, on a busy machine
-  return std::make_unique<DaemonStore>(std::make_shared<wire::DaemonLink>(std::move(options)),
-                                       [](const wire::Greeting&) { return false; });
+  return std::make_unique<DaemonClient>(std::move(options));
 }
 
-bool is_hit(DaemonStore& store, const StoreEntry& wanted) { return testing::finds(store, wanted); }
+bool is_hit(DaemonClient& store, const StoreEntry& wanted) { return testing::finds(store, wanted); }
 
 double median(std::vector<double> values) {
   std::nth_element(values.begin(), values.begin() + static_cast<long>(values.size() / 2),
@@ -98,9 +97,9 @@ int ask(const std::string& socket, std::size_t rounds) {
 
   // Several concurrently, so that the daemon always has something to do: what a hit costs it is
   // what bounds how many its one thread can give.
-  wire::DaemonLink::Options options;
+  DaemonClient::Options options;
   options.sockets = {socket};
-  const auto greeting = wire::DaemonLink(options).greet();
+  const auto greeting = DaemonClient(options).greet();
   clockid_t cpu_clock{};
   if (!greeting || ::clock_getcpuclockid(static_cast<pid_t>(greeting->process), &cpu_clock) != 0) {
     return fail("the daemon's CPU time cannot be read");

@@ -4,7 +4,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "store/tiered_store.hpp"
+#include "loader/use_daemon.hpp"
 #include "support/daemon_process.hpp"
 #include "support/fake_daemon.hpp"
 #include "support/raw_client.hpp"
@@ -27,9 +27,11 @@ std::unique_ptr<TieredStore> open_client(const std::string& socket, const std::s
   options.store.directory = directory;
   options.store.memory_only = directory.empty();
   options.store.system_directory.clear();
-  options.daemon_sockets = {socket};
   auto store = TieredStore::open(std::move(options));
   REQUIRE(store);
+  DaemonClient::Options daemon;
+  daemon.sockets = {socket};
+  use_daemon(**store, std::move(daemon));
   return *std::move(store);
 }
 

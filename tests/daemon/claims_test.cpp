@@ -25,13 +25,14 @@ struct Claims : cukiln::testing::DaemonFixture {
                          "// fake: count " + count_file + "\n// " + name + "\n" + directives);
   }
   bool compile_by_hand(const std::string& path, const Claim& claim) const {
-    wire::DaemonLink link(options());
+    DaemonClient link(options());
     return cukiln::testing::compile_by_hand(link.begin(), cukiln::testing::bin(), path, claim);
   }
   bool look_by_hand(const std::string& path, const Look& look) const {
-    wire::DaemonLink link(options());
-    return cukiln::testing::compile_by_hand(link.begin(), cukiln::testing::bin(), path,
-                                            [](const std::string& asked) { return claim_absent(asked); }, look);
+    DaemonClient link(options());
+    return cukiln::testing::compile_by_hand(
+        link.begin(), cukiln::testing::bin(), path,
+        [](const std::string& asked) { return claim_absent(asked); }, look);
   }
   static std::string key_of(const std::string& said) {
     const std::size_t at = said.find(' ') + 1;
@@ -141,9 +142,10 @@ TEST_CASE_FIXTURE(Claims, "false answers of a client affect no other client of i
   }
 }
 
-TEST_CASE_FIXTURE(Claims,
-                  "fault 425: a client that says falsely that the store has the entry now, or leaves "
-                  "when it is asked, ends no other client's compile") {
+TEST_CASE_FIXTURE(
+    Claims,
+    "fault 425: a client that says falsely that the store has the entry now, or leaves "
+    "when it is asked, ends no other client's compile") {
   scratch.write("a.h", "of a header");
   std::optional<wire::StillNeeded> said;
   SUBCASE("says so") { said = wire::StillNeeded{false}; }

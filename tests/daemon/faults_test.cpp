@@ -37,7 +37,7 @@ std::string greeting(std::uint16_t oldest, std::uint16_t newest) {
 
 struct Fixture : cukiln::testing::DaemonFixture {
   /// The error of a link's first request.
-  Error refused(wire::DaemonLink& link) const {
+  Error refused(DaemonClient& link) const {
     auto greeted = link.greet();
     REQUIRE_FALSE(greeted);
     return greeted.error();
@@ -50,20 +50,20 @@ TEST_CASE_FIXTURE(Fixture,
                   "fault 54: without a daemon a client loses a millisecond, once for a while") {
   double best = 1000;  // of several: others use this machine too
   for (int i = 0; i < 100; ++i) {
-    wire::DaemonLink another(options());
+    DaemonClient another(options());
     const auto began = SteadyClock::now();
     CHECK(refused(another).code() == ErrorCode::not_found);
     best = std::min(best, ms_since(began));
   }
   CHECK(best < 1.0);
-  wire::DaemonLink link(options());
+  DaemonClient link(options());
   CHECK_FALSE(link.greet());
   CHECK_FALSE(link.available());
-  CHECK(link.stats().absent == 1);
+  CHECK(link.counters().absent == 1);
   for (int i = 0; i < 1000; ++i) {
     CHECK_FALSE(link.greet());
   }
-  CHECK(link.stats().absent == 1);
+  CHECK(link.counters().absent == 1);
 }
 
 TEST_CASE_FIXTURE(
@@ -71,7 +71,7 @@ TEST_CASE_FIXTURE(
     "fault 59: a client refuses the greeting of another protocol version, and compiles "
     "locally") {
   FakeDaemon newer(socket, greeting(wire::kDaemonProtocol + 1, 99));
-  wire::DaemonLink link(options());
+  DaemonClient link(options());
   const Error error = refused(link);
   CHECK(error.code() == ErrorCode::incompatible);
   CHECK(error.message().find(" to 99") != std::string::npos);
@@ -90,7 +90,7 @@ TEST_CASE_FIXTURE(Fixture,
     greeting.takes_reports = wants;
     FakeDaemon daemon(socket, greeting.encode(), FakeDaemon::HangsUp::last);
     {
-      wire::DaemonLink link(options());
+      DaemonClient link(options());
       CHECK_FALSE(link.report(report));
       CHECK(daemon.accepted == 0);
       REQUIRE(link.greet());
@@ -108,21 +108,21 @@ TEST_CASE_FIXTURE(Fixture,
 }
 
 TEST_CASE_FIXTURE(Fixture, "local fallbacks are counted by reason, and reported once") {
-  const auto reasons = [](wire::DaemonLink& link) {
+  const auto reasons = [](DaemonClient& link) {
     std::string all;
     link.flush_fallbacks("", [&](const std::string& reason, std::uint64_t times) {
       all += reason + (" " + std::to_string(times));
     });
     return all;
   };
-  wire::DaemonLink absent(options());
+  DaemonClient absent(options());
   CHECK_FALSE(absent.greet());
   CHECK_FALSE(absent.greet());  // the circuit is open: not counted again
   CHECK(reasons(absent) == "absent 1");
   CHECK(reasons(absent).empty());
   {
     FakeDaemon newer(socket, greeting(wire::kDaemonProtocol + 1, 99));
-    wire::DaemonLink link(options());
+    DaemonClient link(options());
     CHECK_FALSE(link.greet());
     CHECK(reasons(link) == "version 1");
   }
@@ -130,7 +130,7 @@ TEST_CASE_FIXTURE(Fixture, "local fallbacks are counted by reason, and reported 
   FakeDaemon rude(socket, "CKD");  // and no more
   auto hasty = options();
   hasty.connect_timeout = milliseconds(100);
-  wire::DaemonLink link(hasty);
+  DaemonClient link(hasty);
   CHECK_FALSE(link.greet());
   CHECK(reasons(link) == "timeout 1");
 }
@@ -140,9 +140,9 @@ TEST_CASE_FIXTURE(Fixture, "a client waits longer for a greeting if it requires 
   auto needs = options();
   needs.required = true;
   needs.connect_timeout = milliseconds(50);
-  CHECK(wire::DaemonLink(needs).greet());
+  CHECK(DaemonClient(needs).greet());
   needs.required = false;
-  const auto late = wire::DaemonLink(needs).greet();
+  const auto late = DaemonClient(needs).greet();
   REQUIRE_FALSE(late);
   CHECK(late.error().code() == ErrorCode::timeout);
 }
@@ -202,8 +202,8 @@ TEST_CASE_FIXTURE(Fixture, "fault 62: a malformed frame closes its connection an
       {"a get with more than a key",
        wire::encode_header(DaemonOp::get, 1, 33, false) + std::string(33, 'k')},
       {"sets without a digest", wire::encode_header(DaemonOp::sets, 1, 0, false)},
-      {"a compile without an order", wire::encode_header(DaemonOp::compile, 1, 4, false) +
-                                         wire::CompileTerms{1000}.encode()},
+      {"a compile without an order",
+       wire::encode_header(DaemonOp::compile, 1, 4, false) + wire::CompileTerms{1000}.encode()},
       {"an answer without a question", wire::encode_header(DaemonOp::answer, 1, 1, false) + "x"},
       {"an invalidate without a key",
        wire::encode_header(DaemonOp::invalidate, 1, 2, false) + "xx"},

@@ -188,7 +188,7 @@ TEST_CASE_FIXTURE(
   CHECK(queue.size() > 100);
   auto impatient = options();
   impatient.connect_timeout = milliseconds(50);
-  wire::DaemonLink link(impatient);
+  DaemonClient link(impatient);
   const auto refused = link.greet();
   REQUIRE_FALSE(refused);
   CHECK(refused.error().code() == ErrorCode::timeout);
@@ -328,10 +328,10 @@ TEST_CASE_FIXTURE(Fixture,
   daemon_log = scratch / "daemon.log";
   const auto daemon = start({"--verbose"});
   const auto running = compiling_client(source("// fake: sleep 60000"));
-  wire::DaemonLink link(options());  // connected before: a draining daemon rejects connections
+  DaemonClient link(options());  // connected before: a draining daemon rejects connections
   const auto draining = [&] {
     auto frame = link.ask(DaemonOp::state, {});
-    auto content = frame ? wire::content_of(*frame) : Result<SharedBytes>(frame.error());
+    auto content = frame ? content_of(*frame) : Result<SharedBytes>(frame.error());
     const auto now = content ? wire::DaemonSnapshot::decode(*content) : std::nullopt;
     return now && now->draining;
   };

@@ -10,7 +10,7 @@
 #include <iterator>
 #include <string>
 
-#include "store/tiered_store.hpp"
+#include "loader/use_daemon.hpp"
 
 using namespace cukiln;
 
@@ -61,14 +61,17 @@ int main(int count, char** arguments) {
   options.store.directory = arguments[2];
   options.store.memory_only = options.store.directory.empty();
   options.store.system_directory.clear();
-  options.store.daemon = DaemonUse::require;
   options.store.log = [](LogLevel, std::string_view text) {
     std::fprintf(stderr, "%.*s\n", static_cast<int>(text.size()), text.data());
   };
-  options.daemon_sockets = {arguments[1]};
+  DaemonClient::Options daemon;
+  daemon.sockets = {arguments[1]};
+  daemon.required = true;
+  daemon.log = Logger(options.store.log);
   const auto store = TieredStore::open(std::move(options));
   if (!name || !store) {
     return fail(!name ? name.error().message() : store.error().message());
   }
+  use_daemon(**store, std::move(daemon));
   return run((*store)->blobs(), arguments[3], *name, arguments[6]);
 }

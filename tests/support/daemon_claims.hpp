@@ -34,10 +34,10 @@ inline std::vector<wire::Answer> claim_unreadable(const std::string& path) {
 
 /// The request that a client makes of a source, asked for by hand; `claim` answers the compiler's
 /// questions. Whether an entry came of it. `programs`: the folder with the fake NVRTC.
-inline bool compile_by_hand(Result<wire::DaemonLink::Conversation> conversation,
-                            const std::string& programs, const std::string& path,
-                            const Claim& claim,
-                            const Look& look = [] { return wire::StillNeeded{}; }) {
+inline bool compile_by_hand(
+    Result<DaemonClient::Conversation> conversation, const std::string& programs,
+    const std::string& path, const Claim& claim,
+    const Look& look = [] { return wire::StillNeeded{}; }) {
   REQUIRE(conversation);
   NvrtcCompilerOptions options;
   options.search.nvrtc_library = programs + "/libnvrtc_fake.so";

@@ -8,9 +8,9 @@
 #include <string>
 #include <vector>
 
+#include "daemon/client/daemon_client.hpp"
 #include "support/build_process.hpp"
 #include "support/child.hpp"
-#include "wire/daemon_link.hpp"
 
 #include <cukiln/cukiln.hpp>
 
@@ -48,9 +48,9 @@ struct DaemonFixture : FlightFixture {
 
   /// What the daemon says of itself; nothing when it does not answer.
   std::optional<wire::DaemonSnapshot> state() const {
-    wire::DaemonLink link(options());
+    DaemonClient link(options());
     auto frame = link.ask(wire::DaemonOp::state, {});
-    auto content = frame ? wire::content_of(*frame) : Result<SharedBytes>(frame.error());
+    auto content = frame ? content_of(*frame) : Result<SharedBytes>(frame.error());
     return content ? wire::DaemonSnapshot::decode(*content) : std::nullopt;
   }
   /// Asks until the daemon answers: one that is at a limit closes the connection that asks.
@@ -60,8 +60,8 @@ struct DaemonFixture : FlightFixture {
     return now.value_or(wire::DaemonSnapshot());
   }
   std::uint64_t counter(const std::string& name) const { return answered_state().counter(name); }
-  wire::DaemonLink::Options options() const {
-    wire::DaemonLink::Options options;
+  DaemonClient::Options options() const {
+    DaemonClient::Options options;
     options.sockets = {socket};
     options.connect_timeout =
         std::chrono::seconds(5);  // a look at the daemon is not what is tested

@@ -9,11 +9,11 @@
 
 #include "base/histogram.hpp"
 #include "base/result.hpp"
+#include "daemon/client/daemon_client.hpp"
 #include "loader/entry_json.hpp"
 #include "loader/entry_order.hpp"
 #include "loader/stats_fields.hpp"
 #include "store/store_admin.hpp"
-#include "wire/daemon_link.hpp"
 
 #include <cukiln/version.hpp>
 
@@ -187,7 +187,7 @@ Json lookups_json(const Count& count) {
 
 Json fallbacks_json(const Count& count) {
   Json fallbacks = Json::object();
-  for (const char* reason : wire::kFallbacks) {
+  for (const char* reason : kFallbacks) {
     fallbacks[reason] = count(fmt::format("fallbacks_{}", reason));
   }
   return fallbacks;

@@ -15,12 +15,12 @@
 #include "base/clock.hpp"
 #include "base/histogram.hpp"
 #include "base/result.hpp"
+#include "daemon/client/daemon_client.hpp"
 #include "daemon/ops/exposition.hpp"
 #include "daemon/ops/process_metrics.hpp"
 #include "loader/not_stored.hpp"
 #include "loader/stats_fields.hpp"
 #include "store/store_admin.hpp"
-#include "wire/daemon_link.hpp"
 
 #include <cukiln/version.hpp>
 
@@ -295,7 +295,7 @@ void add_clients(Exposition& out, const StoreCounts& count) {
     out.counter("uncacheable_total", "Compiles whose result was used but not stored, by reason.",
                 count(fmt::format("not_stored_{}", reason)), label("reason", reason));
   }
-  for (const char* reason : wire::kFallbacks) {
+  for (const char* reason : kFallbacks) {
     out.counter("client_fallbacks_total", "Local fallbacks, by reason.",
                 count(fmt::format("fallbacks_{}", reason)), label("reason", reason));
   }

@@ -3,19 +3,26 @@
 
 #include <chrono>
 #include <cstdint>
+#include <memory>
+#include <string>
 
 #include "base/cancel_flags.hpp"
 #include "base/kept_fd.hpp"
-#include "wire/daemon_link.hpp"
+#include "daemon/client/daemon_client.hpp"
+#include "wire/daemon_frame.hpp"
 
-namespace cukiln::wire {
+namespace cukiln {
 
 /// A connection whose greeting was received and accepted.
-struct DaemonLink::Conversation::Connection {
+struct DaemonConnection {
   KeptFd socket;
-  Greeting greeting;
-  DaemonFrameParser parser;
+  wire::Greeting greeting;
+  wire::DaemonFrameParser parser;
   std::uint64_t last_id = 0;  ///< of a conversation
+
+  /// Errors: not_found (no daemon listens at `path`), incompatible, io, timeout.
+  static Result<std::unique_ptr<DaemonConnection>> open(const std::string& path,
+                                                        const DaemonClient::Options& options);
 };
 
 enum class WaitResult { ready, deadline, cancelled };
@@ -24,4 +31,4 @@ enum class WaitResult { ready, deadline, cancelled };
 WaitResult wait_for(int fd, short events, std::chrono::steady_clock::time_point deadline,
                     CancelFlags cancelled);
 
-}  // namespace cukiln::wire
+}  // namespace cukiln

@@ -1,12 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "compile/daemon_compiler.hpp"
-
 #include <chrono>
+#include <memory>
+#include <optional>
+#include <string>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "base/result.hpp"
 #include "compile/local_file_provider.hpp"
+#include "compile/nvrtc_compiler.hpp"
+#include "daemon/client/daemon_client.hpp"
 #include "wire/sealed_file.hpp"
 
 namespace cukiln {
@@ -36,18 +40,22 @@ wire::CompileOrder order_of(const CompileJob& job, const NvrtcInstall& install) 
   return order;
 }
 
+/// Why the daemon did not compile a request.
+struct Declined {
+  std::string why;
+  bool retry = false;  ///< a later attempt may succeed
+};
+
 /// Makes an Error of the daemon's, with real paths in place of virtual ones.
 Error error_with_real_paths(const wire::Refusal& refusal, FileServer& files) {
   return Error(refusal.code, files.with_real_paths(refusal.message),
                files.with_real_paths(refusal.log));
 }
 
-}  // namespace
-
 /// One compile in the daemon. The order is repeated while the result is another client's compile
 /// that does not hold for the files here.
-struct DaemonCompiler::Attempt {
-  const Options& options;
+struct Attempt {
+  DaemonClient& client;
   const CompileJob& job;
   FileServer& files;
   const std::string order;
@@ -69,7 +77,7 @@ struct DaemonCompiler::Attempt {
     return is_found;
   }
   AttemptStatus order_once();
-  using Conversation = wire::DaemonLink::Conversation;
+  using Conversation = DaemonClient::Conversation;
   AttemptStatus take_entry(DaemonFrame& frame, Conversation& conversation);
   AttemptStatus take_error(DaemonFrame& frame, Conversation& conversation,
                            const LocalFileProvider& provider);
@@ -97,7 +105,7 @@ struct DaemonCompiler::Attempt {
   }
 };
 
-DaemonCompiler::Attempt::AttemptStatus DaemonCompiler::Attempt::lost(const Error& error) {
+Attempt::AttemptStatus Attempt::lost(const Error& error) {
   if (job.input.cancelled.is_set()) {
     return fail(make_error(ErrorCode::timeout, "compiling {} was cancelled", job.input.label));
   }
@@ -110,8 +118,8 @@ DaemonCompiler::Attempt::AttemptStatus DaemonCompiler::Attempt::lost(const Error
   return decline(error.message(), false);
 }
 
-DaemonCompiler::Attempt::AttemptStatus DaemonCompiler::Attempt::order_once() {
-  auto conversation = options.link->begin();
+Attempt::AttemptStatus Attempt::order_once() {
+  auto conversation = client.begin();
   if (!conversation) {
     return lost(conversation.error());
   }
@@ -138,7 +146,7 @@ DaemonCompiler::Attempt::AttemptStatus DaemonCompiler::Attempt::order_once() {
         }
         if (!progress->running) {  // the timeout begins when the compile does
           const auto now = SteadyClock::now();
-          if (!options.link->required() && now - began > kMaxQueueing * timeout) {
+          if (!client.required() && now - began > kMaxQueueing * timeout) {
             conversation->declined();
             return decline("the order was queued for too long", true);
           }
@@ -179,33 +187,26 @@ DaemonCompiler::Attempt::AttemptStatus DaemonCompiler::Attempt::order_once() {
   }
 }
 
-DaemonCompiler::Attempt::AttemptStatus DaemonCompiler::Attempt::take_entry(
-    DaemonFrame& frame, Conversation& conversation) {
+Attempt::AttemptStatus Attempt::take_entry(DaemonFrame& frame, Conversation& conversation) {
   const auto terms = wire::EntryTerms::decode(frame.body);
   const auto content = wire::map_sealed_file(frame.attachment.get(), wire::kMaxAttachmentBytes);
   auto body = terms && content ? wire::EntryBody::decode(*content) : std::nullopt;
-  if (!body || body->request_canonical != job.input.request.canonical() ||
-      cache_key_of(body->request_canonical, body->set_canonical) != body->key) {
-    return protocol_error(conversation, "an entry");
-  }
-  auto dependencies = DependencySet::parse(body->set_canonical);
-  auto kernels = decode_kernels(body->kernels);
-  if (!dependencies || !kernels) {
+  auto entry = body ? from_wire(*std::move(body)) : std::nullopt;
+  if (!entry || entry->request_canonical != job.input.request.canonical()) {
     return protocol_error(conversation, "an entry");
   }
   // Checked for this client's own compile too: its set must be of the files that were served.
-  if (files.check(*dependencies).what != FileServer::Mismatch::What::none) {
+  if (files.check(entry->dependencies).what != FileServer::Mismatch::What::none) {
     return terms->caused ? protocol_error(conversation, "an entry of other files")
                          : order_again(conversation);
   }
   CompileResult& result = outcome.result;
-  result.dependencies = *std::move(dependencies);
-  result.cubin = {std::move(body->image), *std::move(kernels), std::move(body->log)};
+  result.dependencies = std::move(entry->dependencies);
+  result.cubin = std::move(entry->cubin);
   result.observed = terms->observed;
   result.uses_time = terms->uses_time;
-  result.compile_us = body->compile_us;
-  outcome.stored =
-      terms->stored && options.shares_store && options.shares_store(conversation.greeting());
+  result.compile_us = entry->compile_us;
+  outcome.stored = terms->stored && client.is_own_store(conversation.greeting());
   outcome.state = terms->caused ? CompileState::done : CompileState::joined;
   conversation.finish();
   return AttemptStatus::outcome;
@@ -213,9 +214,9 @@ DaemonCompiler::Attempt::AttemptStatus DaemonCompiler::Attempt::take_entry(
 
 /// Decides what follows an error. NVRTC's error about this client's own files is final, and so is
 /// the compile's timeout. After any other error the compile may succeed in this process.
-DaemonCompiler::Attempt::AttemptStatus DaemonCompiler::Attempt::take_error(
-    DaemonFrame& frame, Conversation& conversation, const LocalFileProvider& provider) {
-  const auto content = wire::content_of(frame);
+Attempt::AttemptStatus Attempt::take_error(DaemonFrame& frame, Conversation& conversation,
+                                           const LocalFileProvider& provider) {
+  const auto content = content_of(frame);
   const auto refusal = content ? wire::Refusal::decode(*content) : std::nullopt;
   if (!refusal) {
     return protocol_error(conversation, "an error");
@@ -225,7 +226,7 @@ DaemonCompiler::Attempt::AttemptStatus DaemonCompiler::Attempt::take_error(
       own && refusal->code == ErrorCode::compile_failed && provider.refused().empty();
   const bool timed_out =
       own && refusal->code == ErrorCode::timeout && SteadyClock::now() - began >= job.input.timeout;
-  if (does_not_compile || timed_out || options.link->required()) {
+  if (does_not_compile || timed_out || client.required()) {
     conversation.finish();
     return fail(provider.refused().empty()
                     ? error_with_real_paths(*refusal, files)
@@ -239,6 +240,33 @@ DaemonCompiler::Attempt::AttemptStatus DaemonCompiler::Attempt::take_error(
   return decline(refusal->message, true);
 }
 
+/// Compiles in cukilnd, and in this process if the daemon is missing, hung, busy or unable. Links
+/// run in a worker of this process: their parts, which take the time, are compiles of their own.
+class DaemonCompiler final : public Compiler {
+ public:
+  DaemonCompiler(DaemonClient& client, std::unique_ptr<NvrtcCompiler> fallback, Logger log)
+      : client_(client), fallback_(std::move(fallback)), log_(std::move(log)) {}
+
+  Result<Toolchain> toolchain() override { return fallback_->toolchain(); }
+  Result<Toolchain> linker() override { return fallback_->linker(); }
+  Result<std::vector<Target>> targets() override { return fallback_->targets(); }
+  void hint_upcoming(std::size_t compiles) override { fallback_->hint_upcoming(compiles); }
+  std::vector<std::string> toolkit_folders() override { return fallback_->toolkit_folders(); }
+  bool single_flight() const noexcept override { return client_.available() || client_.hung(); }
+
+  /// Errors: as NvrtcCompiler's; not_found if a daemon is required and none compiled it.
+  Result<CompileOutcome> compile(const CompileJob& job) override;
+
+ private:
+  /// Returns nothing if the daemon did not compile it; `declined` says why.
+  std::optional<Result<CompileOutcome>> compile_in_daemon(const CompileJob& job,
+                                                          Declined& declined);
+
+  DaemonClient& client_;
+  const std::unique_ptr<NvrtcCompiler> fallback_;
+  const Logger log_;
+};
+
 std::optional<Result<CompileOutcome>> DaemonCompiler::compile_in_daemon(const CompileJob& job,
                                                                         Declined& declined) {
   const auto known = fallback_->identity();
@@ -246,7 +274,7 @@ std::optional<Result<CompileOutcome>> DaemonCompiler::compile_in_daemon(const Co
     return std::nullopt;  // the fallback reports what is wrong with NVRTC
   }
   using AttemptStatus = Attempt::AttemptStatus;
-  Attempt attempt{options_, job, *job.files.local(), order_of(job, known->install).encode()};
+  Attempt attempt{client_, job, *job.files.local(), order_of(job, known->install).encode()};
   for (;;) {
     switch (attempt.order_once()) {
       case AttemptStatus::outcome: return std::move(attempt.outcome);
@@ -263,31 +291,38 @@ Result<CompileOutcome> DaemonCompiler::compile(const CompileJob& job) {
   }
   Declined declined{"no socket is configured"};
   const auto deadline = SteadyClock::now() + job.input.timeout;
-  while (options_.link->available()) {
+  while (client_.available()) {
     if (auto outcome = compile_in_daemon(job, declined)) {
       return *std::move(outcome);
     }
-    if (!options_.link->required() || !declined.retry || SteadyClock::now() >= deadline) {
+    if (!client_.required() || !declined.retry || SteadyClock::now() >= deadline) {
       break;
     }
     std::this_thread::sleep_for(kRetryPause);
   }
-  if (options_.link->required()) {
+  if (client_.required()) {
     return make_error(ErrorCode::not_found,
                       "{} was not compiled: daemon=require is set, and cukilnd did not compile it: "
                       "{}. Start it (cukiln daemon start), or set daemon=auto",
                       job.input.label, declined.why);
   }
   if (!declined.why.empty()) {
-    options_.log.info("{} is compiled in this process and not by cukilnd: {}", job.input.label,
-                      declined.why);
+    log_.info("{} is compiled in this process and not by cukilnd: {}", job.input.label,
+              declined.why);
   }
-  if (options_.link->hung()) {  // its worker may hold the lock, and may never release it
+  if (client_.hung()) {  // its worker may hold the lock, and may never release it
     CompileJob unlocked = job;
     unlocked.guard.lock_path.clear();
     return fallback_->compile(unlocked);
   }
   return fallback_->compile(job);
+}
+
+}  // namespace
+
+std::unique_ptr<Compiler> DaemonClient::make_compiler(std::unique_ptr<NvrtcCompiler> fallback,
+                                                      Logger log) {
+  return std::make_unique<DaemonCompiler>(*this, std::move(fallback), std::move(log));
 }
 
 }  // namespace cukiln

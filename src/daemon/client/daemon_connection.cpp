@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "wire/daemon_connection.hpp"
+#include "daemon/client/daemon_connection.hpp"
 
 #include <poll.h>
 #include <unistd.h>
@@ -17,7 +17,7 @@
 #include "wire/frame.hpp"
 #include "wire/unix_socket.hpp"
 
-namespace cukiln::wire {
+namespace cukiln {
 
 namespace {
 
@@ -43,7 +43,7 @@ WaitResult wait_for(int fd, short events, SteadyClock::time_point deadline, Canc
   };
   bool ready = spin_until(std::min(deadline, SteadyClock::now() + kSpinTime),
                           [&] { return cancelled.is_set() || is_ready(milliseconds(0)); });
-  const auto slice = cancelled.can_be_set() ? kCancelPoll : milliseconds::max();
+  const auto slice = cancelled.can_be_set() ? wire::kCancelPoll : milliseconds::max();
   for (;;) {
     if (cancelled.is_set()) {
       return WaitResult::cancelled;
@@ -62,7 +62,7 @@ namespace {
 
 /// Connects to the socket at `path`. Errors: not_found (no daemon listens there), timeout, io.
 Result<UniqueFd> connect_to(const std::string& path, SteadyClock::time_point deadline) {
-  CUKILN_TRY(const UnixAddress to, unix_address(path));
+  CUKILN_TRY(const wire::UnixAddress to, wire::unix_address(path));
   UniqueFd fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!fd) {
     return make_error(ErrorCode::io, "cannot create a socket: {}", errno_text(errno));
@@ -85,7 +85,7 @@ Result<UniqueFd> connect_to(const std::string& path, SteadyClock::time_point dea
 /// Checks the user of the process that listens at `path`: this one, or root, as which a service
 /// manager may listen for this user's daemon. Errors: io.
 Result<void> check_peer(int socket, const std::string& path, uid_t self) {
-  CUKILN_TRY(const Peer listener, peer_of(socket));
+  CUKILN_TRY(const wire::Peer listener, wire::peer_of(socket));
   if (listener.user != self && listener.user != 0) {
     return make_error(ErrorCode::io,
                       "the process that listens at {} is user {}'s, expected user {}: remove that "
@@ -96,79 +96,66 @@ Result<void> check_peer(int socket, const std::string& path, uid_t self) {
 }
 
 /// Receives the greeting and checks its version. Errors: timeout, io, incompatible.
-Result<Greeting> receive_greeting(int socket, const std::string& path,
-                                  SteadyClock::time_point deadline, milliseconds timeout) {
+Result<wire::Greeting> receive_greeting(int socket, const std::string& path,
+                                        SteadyClock::time_point deadline, milliseconds timeout) {
   std::string bytes;
-  std::array<char, kGreetingBytes> buffer{};
-  while (bytes.size() < kGreetingBytes) {
+  std::array<char, wire::kGreetingBytes> buffer{};
+  while (bytes.size() < wire::kGreetingBytes) {
     if (wait_for(socket, POLLIN, deadline, {}) != WaitResult::ready) {
       return make_error(ErrorCode::timeout, "cukilnd at {} sent no greeting for {} ms", path,
                         timeout.count());
     }
     std::vector<UniqueFd> none;
-    const ssize_t got = receive_some(socket, buffer.data(), kGreetingBytes - bytes.size(), none);
+    const ssize_t got =
+        wire::receive_some(socket, buffer.data(), wire::kGreetingBytes - bytes.size(), none);
     if (got == 0 || (got < 0 && errno != EAGAIN)) {
       return make_error(ErrorCode::io, "cukilnd at {} closed the connection", path);
     }
     bytes.append(buffer.data(), got > 0 ? static_cast<std::size_t>(got) : 0);
   }
-  Greeting greeting;
-  if (!Greeting::decode(bytes, greeting)) {
+  wire::Greeting greeting;
+  if (!wire::Greeting::decode(bytes, greeting)) {
     return make_error(ErrorCode::incompatible,
                       "the process that listens at {} is not cukilnd: its greeting is malformed",
                       path);
   }
-  if (kDaemonProtocol < greeting.oldest_version || kDaemonProtocol > greeting.newest_version) {
+  if (wire::kDaemonProtocol < greeting.oldest_version ||
+      wire::kDaemonProtocol > greeting.newest_version) {
     return make_error(
         ErrorCode::incompatible,
         "cukilnd at {} has protocol versions {} to {}, expected {}: restart it from the same "
         "version as this program",
-        path, greeting.oldest_version, greeting.newest_version, kDaemonProtocol);
+        path, greeting.oldest_version, greeting.newest_version, wire::kDaemonProtocol);
   }
   return greeting;
 }
 
 }  // namespace
 
-Result<std::unique_ptr<DaemonLink::Conversation::Connection>> DaemonLink::connect(
-    const std::string& path) {
+Result<std::unique_ptr<DaemonConnection>> DaemonConnection::open(
+    const std::string& path, const DaemonClient::Options& options) {
   // A client that cannot fall back waits for a daemon that the service manager is starting.
-  const milliseconds timeout = options_.required
-                                   ? std::max(options_.connect_timeout, options_.heartbeat)
-                                   : options_.connect_timeout;
+  const milliseconds timeout = options.required
+                                   ? std::max(options.connect_timeout, options.heartbeat)
+                                   : options.connect_timeout;
   const auto deadline = SteadyClock::now() + timeout;
-  auto connection = std::make_unique<Conversation::Connection>();
+  auto connection = std::make_unique<DaemonConnection>();
   CUKILN_TRY(UniqueFd socket, connect_to(path, deadline));
   connection->socket = KeptFd(std::move(socket));
   const int fd = connection->socket.get();
   CUKILN_CHECK(
-      check_peer(fd, path, options_.own_user != nullptr ? options_.own_user() : ::geteuid()));
+      check_peer(fd, path, options.own_user != nullptr ? options.own_user() : ::geteuid()));
   CUKILN_TRY(connection->greeting, receive_greeting(fd, path, deadline, timeout));
-  DaemonHello hello;
+  wire::DaemonHello hello;
   hello.process = static_cast<std::uint32_t>(::getpid());
   hello.program = program_name();
   const std::string body = hello.encode();
-  const std::string header = encode_header(DaemonOp::hello, 0, body.size(), false);
-  if (send_some(fd, {header, body}, -1) != static_cast<ssize_t>(header.size() + body.size())) {
+  const std::string header = wire::encode_header(wire::DaemonOp::hello, 0, body.size(), false);
+  if (wire::send_some(fd, {header, body}, -1) !=
+      static_cast<ssize_t>(header.size() + body.size())) {
     return make_error(ErrorCode::io, "cukilnd at {} closed the connection", path);
   }
   return connection;
 }
 
-Result<std::unique_ptr<DaemonLink::Conversation::Connection>> DaemonLink::connect_any() {
-  // Reported is the first error other than not_found; if there is none, that of the first socket.
-  Error first(ErrorCode::not_found, "no socket of cukilnd is configured");
-  for (const std::string& path : options_.sockets) {
-    auto connection = connect(path);
-    if (connection) {
-      return connection;
-    }
-    if (first.code() == ErrorCode::not_found &&
-        (connection.error().code() != ErrorCode::not_found || &path == &options_.sockets.front())) {
-      first = std::move(connection).error();
-    }
-  }
-  return first;
-}
-
-}  // namespace cukiln::wire
+}  // namespace cukiln

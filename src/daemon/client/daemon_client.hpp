@@ -1,0 +1,198 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <sys/types.h>
+
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <iterator>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/cancel_flags.hpp"
+#include "base/file.hpp"
+#include "base/logger.hpp"
+#include "base/telemetry.hpp"
+#include "store/daemon_tier.hpp"
+#include "wire/daemon_frame.hpp"
+#include "wire/daemon_messages.hpp"
+
+#include <cukiln/result.hpp>
+
+namespace cukiln {
+
+class Compiler;
+class NvrtcCompiler;
+struct DaemonConnection;
+template <class T>
+class ProcessLocal;
+
+/// Why a client fell back to a compile in its own process. The names are the label of a metric.
+enum class Fallback { absent, timeout, version, io, protocol, declined };
+inline constexpr const char* kFallbacks[] = {"absent", "timeout",  "version",
+                                             "io",     "protocol", "declined"};
+
+/// Counters of a client since its construction.
+struct DaemonClientStats {
+  std::uint64_t asked = 0;     ///< conversations begun
+  std::uint64_t absent = 0;    ///< no daemon was running
+  std::uint64_t failed = 0;    ///< it hung, died, or was of another version or another user
+  std::uint64_t declined = 0;  ///< it was busy or shutting down
+};
+
+/// A client of cukilnd: a tier that is looked up last, and a compiler. Idle connections are kept
+/// for the next conversation. A circuit breaker skips a daemon that is missing or hung, so that the
+/// timeout is paid once in a while and not for every kernel. Starts no thread and raises no signal;
+/// a forked child makes connections of its own. Threads: safe; a conversation belongs to one
+/// thread.
+class DaemonClient final : public DaemonTier {
+ public:
+  struct Options {
+    std::vector<std::string> sockets;  ///< tried in order
+    bool required = false;             ///< the client cannot fall back: no circuit breaker
+    std::chrono::milliseconds connect_timeout{
+        50};                                    ///< `heartbeat` if that is longer and `required`
+    std::chrono::milliseconds heartbeat{2000};  ///< a daemon silent for longer counts as hung
+    std::chrono::milliseconds breaker_pause{30'000};
+    uid_t (*own_user)() = nullptr;  ///< for tests that act as another user; null: geteuid
+    /// Whether this process has the store of the daemon open itself. Null: it has not.
+    std::function<bool(const wire::Greeting&)> is_own_store;
+    Logger log;
+  };
+
+  explicit DaemonClient(Options options);
+  ~DaemonClient() override;
+  DaemonClient(const DaemonClient&) = delete;
+  DaemonClient& operator=(const DaemonClient&) = delete;
+
+  /// False while the circuit breaker is open.
+  bool available() const noexcept;
+  /// True while the circuit breaker is open because the daemon stopped responding in the middle of
+  /// a conversation: it may hold locks that it will not release. (A late greeting does not count,
+  /// because the machine may just be busy.)
+  bool hung() const noexcept;
+  bool required() const noexcept { return options_.required; }
+  DaemonClientStats counters() const noexcept;
+
+  /// A request and its replies. Closes its connection unless it ends with `finish` or `declined`.
+  class Conversation {
+   public:
+    Conversation(Conversation&&) noexcept;
+    Conversation& operator=(Conversation&&) noexcept;
+    ~Conversation();
+
+    const wire::Greeting& greeting() const noexcept;
+    /// Errors: io, timeout; they open the circuit breaker.
+    Result<void> send(wire::DaemonOp op, ByteView body, UniqueFd attachment = {});
+    /// Sends large content as an attachment. Errors: as send.
+    Result<void> send_content(wire::DaemonOp op, const std::string& content);
+    /// Receives the next frame of this conversation. Errors: as send; also timeout if `deadline`
+    /// passed or `cancelled` was set, which do not open the circuit breaker.
+    Result<wire::DaemonFrame> receive(std::chrono::steady_clock::time_point deadline =
+                                          std::chrono::steady_clock::time_point::max(),
+                                      CancelFlags cancelled = {});
+    /// The daemon violated the protocol in `what`: closes the connection, opens the circuit breaker
+    /// and returns the error.
+    Error protocol_error(const char* what);
+    /// Converts a reply that is not the expected one to an error: the daemon's, or else a protocol
+    /// error.
+    Error unexpected(wire::DaemonFrame& reply, const char* what);
+    /// Ends the conversation; the connection is kept for the next one.
+    void finish();
+    /// As `finish`, but counts that the daemon declined the request.
+    void declined();
+
+   private:
+    friend class DaemonClient;
+    Conversation(DaemonClient& client, std::unique_ptr<DaemonConnection> connection);
+    Error lost(ErrorCode code, std::string why);
+
+    DaemonClient* client_;
+    std::unique_ptr<DaemonConnection> connection_;
+    std::uint64_t id_ = 0;
+  };
+
+  /// Errors: not_found (no daemon is running, or the circuit breaker is open), incompatible
+  /// (another version), io (another user's daemon), timeout (no greeting).
+  Result<Conversation> begin();
+
+  /// Sends one request and receives its only reply. Errors: as begin and receive.
+  Result<wire::DaemonFrame> ask(wire::DaemonOp op, const std::string& content);
+
+  /// Sends a report, which has no reply, if an idle connection takes it without blocking. False if
+  /// it was not sent.
+  bool report(const wire::ClientReport& report);
+
+  /// Calls `take(prefix + reason, count)`, with a reason of kFallbacks, for each fallback counter
+  /// that is not zero, and resets it.
+  template <class Take>
+  void flush_fallbacks(std::string_view prefix, const Take& take) {
+    fallbacks_.each(prefix, kFallbacks, flush_into(take));
+  }
+
+  /// The greeting of the daemon that accepts the connection. Errors: as begin.
+  Result<wire::Greeting> greet();
+  bool is_own_store(const wire::Greeting& greeting) const {
+    return options_.is_own_store && options_.is_own_store(greeting);
+  }
+
+  // The tier. Read-only: the daemon stores what it compiles itself. Cubins arrive as sealed files
+  // in memory, which are mapped and never copied.
+
+  /// Asks nothing if the daemon's store is the process's own, which was looked up before.
+  Lookup find(const RequestDigest& request, ByteView request_canonical, SetCheck& check,
+              Purpose purpose) override;
+  Result<SetTree> find_sets(const RequestDigest& request, ByteView request_canonical) override;
+  Result<std::vector<RecordedSet>> list_sets(const RequestDigest& request,
+                                             ByteView request_canonical) override;
+  Lookup get(const CacheKey& key) override;
+  Lookup peek(const CacheKey& key) override { return get(key); }
+  Result<PutOutcome> put(const StoreEntry& /*entry*/) override { return PutOutcome::not_stored; }
+  Result<bool> remove(const CacheKey& /*key*/) override { return false; }
+  Result<std::vector<EntrySummary>> list() override { return std::vector<EntrySummary>(); }
+  StoreStats stats() override { return {}; }
+  Result<std::string> source_text(const CacheKey& key) override;
+  Result<std::optional<std::string>> get_blob(const BlobName& name) override;
+  Result<BlobPut> put_blob(const BlobName& name, ByteView bytes) override;
+
+  /// Creates a compiler: in the daemon, which compiles each request once for all processes of the
+  /// host, else by `fallback`. The calling thread serves the files that the daemon's worker asks
+  /// for. The client outlives it.
+  std::unique_ptr<Compiler> make_compiler(std::unique_ptr<NvrtcCompiler> fallback, Logger log);
+
+ private:
+  struct State;  // one for each process
+  Result<std::unique_ptr<DaemonConnection>> connect_any();
+  std::unique_ptr<DaemonConnection> take_idle();
+  void keep_idle(std::unique_ptr<DaemonConnection> connection);
+  void open_breaker(const Error& error);
+  void count(Fallback reason) noexcept { fallbacks_.add(reason); }
+  /// True if the daemon keeps blobs, and has others than the process's own store.
+  bool may_ask_for_blobs(const wire::Greeting& greeting) const;
+  static Result<SetTree> ask_sets(Conversation conversation, const RequestDigest& request,
+                                  ByteView request_canonical);
+
+  const Options options_;
+  const std::unique_ptr<ProcessLocal<State>> state_;
+  std::atomic<std::int64_t> open_until_ns_{0}, hung_until_ns_{0};  // of the circuit breaker
+  std::atomic<std::uint64_t> asked_{0}, absent_{0}, failed_{0}, declined_{0};
+  Counters<Fallback, std::size(kFallbacks)> fallbacks_;
+};
+
+/// The content of a message: its body, or its attachment. Errors: as map_sealed_file.
+Result<SharedBytes> content_of(wire::DaemonFrame& frame,
+                               std::uint64_t max_bytes = wire::kMaxAttachmentBytes);
+
+/// Convert an entry to its message and back. `from_wire` returns nothing if set or kernels do not
+/// parse, or the key is not that of the request and the set.
+wire::EntryBody to_wire(const StoreEntry& entry);
+std::optional<StoreEntry> from_wire(wire::EntryBody body);
+
+}  // namespace cukiln
