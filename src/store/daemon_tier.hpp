@@ -4,7 +4,7 @@
 #include <optional>
 #include <string>
 
-#include "store/blob_rows.hpp"
+#include "store/blob_name.hpp"
 #include "store/cubin_store.hpp"
 
 namespace cukiln {
@@ -17,7 +17,7 @@ class DaemonTier : public CubinStore {
 
   /// Gets a blob. Nothing if the daemon has none, or is not asked: it keeps no blobs, or has the
   /// process's own store and no remote one. Errors: the connection's, the daemon's.
-  virtual Result<std::optional<std::string>> get_blob(const BlobName& name) = 0;
+  virtual Result<std::optional<SharedBytes>> get_blob(const BlobName& name) = 0;
 
   enum class BlobPut {
     not_asked,  ///< as by `get_blob`

@@ -23,7 +23,7 @@ std::optional<SharedBytes> TieredBlobs::search_daemon(const BlobName& name) {
   if (*found) {
     records_.count("blob_daemon_hits", 1);
   }
-  return *found ? std::optional(SharedBytes(**std::move(found))) : std::nullopt;
+  return *std::move(found);
 }
 
 DaemonTier::BlobPut TieredBlobs::put_in_daemon(const BlobName& name, ByteView bytes) {

@@ -443,19 +443,19 @@ bool DaemonClient::may_ask_for_blobs(const Greeting& greeting) const {
   return greeting.keeps_blobs && (greeting.shares_blobs || !is_own_store(greeting));
 }
 
-Result<std::optional<std::string>> DaemonClient::get_blob(const BlobName& name) {
+Result<std::optional<SharedBytes>> DaemonClient::get_blob(const BlobName& name) {
   constexpr const char* kAbout = "a blob";
   CUKILN_TRY(auto conversation, begin());
   if (!may_ask_for_blobs(conversation.greeting())) {
     conversation.finish();
-    return std::optional<std::string>();
+    return std::optional<SharedBytes>();
   }
   const wire::BlobWanted wanted{std::string(name.kind), std::string(name.key)};
   CUKILN_CHECK(conversation.send(DaemonOp::get_blob, wanted.encode()));
   CUKILN_TRY(DaemonFrame reply, receive_after_progress(conversation));
   if (reply.is(DaemonOp::miss)) {
     conversation.finish();
-    return std::optional<std::string>();
+    return std::optional<SharedBytes>();
   }
   if (!reply.is(DaemonOp::blob)) {
     return conversation.unexpected(reply, kAbout);
@@ -466,7 +466,7 @@ Result<std::optional<std::string>> DaemonClient::get_blob(const BlobName& name) 
     return conversation.protocol_error(kAbout);
   }
   conversation.finish();
-  return std::optional<std::string>(blob->bytes.view());
+  return std::optional(blob->bytes);
 }
 
 Result<DaemonClient::BlobPut> DaemonClient::put_blob(const BlobName& name, ByteView bytes) {

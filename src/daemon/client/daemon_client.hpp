@@ -159,7 +159,7 @@ class DaemonClient final : public DaemonTier {
   Result<std::vector<EntrySummary>> list() override { return std::vector<EntrySummary>(); }
   StoreStats stats() override { return {}; }
   Result<std::string> source_text(const CacheKey& key) override;
-  Result<std::optional<std::string>> get_blob(const BlobName& name) override;
+  Result<std::optional<SharedBytes>> get_blob(const BlobName& name) override;
   Result<BlobPut> put_blob(const BlobName& name, ByteView bytes) override;
 
   /// Creates a compiler: in the daemon, which compiles each request once for all processes of the
