@@ -5,7 +5,9 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
 
+#include "key/nvcc_flags.hpp"
 #include "wire/daemon_messages.hpp"
 
 #include <cukiln/result.hpp>
@@ -23,7 +25,20 @@ struct CompileSubmission {
 
   /// `order_bytes` is the order's size on the wire. Hashes all of it: not for the loop's thread.
   static CompileSubmission of(wire::CompileOrder order, std::uint64_t order_bytes,
-                              const wire::CompileTerms& terms);
+                              const wire::CompileTerms& terms) {
+    CompileSubmission submission;
+    submission.allowed =
+        check_arguments(order.request.options.arguments, order.request.program.has_value());
+    if (!submission.allowed) {
+      return submission;
+    }
+    submission.canonical = std::make_shared<const std::string>(order.request.canonical());
+    submission.bytes = order_bytes + submission.canonical->size();
+    submission.digest = CompileRequest::digest_of(*submission.canonical);
+    submission.order = std::make_shared<const wire::CompileOrder>(std::move(order));
+    submission.timeout = std::chrono::milliseconds(terms.timeout_ms);
+    return submission;
+  }
 };
 
 }  // namespace cukiln::daemon

@@ -127,9 +127,10 @@ Result<CompilePipeline::Outcome> CompilePipeline::compile() {
 }
 
 Result<CompileOutcome> CompilePipeline::attempt(Compiler& compiler, bool& is_committed) {
+  const FileSource files = caller_.files();
   CompileJob job{
       {options_.request, options_.label, &options_.labels, options_.timeout, options_.cancelled},
-      caller_.files(),
+      files,
       {},
       options_.trouble,
       options_.nvrtc_failure};

@@ -99,9 +99,11 @@ int ask(const std::string& socket, std::size_t rounds) {
   // what bounds how many its one thread can give.
   DaemonClient::Options options;
   options.sockets = {socket};
-  const auto greeting = DaemonClient(options).greet();
+  DaemonClient probe(options);
+  const auto conversation = probe.begin();
   clockid_t cpu_clock{};
-  if (!greeting || ::clock_getcpuclockid(static_cast<pid_t>(greeting->process), &cpu_clock) != 0) {
+  if (!conversation || ::clock_getcpuclockid(static_cast<pid_t>(conversation->greeting().process),
+                                             &cpu_clock) != 0) {
     return fail("the daemon's CPU time cannot be read");
   }
   const auto cpu_us = [cpu_clock] {

@@ -38,7 +38,7 @@ std::string greeting(std::uint16_t oldest, std::uint16_t newest) {
 struct Fixture : cukiln::testing::DaemonFixture {
   /// The error of a link's first request.
   Error refused(DaemonClient& link) const {
-    auto greeted = link.greet();
+    auto greeted = link.begin();
     REQUIRE_FALSE(greeted);
     return greeted.error();
   }
@@ -57,11 +57,11 @@ TEST_CASE_FIXTURE(Fixture,
   }
   CHECK(best < 1.0);
   DaemonClient link(options());
-  CHECK_FALSE(link.greet());
+  CHECK_FALSE(link.begin());
   CHECK_FALSE(link.available());
   CHECK(link.counters().absent == 1);
   for (int i = 0; i < 1000; ++i) {
-    CHECK_FALSE(link.greet());
+    CHECK_FALSE(link.begin());
   }
   CHECK(link.counters().absent == 1);
 }
@@ -93,7 +93,9 @@ TEST_CASE_FIXTURE(Fixture,
       DaemonClient link(options());
       CHECK_FALSE(link.report(report));
       CHECK(daemon.accepted == 0);
-      REQUIRE(link.greet());
+      auto conversation = link.begin();
+      REQUIRE(conversation);
+      conversation->finish();
       REQUIRE(becomes_true([&] { return daemon.heard > 0; }, seconds(10)));
       const int hello = daemon.heard;
       CHECK(link.report(report) == wants);
@@ -116,14 +118,14 @@ TEST_CASE_FIXTURE(Fixture, "local fallbacks are counted by reason, and reported 
     return all;
   };
   DaemonClient absent(options());
-  CHECK_FALSE(absent.greet());
-  CHECK_FALSE(absent.greet());  // the circuit is open: not counted again
+  CHECK_FALSE(absent.begin());
+  CHECK_FALSE(absent.begin());  // the circuit is open: not counted again
   CHECK(reasons(absent) == "absent 1");
   CHECK(reasons(absent).empty());
   {
     FakeDaemon newer(socket, greeting(wire::kDaemonProtocol + 1, 99));
     DaemonClient link(options());
-    CHECK_FALSE(link.greet());
+    CHECK_FALSE(link.begin());
     CHECK(reasons(link) == "version 1");
   }
   std::filesystem::remove(socket);
@@ -131,7 +133,7 @@ TEST_CASE_FIXTURE(Fixture, "local fallbacks are counted by reason, and reported 
   auto hasty = options();
   hasty.connect_timeout = milliseconds(100);
   DaemonClient link(hasty);
-  CHECK_FALSE(link.greet());
+  CHECK_FALSE(link.begin());
   CHECK(reasons(link) == "timeout 1");
 }
 
@@ -140,9 +142,9 @@ TEST_CASE_FIXTURE(Fixture, "a client waits longer for a greeting if it requires 
   auto needs = options();
   needs.required = true;
   needs.connect_timeout = milliseconds(50);
-  CHECK(DaemonClient(needs).greet());
+  CHECK(DaemonClient(needs).begin());
   needs.required = false;
-  const auto late = DaemonClient(needs).greet();
+  const auto late = DaemonClient(needs).begin();
   REQUIRE_FALSE(late);
   CHECK(late.error().code() == ErrorCode::timeout);
 }

@@ -189,7 +189,7 @@ TEST_CASE_FIXTURE(
   auto impatient = options();
   impatient.connect_timeout = milliseconds(50);
   DaemonClient link(impatient);
-  const auto refused = link.greet();
+  const auto refused = link.begin();
   REQUIRE_FALSE(refused);
   CHECK(refused.error().code() == ErrorCode::timeout);
   CHECK(refused.error().message().find("cannot be reached") != std::string::npos);

@@ -27,7 +27,7 @@ TEST_CASE_FIXTURE(Users, "fault 36: a client does not use another user's socket"
     const auto daemon = start();
     auto as_another = options();
     as_another.own_user = [] { return ::geteuid() + 1; };
-    const auto refused = DaemonClient(as_another).greet();
+    const auto refused = DaemonClient(as_another).begin();
     REQUIRE_FALSE(refused);
     CHECK(refused.error().message().find("expected " + std::to_string(::geteuid() + 1)) !=
           std::string::npos);

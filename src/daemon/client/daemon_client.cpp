@@ -314,13 +314,6 @@ bool DaemonClient::report(const wire::ClientReport& report) {
   return true;
 }
 
-Result<Greeting> DaemonClient::greet() {
-  CUKILN_TRY(Conversation conversation, begin());
-  Greeting greeting = conversation.greeting();
-  conversation.finish();
-  return greeting;
-}
-
 wire::EntryBody to_wire(const StoreEntry& entry) {
   wire::EntryBody body;
   body.key = entry.key;
@@ -401,19 +394,6 @@ Lookup DaemonClient::find(const RequestDigest& request, ByteView request_canonic
     }
   }
   return std::optional<StoreEntry>();
-}
-
-Result<std::vector<RecordedSet>> DaemonClient::list_sets(const RequestDigest& request,
-                                                         ByteView request_canonical) {
-  CUKILN_TRY(const SetTree tree, find_sets(request, request_canonical));
-  std::vector<RecordedSet> sets;
-  for (const SetTree::Leaf& leaf : tree.leaves()) {
-    CUKILN_TRY(auto entry, get(leaf.key));
-    if (entry && entry->request == request) {
-      sets.push_back({leaf.key, std::move(entry->dependencies)});
-    }
-  }
-  return sets;
 }
 
 Lookup DaemonClient::get(const CacheKey& key) {

@@ -137,8 +137,6 @@ class DaemonClient final : public DaemonTier {
     fallbacks_.each(prefix, kFallbacks, flush_into(take));
   }
 
-  /// The greeting of the daemon that accepts the connection. Errors: as begin.
-  Result<wire::Greeting> greet();
   bool is_own_store(const wire::Greeting& greeting) const {
     return options_.is_own_store && options_.is_own_store(greeting);
   }
@@ -150,8 +148,10 @@ class DaemonClient final : public DaemonTier {
   Lookup find(const RequestDigest& request, ByteView request_canonical, SetCheck& check,
               Purpose purpose) override;
   Result<SetTree> find_sets(const RequestDigest& request, ByteView request_canonical) override;
-  Result<std::vector<RecordedSet>> list_sets(const RequestDigest& request,
-                                             ByteView request_canonical) override;
+  Result<std::vector<RecordedSet>> list_sets(const RequestDigest& /*request*/,
+                                             ByteView /*request_canonical*/) override {
+    return std::vector<RecordedSet>();
+  }
   Lookup get(const CacheKey& key) override;
   Lookup peek(const CacheKey& key) override { return get(key); }
   Result<PutOutcome> put(const StoreEntry& /*entry*/) override { return PutOutcome::not_stored; }
