@@ -13,7 +13,7 @@
 #include "daemon/compile_scheduler.hpp"
 #include "daemon/counters.hpp"
 #include "daemon/lookup_service.hpp"
-#include "daemon/session_table.hpp"
+#include "daemon/session.hpp"
 #include "store/tiered_store.hpp"
 #include "wire/daemon_messages.hpp"
 

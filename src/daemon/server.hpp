@@ -20,7 +20,7 @@
 #include "daemon/lookup_service.hpp"
 #include "daemon/request_dispatcher.hpp"
 #include "daemon/service_manager.hpp"
-#include "daemon/session_table.hpp"
+#include "daemon/session.hpp"
 #include "store/tiered_store.hpp"
 #include "wire/daemon_frame.hpp"
 
