@@ -238,7 +238,7 @@ def test_a_setting_that_the_runner_does_not_know_of_is_refused(name, value):
 def test_weights_of_topk_are_real():
     layer = NVFP4MoE.from_linear([Mlp()], activation_scale=0.01)
     ids = torch.zeros(2, 1, dtype=torch.int32)
-    with pytest.raises(ValueError, match="topk_weights is torch.complex64; real numbers are exp"):
+    with pytest.raises(ValueError, match="topk_weights is torch.complex64; expected real numbers"):
         layer(torch.randn(2, 64), torch.ones(2, 1, dtype=torch.complex64), ids)
 
 
@@ -250,7 +250,7 @@ def test_what_is_quantised_already_is_not_quantised_again(dtype):
     linear = nn.Linear(64, 16, bias=False)
     columns = 32 if dtype == torch.uint8 else 64
     linear.weight = nn.Parameter(torch.ones(16, columns).to(dtype), requires_grad=False)
-    said = rf"weight is \(16, {columns}\) {dtype}; \(16, 64\) bfloat16.*filter"
+    said = rf"weight is \(16, {columns}\) {dtype}; expected \(16, 64\) bfloat16.*filter"
     for make in (NVFP4Linear.from_linear, NVFP4TrainableLinear.from_linear):
         with pytest.raises(ValueError, match=said):
             make(linear)
@@ -275,9 +275,9 @@ def test_a_weight_in_a_tensor_of_another_library_is_named():
 
 
 def test_experts_that_are_none_are_named():
-    with pytest.raises(ValueError, match="gate_proj of expert 1, a Linear, is missing; an nn.Linea"):
+    with pytest.raises(ValueError, match="expert 1, a Linear, is missing; expected an nn.Linea"):
         NVFP4MoE.from_linear([Mlp(), nn.Linear(64, 64)])
-    with pytest.raises(ValueError, match="limit of expert 0, a Mlp, is a float; an nn.Linear"):
+    with pytest.raises(ValueError, match="limit of expert 0, a Mlp, is a float; expected an nn"):
         NVFP4MoE.from_linear([Mlp()], names=("limit", "up_proj", "down_proj"))
     with pytest.raises(ValueError, match="experts is empty"):
         NVFP4MoE.from_linear([])

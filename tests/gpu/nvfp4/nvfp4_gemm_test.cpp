@@ -433,7 +433,7 @@ TEST_CASE_FIXTURE(Fixture, "nvfp4_gemm refuses what it cannot do") {
   nvfp4::QuantizedMatrix odd = a.view();
   odd.data += 8;
   CHECK(refusal(gemm.launch(stream, bf16(output.data(), 32, 128), odd, b.view(), {}))
-            .find("not a multiple of 16 bytes") != std::string::npos);
+            .find("expected a multiple of 16 bytes") != std::string::npos);
   CHECK(refusal(nvfp4::Gemm().launch(stream, bf16(output.data(), 32, 128), a.view(), b.view(),
                                      {})) == "an empty Gemm; expected one that Gemm::create made");
 }

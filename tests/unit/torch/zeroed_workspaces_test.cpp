@@ -127,8 +127,8 @@ struct FakeDriver {
     CHECK(got->size_bytes >= kBytes);
     CHECK(reinterpret_cast<std::uintptr_t>(got->data) % 16 == 0);
     const auto* const bytes = static_cast<std::byte*>(got->data);
-    CHECK(
-        std::all_of(bytes, bytes + got->size_bytes, [](std::byte each) { return each == std::byte{}; }));
+    CHECK(std::all_of(bytes, bytes + got->size_bytes,
+                      [](std::byte each) { return each == std::byte{}; }));
     return static_cast<std::byte*>(got->data);
   }
 
