@@ -33,7 +33,7 @@ typedef struct cukiln_nvfp4_gemm cukiln_nvfp4_gemm;
 /// Free `*gemm` with cukiln_nvfp4_gemm_destroy. Errors: those of Gemm::create.
 CUKILN_API cukiln_code cukiln_nvfp4_gemm_create(cukiln_loader* loader, int device,
                                                 cukiln_nvfp4_gemm** gemm);
-/// Likewise, of W4a16Gemm::create.
+/// Free `*gemm` with cukiln_nvfp4_gemm_destroy. Errors: those of W4a16Gemm::create.
 CUKILN_API cukiln_code cukiln_nvfp4_w4a16_gemm_create(cukiln_loader* loader, int device,
                                                       cukiln_nvfp4_gemm** gemm);
 /// NULL is allowed.

@@ -8,7 +8,7 @@
 namespace cukiln {
 namespace nvfp4 {
 
-// Of the GEMMs. a: of tokens in NVFP4 (F16), 1 of those in bf16.
+// alpha of a GEMM. `a` is the decode scale of NVFP4 tokens (F16), 1 for bf16.
 template <class Operand>
 struct GemmAlpha {
   float a;
@@ -22,8 +22,8 @@ struct GemmAlpha {
 // What stands for a bias where there is none: -0, which changes no sum, not even its sign. Two in bf16.
 constexpr u32 kNoBias = 0x80008000u;
 
-// Of a mixture of experts with tokens in NVFP4, under one global scale or, where that is null, a scale of each
-// row.
+// alpha of a mixture of experts with NVFP4 tokens, which have one global scale or, where that is null, one for
+// each row.
 struct Nvfp4Alpha {
   float token_scale;
   float weight_scale;
@@ -32,7 +32,7 @@ struct Nvfp4Alpha {
       : token_scale(token_global_scale != nullptr ? token_global_scale[kDecode] * kTwoTo14 : 0.0f),
         weight_scale(weight_decode * F16::kWeightFactor) {}
 
-  // Of a row of tokens. `row_decode`: decode scales of all rows, or null.
+  // Returns alpha of a row of tokens. `row_decode`: decode scales of all rows, or null.
   __device__ __forceinline__ Nvfp4Alpha of_row(const float* row_decode, u32 row) const {
     Nvfp4Alpha alpha = *this;
     if (row_decode != nullptr) alpha.token_scale = row_decode[row] * kTwoTo14;
@@ -43,7 +43,7 @@ struct Nvfp4Alpha {
   }
 };
 
-// Of a mixture of experts with tokens in bf16.
+// alpha of a mixture of experts with bf16 tokens.
 struct Bf16Alpha {
   float weight_scale;
 

@@ -124,7 +124,7 @@ using W4a16GemmPrefill = void(
     u32 output_stride);           // elements
 
 // w4a16_gemm_prefill_*_helped, _helper
-using W4a16GemmHelp = void(
+using W4a16GemmTail = void(
     bf16* output,                 // out, [m, n]; of helpers not written
     TensorMap tokens,             // as w4a16_gemm_prefill's
     TensorMap b_data,             // likewise
@@ -135,8 +135,8 @@ using W4a16GemmHelp = void(
     u32 n,                        // multiple of 8
     u32 k,                        // multiple of 32
     u32 output_stride,            // elements
-    float* partials,              // out of helpers, in of helped: [tiles, tokens * rows of a tile]
-    u32 helped_groups);           // of 128 of K, the last ones: those of helpers
+    float* partials,              // [tiles, tokens * rows of a tile]: the helper writes them, the other reads
+    u32 tail_k_groups);           // groups of 128 of K of the tail, which the helper multiplies
 
 // w4a16_gemm_skinny_*
 using W4a16GemmSkinny = void(

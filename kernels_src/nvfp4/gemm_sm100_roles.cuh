@@ -17,11 +17,12 @@
 //   full[stage]     the stage is loaded            empty[stage]    its MMAs are complete
 //   tmem_full[i]    accumulator i is complete      tmem_empty[i]   accumulator i may be overwritten
 //
-// With MMAs in halves (run_mma_in_halves):
+// Where N is split (run_mma_split_n):
 //
-//   tmem_full[i]    one half of accumulator i is   tmem_empty[i]   its columns that the other one shares have
-//                   complete                                       been read
-//   tmem_rest[i]    the other half is, too         tmem_read[i]    all of them have
+//   tmem_full[i]              one half of accumulator i is complete
+//   tmem_full_second_half[i]  the other half is complete
+//   tmem_empty[i]             the columns of accumulator i that the other one shares have been read
+//   tmem_read[i]              all columns of accumulator i have been read
 //
 // "Rows" and "columns" are the MMA's M and N sides: A's rows and B's rows; or, with swapped operands, B's
 // rows and A's rows, which wastes less where A has few: gemm_sm100_swapped.cuh has their producer and epilogue.
@@ -46,8 +47,8 @@
 namespace cukiln {
 namespace nvfp4 {
 
-// Waits until all threads of the cluster have come here. It orders nothing between them.
-__device__ __forceinline__ void meet_cluster() {
+// Waits until all threads of the cluster have arrived. Orders no memory access between them.
+__device__ __forceinline__ void cluster_sync_relaxed() {
   cluster_arrive_relaxed();
   cluster_wait();
 }
@@ -130,19 +131,19 @@ struct TileScheduler {
   u32 column = 0;
   u32 expert = 0;
 
-  __device__ __forceinline__ TileScheduler(const Sm100Problem& of, u32 rank_in_cluster)
-      : problem(of),
+  __device__ __forceinline__ TileScheduler(const Sm100Problem& arguments, u32 rank_in_cluster)
+      : problem(arguments),
         rank(rank_in_cluster),
-        row_tiles(((Tile::kSwapped ? of.n : of.m) + kRowsOfCluster - 1) / kRowsOfCluster),
-        column_tiles(((Tile::kSwapped ? of.m : of.n) + Tile::kRowsShared * Tile::kColumns - 1) /
+        row_tiles(((Tile::kSwapped ? arguments.n : arguments.m) + kRowsOfCluster - 1) / kRowsOfCluster),
+        column_tiles(((Tile::kSwapped ? arguments.m : arguments.n) + Tile::kRowsShared * Tile::kColumns - 1) /
                      (Tile::kRowsShared * Tile::kColumns)),
         splits(splits_of_tile<Tile>()),
         tile(clusters_of(blockIdx.x)) {
     if constexpr (Tile::kGrouped) {
-      if (of.row_tile_count != nullptr) row_tiles = min(row_tiles, *of.row_tile_count);
+      if (arguments.row_tile_count != nullptr) row_tiles = min(row_tiles, *arguments.row_tile_count);
     }
     end = row_tiles * column_tiles;
-    if (splits != 1 && block_rank_in_cluster() >= of.stages()) end = 0;
+    if (splits != 1 && block_rank_in_cluster() >= arguments.stages()) end = 0;
   }
 
   // How many clusters so many CTAs are.
@@ -179,8 +180,8 @@ struct TileScheduler {
     return Tile::kRows == kTileRows ? 0 : row % kTileRows;
   }
   // Whether this row of an MMA is the tile's.
-  __device__ __forceinline__ bool has_row(u32 of_mma) const {
-    return Tile::kRows == kTileRows || of_mma / Tile::kRows == row_in_mma() / Tile::kRows;
+  __device__ __forceinline__ bool has_row(u32 mma_row) const {
+    return Tile::kRows == kTileRows || mma_row / Tile::kRows == row_in_mma() / Tile::kRows;
   }
 
   __device__ __forceinline__ bool next() {
@@ -221,7 +222,8 @@ __device__ __forceinline__ void load_rows(typename Tile::Stage& stage, const Sm1
   }
 }
 
-// Likewise the columns, of which each CTA of a pair has a part.
+// Loads the columns of a stage, of which each CTA of a pair has a part, or this CTA's part for all that share
+// them. `barrier`: that of its pair.
 template <class Tile>
 __device__ __forceinline__ void load_columns(typename Tile::Stage& stage,
                                              const Sm100Problem& problem,
@@ -243,18 +245,18 @@ __device__ __forceinline__ void load_columns(typename Tile::Stage& stage,
       tma_load<kCtas>(shared_address(stage.columns), &problem.columns, s * kStageBytes, column, barrier);
     } else {
       constexpr u32 kPart = Tile::kColumnParts;
-      constexpr u32 kToNext = Tile::kInHalves ? Tile::kMmaColumns : kPart;  // of the matrix
+      constexpr u32 kToNext = Tile::kSplitN ? Tile::kMmaColumns : kPart;  // of the matrix
       tma_load_multicast(shared_address(stage.columns + part * kPart * kStageBytes),
                          &problem.columns, s * kStageBytes, column + part * kToNext, barrier, sharing);
     }
     // Both CTAs of a pair need the scales of all its columns.
-    const u32 of_pair = tiles.rank % kCtas;
-    const u32 scale_part = part * kCtas + of_pair;
+    const u32 rank_in_pair = tiles.rank % kCtas;
+    const u32 scale_part = part * kCtas + rank_in_pair;
     const u32 atom = scale_part % Tile::kScaleAtomParts;
     const u32 step = scale_part / Tile::kScaleAtomParts * (kSteps / Tile::kScaleStepParts);
     tma_load_multicast(shared_address(stage.column_scales + (atom * kSteps + step) * kAtomBytes),
                        &problem.column_scales, 0, s * kSteps + step, first / kTileRows + atom, barrier,
-                       (sharing >> of_pair) * ((1u << kCtas) - 1));
+                       (sharing >> rank_in_pair) * ((1u << kCtas) - 1));
   }
 }
 
@@ -398,14 +400,14 @@ __device__ __forceinline__ void commit_stage(typename Tile::Shared& shared,
 // Waits for a stage, issues its copies of scales and its MMAs, as multiply_stage, and commits it.
 template <class Tile, bool kWhole>
 __device__ __forceinline__ void issue_stage(typename Tile::Shared& shared,
-                                            const StageDescriptors<Tile>& of,
+                                            const StageDescriptors<Tile>& descriptors,
                                             const PipelineState<Tile::kStages>& smem_pipe,
                                             u32 steps, u32 tmem, u32 accumulator,
                                             u32 first_scale, u32 first_row, bool first) {
   mbarrier_wait(shared_address(&shared.full[smem_pipe.index]), smem_pipe.phase);
   tcgen05_fence_after_sync();
-  copy_scales<Tile>(of, smem_pipe.index, tmem);
-  multiply_stage<Tile, kWhole, Tile::kMmas>(of, smem_pipe.index, steps, tmem, accumulator,
+  copy_scales<Tile>(descriptors, smem_pipe.index, tmem);
+  multiply_stage<Tile, kWhole, Tile::kMmas>(descriptors, smem_pipe.index, steps, tmem, accumulator,
                                             first_scale, first_row, first, 0);
   commit_stage<Tile>(shared, smem_pipe);
 }
@@ -456,13 +458,13 @@ __device__ __forceinline__ void run_mma(typename Tile::Shared& shared, const Pro
   }
 }
 
-// The same with two MMAs side by side, each of half of the columns. One half has all columns that both
-// accumulators share. In a tile's first stage it comes second, so that the other half's MMAs go on while the
-// epilogue reads the shared columns of the tile before. In the last one it comes first, since the epilogue
-// reads it first. At the end of the last tile the first halves of several stages come before their second
-// ones: the epilogue, which nothing hides any more, begins as much sooner.
+// Issues each stage as two MMAs of half of the N columns. The columns that both accumulators share are all in one
+// half. In a tile's first stage that half is issued second, so that the other half's MMAs run while the epilogue
+// reads the shared columns of the previous tile. In the last stage it is issued first, since the epilogue reads it
+// first. At the end of the last tile the first halves of kEpilogueOverlapStages stages are issued before their
+// second halves: nothing hides that epilogue, which begins so much sooner.
 template <class Tile, class Problem>
-__device__ __forceinline__ void run_mma_in_halves(typename Tile::Shared& shared,
+__device__ __forceinline__ void run_mma_split_n(typename Tile::Shared& shared,
                                                   const Problem& problem, u32 rank, u32 tmem) {
   const StageDescriptors<Tile> descriptors(shared);
   constexpr u32 kPair = (1u << Tile::kCtas) - 1;
@@ -482,7 +484,7 @@ __device__ __forceinline__ void run_mma_in_halves(typename Tile::Shared& shared,
     wait_for_read();
     const u32 accumulator = tmem + tmem_pipe.index * Tile::kSecondAccumulator;
     const u32 half_shared = tmem_pipe.index ^ 1;
-    const u32 end = stages - (tiles.tile < tiles.end ? 1 : min(Tile::kTogether, stages));
+    const u32 end = stages - (tiles.tile < tiles.end ? 1 : min(Tile::kEpilogueOverlapStages, stages));
     // Issues the MMAs of one half of stage s. `second`: its other half came before; `copies_again`: with other
     // stages between, whose scales took the place of its own.
     const auto issue_half = [&](const PipelineState<Tile::kStages>& pipe, u32 s, u32 half, bool second,
@@ -516,7 +518,7 @@ __device__ __forceinline__ void run_mma_in_halves(typename Tile::Shared& shared,
           issue_half(pipe, s + i, half, second != 0, count != 1);
         }
         if (is_last) {
-          u64* const complete = second == 0 ? shared.control.tmem_full : shared.tmem_rest;
+          u64* const complete = second == 0 ? shared.control.tmem_full : shared.tmem_full_second_half;
           tcgen05_commit<Tile::kCtas>(shared_address(&complete[tmem_pipe.index]), kPair << rank);
         }
       }
@@ -569,14 +571,14 @@ __device__ __forceinline__ void run_epilogue(typename Tile::Shared& shared,
   for (TileScheduler<Tile> tiles(problem, rank); tiles.next(); tmem_pipe.advance()) {
     const u32 row = tiles.row + quarter * 32;
     const u16* bias = problem.bias;
-    u32 of_a = kDecode;
+    u32 a_scale_index = kDecode;
     if constexpr (Tile::kGrouped) {
       if (bias != nullptr) bias += u64{tiles.expert} * problem.n;
-      if (problem.a_scales == kScaleOfExpert) of_a += 2 * tiles.expert;
-      if (problem.a_scales == kScaleOfRow) of_a += 2 * min(row + lane, problem.m - 1);
+      if (problem.a_scales == kScaleOfExpert) a_scale_index += 2 * tiles.expert;
+      if (problem.a_scales == kScaleOfRow) a_scale_index += 2 * min(row + lane, problem.m - 1);
     }
     const float alpha =
-        fma_rn(problem.a_global_scale[of_a], problem.b_global_scale[tiles.expert * 2 + kDecode], 0.0f);
+        fma_rn(problem.a_global_scale[a_scale_index], problem.b_global_scale[tiles.expert * 2 + kDecode], 0.0f);
     const u32 tmem_empty = shared_address(&shared.control.tmem_empty[tmem_pipe.index]);
     const u32 tmem_empty_of_issuer = Tile::kCtas == 1
                                          ? tmem_empty
@@ -589,9 +591,9 @@ __device__ __forceinline__ void run_epilogue(typename Tile::Shared& shared,
       const u32 chunk = (tmem_pipe.index == 0 ? kChunks - 1 - i : i) * Tile::kChunk;
       const u32 column = tiles.column + chunk;
       u8* const staged = shared.store[quarter][buffer];
-      if constexpr (Tile::kInHalves) {
+      if constexpr (Tile::kSplitN) {
         if (i == kChunks / 2) {
-          mbarrier_wait(shared_address(&shared.tmem_rest[tmem_pipe.index]), tmem_pipe.phase);
+          mbarrier_wait(shared_address(&shared.tmem_full_second_half[tmem_pipe.index]), tmem_pipe.phase);
           tcgen05_fence_after_sync();
         }
       }
@@ -606,7 +608,7 @@ __device__ __forceinline__ void run_epilogue(typename Tile::Shared& shared,
         tcgen05_fence_before_sync();
         mbarrier_arrive(tmem_empty_of_issuer);
       }
-      if constexpr (Tile::kInHalves) {
+      if constexpr (Tile::kSplitN) {
         if (i + 1 == kChunks) {
           tcgen05_fence_before_sync();
           mbarrier_arrive(address_in_rank(shared_address(&shared.tmem_read[tmem_pipe.index]),
@@ -652,9 +654,9 @@ __device__ __forceinline__ void gemm_sm100(const Problem& problem) {
       mbarrier_init(shared_address(&shared.empty[i]), Tile::kTiles);
     }
     for (u32 i = 0; i < 2; ++i) {
-      if constexpr (Tile::kInHalves) {
+      if constexpr (Tile::kSplitN) {
         mbarrier_init(shared_address(&shared.tmem_read[i]), kCtas * kTileRows);
-        mbarrier_init(shared_address(&shared.tmem_rest[i]), 1);
+        mbarrier_init(shared_address(&shared.tmem_full_second_half[i]), 1);
       }
       mbarrier_init(shared_address(&shared.control.tmem_full[i]), 1);
       mbarrier_init(shared_address(&shared.control.tmem_empty[i]), kCtas * kTileRows);
@@ -663,7 +665,7 @@ __device__ __forceinline__ void gemm_sm100(const Problem& problem) {
   }
   __syncwarp();
   if constexpr (kCtas != 1) {  // a pair allocates together: both CTAs must be running
-    meet_cluster();  // mbarrier_init_fence was a release
+    cluster_sync_relaxed();  // mbarrier_init_fence was a release
   }
   if (warp == 1) tmem_alloc<kCtas>(shared_address(&shared.control.tmem));
 
@@ -678,7 +680,7 @@ __device__ __forceinline__ void gemm_sm100(const Problem& problem) {
       named_barrier_sync<kSm100Threads>(kSetUp);
     } else {
       named_barrier_sync<kSm100Threads - 32>(kSetUp);  // orders the address within the CTA
-      meet_cluster();
+      cluster_sync_relaxed();
     }
     tcgen05_fence_after_sync();
     const u32 tmem = static_cast<u32>(shared.control.tmem);
@@ -686,8 +688,8 @@ __device__ __forceinline__ void gemm_sm100(const Problem& problem) {
     griddepcontrol_launch_dependents();
     if (warp == 1) {
       if (rank % kCtas == 0 && elect_one_sync()) {
-        if constexpr (Tile::kInHalves) {
-          run_mma_in_halves<Tile>(shared, problem, rank, tmem);
+        if constexpr (Tile::kSplitN) {
+          run_mma_split_n<Tile>(shared, problem, rank, tmem);
         } else {
           run_mma<Tile>(shared, problem, rank, tmem);
         }
@@ -700,7 +702,7 @@ __device__ __forceinline__ void gemm_sm100(const Problem& problem) {
   __syncwarp();
   tcgen05_fence_before_sync();
   __syncthreads();
-  if constexpr (kCtas != 1) meet_cluster();  // what others do in this CTA's shared memory was awaited
+  if constexpr (kCtas != 1) cluster_sync_relaxed();  // what others do in this CTA's shared memory was awaited
   tcgen05_fence_after_sync();
   if (warp == 1) tmem_dealloc<kCtas>(static_cast<u32>(shared.control.tmem));
 }

@@ -321,7 +321,7 @@ __device__ __forceinline__ void run_split_epilogue(typename Tile::Shared& shared
     mbarrier_wait(shared_address(&shared.control.tmem_full[0]), 0);
     __syncwarp();
   }
-  meet_cluster();  // the MMAs of all are complete: sums may be sent to where their stages were
+  cluster_sync_relaxed();  // the MMAs of all are complete: sums may be sent to where their stages were
   tcgen05_fence_after_sync();
   if (rank < parts && tiles.has_row(quarter * 32)) {
     send_sums<Tile>(shared, tmem, tile_columns, share.size, tiles.row_in_mma());
@@ -390,7 +390,7 @@ __device__ __forceinline__ void gemm_sm100_swapped(const Sm100Problem& problem) 
   }
 
   __syncwarp();
-  if (is_split) meet_cluster();
+  if (is_split) cluster_sync_relaxed();
   if (warp == 1) {
     named_barrier_sync<kReadThreads>(kRead);
     tcgen05_fence_after_sync();

@@ -56,10 +56,10 @@ struct Sm100Tile {
   static constexpr u32 kScaleStepParts = kScaleParts / kScaleAtomParts;
   static constexpr u32 kChunk = kColumns < kStoreColumns ? kColumns : kStoreColumns;  // in one TMA store
   static constexpr u32 kStoreBuffer = 32 * kChunk * sizeof(u16);  // bytes: 32 lanes
-  // Whether run_mma_in_halves multiplies, by two MMAs for each 64 of K: where accumulators overlap and a CTA of a
+  // Whether run_mma_split_n multiplies, by two MMAs for each 64 of K: where accumulators overlap and a CTA of a
   // pair loads its columns in two parts, one of each half, anyway.
-  static constexpr bool kInHalves = kColumns == 256 && kColumnsShared == 2;
-  static constexpr u32 kMmas = kInHalves ? 2 : 1;  // side by side, for each 64 of K
+  static constexpr bool kSplitN = kColumns == 256 && kColumnsShared == 2;
+  static constexpr u32 kMmas = kSplitN ? 2 : 1;  // side by side, for each 64 of K
   static constexpr u32 kMmaColumns = kColumns / kMmas;
   static constexpr u32 kColumnParts = kColumnsLoaded / kColumnsShared;  // columns of one load, of each CTA
 
@@ -84,12 +84,12 @@ struct Sm100Tile {
     u64 full[kStages];
     u64 empty[kStages];
     Control control;
-    u64 received;  // of a split tile; the next are of one in halves
-    u64 tmem_rest[2];
+    u64 received;  // of a split tile; the next are of one with N split
+    u64 tmem_full_second_half[2];
     u64 tmem_read[2];
   };
-  // Stages at the end of a CTA's last tile of which all first halves come before the second ones.
-  static constexpr u32 kTogether = 4;
+  // Stages at the end of a CTA's last tile whose first halves are all issued before their second halves.
+  static constexpr u32 kEpilogueOverlapStages = 4;
 
   static constexpr u32 kScaleColumns = kSteps * kAtomTmemColumns * (1 + kColumnAtoms);
   static constexpr u32 kRowScales = kTmemColumns - kScaleColumns;
@@ -112,10 +112,10 @@ struct Sm100Tile {
   // Multicast is for pairs, and a part of a load a whole number of swizzle groups and of atoms.
   static_assert(kTiles == 1 || (kCtas == 2 && kSteps % kRowsShared == 0));
   static_assert(kColumnsShared == 1 || kColumnParts % 8 == 0);
-  static_assert(!kInHalves || (kTogether <= kStages && kColumnParts * kCtas == kMmaColumns));
+  static_assert(!kSplitN || (kEpilogueOverlapStages <= kStages && kColumnParts * kCtas == kMmaColumns));
   static_assert(kCtas == 1 || (kScaleAtomParts == kColumnAtoms && kSteps % kScaleStepParts == 0));
   static_assert(kSecondAccumulator + kAccumulator <= kRowScales && sizeof(Shared) <= kSharedLimit);
-  static_assert(!kInHalves || (kOverlap != 0 && kOverlap <= kMmaColumns));
+  static_assert(!kSplitN || (kOverlap != 0 && kOverlap <= kMmaColumns));
 };
 
 // The tile of gemm_sm100_gate_up.cuh, whose epilogue stores from registers. As Sm100Tile, which says what the
@@ -130,7 +130,7 @@ struct GateUpTile {
   static constexpr u32 kTiles = 1;
   static constexpr u32 kRows = kTileRows;
   static constexpr u32 kClusterCtas = kCtas * kTiles;
-  static constexpr bool kInHalves = false;
+  static constexpr bool kSplitN = false;
   static constexpr u32 kMmas = 2;
   static constexpr u32 kMmaColumns = kColumns / kMmas;
   static constexpr u32 kColumnAtoms = 3;  // of the first box, and of both halves of the second

@@ -150,7 +150,7 @@ struct PrefillProblem {
   u32 columns;
   u32 output_stride;  // elements from a token's results to the next one's
   float* partials;    // of helpers: PrefillGemm::kPartialBytes for each tile
-  u32 helped_groups;  // of 128 of K, the last ones: those of helpers
+  u32 tail_k_groups;  // groups of 128 of K of the tail, which kHelper multiplies
 };
 
 enum class Role {
@@ -298,11 +298,11 @@ struct PrefillGemm {
         : token_tiles((problem.tokens + kTokens - 1) / kTokens),
           row_tiles((problem.rows + kRows - 1) / kRows),
           groups((problem.columns + kGroupK - 1) / kGroupK -
-                 (kRole == Role::kHelped || kRole == Role::kHelper ? problem.helped_groups : 0)),
+                 (kRole == Role::kHelped || kRole == Role::kHelper ? problem.tail_k_groups : 0)),
           rank(kRole == Role::kHelper ? 0 : block_rank_in_cluster()),
           splits(kRole == Role::kHelper ? 1 : cluster_size()),
           begin(kRole == Role::kHelper ? groups : groups * rank / splits),
-          end(kRole == Role::kHelper ? groups + problem.helped_groups
+          end(kRole == Role::kHelper ? groups + problem.tail_k_groups
                                      : groups * (rank + 1) / splits),
           first(blockIdx.x / splits),
           step(gridDim.x / splits) {}

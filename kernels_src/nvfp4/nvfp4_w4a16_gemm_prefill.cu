@@ -8,7 +8,7 @@
 //     split K. Dynamic shared memory: the last number of each line below. _pair: clusters of two.
 //
 // w4a16_gemm_prefill_256x128_helper, then w4a16_gemm_prefill_256x128_helped
-//   The same, in clusters of two, with the last helped_groups of K multiplied by the helper: at least one
+//   The same, in clusters of two, with the last tail_k_groups of K multiplied by the helper: at least one
 //     group, and not all of them but for two. partials: of any contents; the helper writes it.
 //   Launch: the helper with any even grid, in clusters of two; the helped, which may start early, with
 //     tiles * 2. Both on as many SMs as they have blocks.
@@ -55,14 +55,14 @@ CUKILN_W4A16_PREFILL(w4a16_gemm_prefill_256x128, kAny, 256, 128, 3, 1, 229968)
 
 #define CUKILN_W4A16_HELP(kName, kRole, kTokens, kRows, kStages, kShared)                         \
   extern "C" __global__ void __launch_bounds__(384, 1)                                            \
-      kName(CUKILN_W4A16_PARAMETERS, float* partials, cukiln::u32 helped_groups) {                \
+      kName(CUKILN_W4A16_PARAMETERS, float* partials, cukiln::u32 tail_k_groups) {                \
     using Gemm = cukiln::nvfp4::PrefillGemm<kTokens, kRows, kStages, 1, cukiln::nvfp4::Bf16,      \
                                             cukiln::nvfp4::Role::kRole>;                          \
     static_assert(Gemm::kSharedBytes == kShared, "the launcher's table has another number");      \
     Gemm::run({output, &tokens, &b_data, b_scales, nullptr, b_global_scale, bias, m, n, k,        \
-               output_stride, partials, helped_groups});                                          \
+               output_stride, partials, tail_k_groups});                                          \
   }                                                                                               \
-  static_assert(cukiln::kIsSame<decltype(kName), cukiln::signatures::W4a16GemmHelp>);
+  static_assert(cukiln::kIsSame<decltype(kName), cukiln::signatures::W4a16GemmTail>);
 
 CUKILN_W4A16_HELP(w4a16_gemm_prefill_256x128_helped, kHelped, 256, 128, 3, 229968)
 CUKILN_W4A16_HELP(w4a16_gemm_prefill_256x128_helper, kHelper, 256, 128, 3, 229968)

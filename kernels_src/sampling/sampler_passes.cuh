@@ -22,7 +22,7 @@ __device__ __forceinline__ void cluster_wait() {
   asm volatile("barrier.cluster.wait.acquire;" ::: "memory");
 }
 
-// The same shared variable in another thread block of the cluster (DSMEM).
+// Maps a shared variable to another thread block of the cluster (DSMEM).
 template <class T>
 __device__ __forceinline__ T* in_rank(T* variable, u32 rank) {
   u64 address;
@@ -496,7 +496,7 @@ __device__ __forceinline__ void add_above(const Row& of, const Batch& batch, con
   }
 }
 
-// Of the tokens that this thread reads, the weight above each proposal, of at most two.
+// Weighs the tokens of this thread above each proposal, of at most two.
 __device__ __noinline__ Above weigh_above(const u64* tokens, u32 count) {
   const Row local = row;
   Above limits;
@@ -539,8 +539,8 @@ __device__ __noinline__ Above weigh_above(const u64* tokens, u32 count) {
   return sums;
 }
 
-// Of the tokens that `thread` of this thread block reads, in the order of their indices: the one at which the
-// weight of those with keys >= `lowest` exceeds `target`, or one of the largest if it does not. All lanes of
+// Finds, among the tokens that `thread` of this thread block reads, in the order of their indices, the one at
+// which the weight of those with keys >= `lowest` exceeds `target`, or one of the largest if it does not. All lanes of
 // a warp call this, with the same arguments. Returns key << 32 | index in one lane, 0 in the others.
 __device__ __noinline__ u64 find_token(u32 thread, u32 lowest, u64 target) {
   const Row local = row;

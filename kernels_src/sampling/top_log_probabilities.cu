@@ -40,7 +40,7 @@ __device__ __forceinline__ u64 warp_max(u64 value) {
   return u64{largest} << 32 | __reduce_max_sync(~0u, low);
 }
 
-// Of the tokens that `thread` of this thread block reads, the best below `below` that has a key >= `lowest`:
+// Finds, among the tokens that `thread` of this thread block reads, the best below `below` with a key >= `lowest`:
 // key << 32 | ~index, or 0 if there is none. All lanes of a warp call this, with the same arguments.
 __device__ __noinline__ u64 best_token(u32 thread, u32 lowest, u64 below) {
   const Row local = row;

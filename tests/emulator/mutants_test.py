@@ -46,19 +46,19 @@ SEEDS = range(1, 201)  # few are needed of these: some mutants are noticed in on
 EMPTY = "tcgen05_commit<Tile::kCtas>(shared_address(&shared.empty[smem_pipe.index]), (1u << Tile::kClusterCtas) - 1);"
 EMPTY_OF_PAIR = "tcgen05_commit<Tile::kCtas>(shared_address(&shared.empty[smem_pipe.index]), 3u << blockIdx.x % Tile::kClusterCtas);"
 EMPTY_OF_ROW = "tcgen05_commit<Tile::kCtas>(shared_address(&shared.empty[smem_pipe.index]), 15u << blockIdx.x % Tile::kClusterCtas / 4 * 4);"
-COPIES = "copy_scales<Tile>(of, smem_pipe.index, tmem);"
+COPIES = "copy_scales<Tile>(descriptors, smem_pipe.index, tmem);"
 EMPTY_INIT = "mbarrier_init(shared_address(&shared.empty[i]), Tile::kTiles);"
 FULL_WAIT = "mbarrier_wait(shared_address(&shared.full[smem_pipe.index]), smem_pipe.phase);"
 EMPTY_WAIT = "mbarrier_wait(shared_address(&shared.empty[smem_pipe.index]), smem_pipe.phase ^ 1); load(tiles, s, true, true)"
 TMEM_FULL = "tcgen05_commit<Tile::kCtas>(shared_address(&shared.control.tmem_full[tmem_pipe.index]), ((1u << Tile::kCtas) - 1) << rank);"
 TMEM_FULL_WAIT = "mbarrier_wait(shared_address(&shared.control.tmem_full[tmem_pipe.index]), tmem_pipe.phase);"
 TMEM_EMPTY_WAIT = "mbarrier_wait(shared_address(&shared.control.tmem_empty[tmem_empty_pipe.index]), tmem_empty_pipe.phase); tmem_empty_pipe.advance();"
-END = "__syncthreads(); if constexpr (kCtas != 1) meet_cluster();"
+END = "__syncthreads(); if constexpr (kCtas != 1) cluster_sync_relaxed();"
 TMEM_EMPTY = "if (i + 1 == kTmemEmptyAfter) { tcgen05_fence_before_sync(); mbarrier_arrive(tmem_empty_of_issuer); }"
 ISSUER = "address_in_rank(tmem_empty, rank / Tile::kCtas * Tile::kCtas); "
 HALF_COMPLETE = "tcgen05_commit<Tile::kCtas>(shared_address(&complete[tmem_pipe.index]), kPair << rank);"
 FULL_WAIT_OF_HALVES = "mbarrier_wait(shared_address(&shared.full[pipe.index]), pipe.phase);"
-REST_WAIT = "mbarrier_wait(shared_address(&shared.tmem_rest[tmem_pipe.index]), tmem_pipe.phase);"
+REST_WAIT = "mbarrier_wait(shared_address(&shared.tmem_full_second_half[tmem_pipe.index]), tmem_pipe.phase);"
 READ_RANK = "(&shared.tmem_read[tmem_pipe.index]), rank / Tile::kCtas * Tile::kCtas)"
 PRECEDING_WAIT = "griddepcontrol_wait(); griddepcontrol_launch_dependents(); if (warp == 1) { if (rank"
 SWAPPED_TMEM_EMPTY = "shared_address(&shared.control.tmem_empty[tmem_pipe.index]); "
@@ -122,7 +122,7 @@ MUTANTS = {
     "width of a narrow accumulator": ("kSecondAccumulator = kAccumulator - kOverlap", "kSecondAccumulator = kAccumulator / 4 - kOverlap", NARROW, RACE),
     "columns of a narrow store": ("stage_lanes<kLoaded>", "stage_lanes<kLoaded / 2>", NARROW, WRONG),
     "lanes of the swapped store": ("(lane ^ c / 2 % 2 * 4)", "(lane ^ 1 ^ c / 2 % 2 * 4)", SWAPPED, WRONG),
-    "encode for decode": ("u32 of_a = kDecode;", "u32 of_a = kEncode;", SMALL, WRONG),
+    "encode for decode": ("u32 a_scale_index = kDecode;", "u32 a_scale_index = kEncode;", SMALL, WRONG),
     "bias of a column": ("(bias + column + c)", "(bias + column)", RAGGED, WRONG),
     "bias of a row": ("bias[row + lane]", "bias[lane]", SWAPPED, WRONG),
     # fences, which order nothing on this CPU
@@ -140,8 +140,8 @@ MUTANTS = {
     "the producer of a pair does not arrive": (("else cluster_arrive_relaxed();", "if constexpr (kCtas != 1) cluster_wait();"), ("", ""), PAIR, RULE),
     "the producer of a pair never waits": ("if constexpr (kCtas != 1) cluster_wait();", "", PAIR, RULE),
     "address of a pair's tensor memory": ("named_barrier_sync<kSm100Threads - 32>(kSetUp);", "", PAIR, RACE),
-    "the other CTA's tensor memory": ("named_barrier_sync<kSm100Threads - 32>(kSetUp); meet_cluster();", "named_barrier_sync<kSm100Threads - 32>(kSetUp);", PAIR, RULE),
-    "the block is not awaited at the end": (END, "if constexpr (kCtas != 1) meet_cluster();", PAIR, RACE),
+    "the other CTA's tensor memory": ("named_barrier_sync<kSm100Threads - 32>(kSetUp); cluster_sync_relaxed();", "named_barrier_sync<kSm100Threads - 32>(kSetUp);", PAIR, RULE),
+    "the block is not awaited at the end": (END, "if constexpr (kCtas != 1) cluster_sync_relaxed();", PAIR, RACE),
     "the pair is not awaited at the end": (END, "__syncthreads();", PAIR, RULE),
     "last arrivals of the other CTA": ("for (; tiles_in_flight != 0;", "for (; false;", PAIR, RULE),
     "last but one arrivals of the other CTA": ("tiles_in_flight != 0; --tiles_in_flight", "tiles_in_flight > 1; --tiles_in_flight", "256x128 m 257", RULE),
@@ -149,20 +149,20 @@ MUTANTS = {
     "first row of the operand": ("!first || j != 0, first_row);", "!first || j != 0, 0);", HALF, WRONG),
     "rows before shared memory": ("u8 store[4][kStoreBuffers][kStoreBuffer]; Stage stage[kStages];", "Stage stage[kStages]; u8 store[4][kStoreBuffers][kStoreBuffer];", HALF, RULE),
     "store buffers of two warps": ("shared.store[quarter][buffer]", "shared.store[quarter % 2][buffer]", SMALL, RACE),
-    "rows of the other half are stored": ("Tile::kRows == kTileRows || of_mma / Tile::kRows ==", "true || of_mma / Tile::kRows ==", HALF, WRONG),
-    "half of which the sums are stored": ("of_mma / Tile::kRows == row_in_mma()", "of_mma / Tile::kRows != row_in_mma()", HALF, WRONG),
+    "rows of the other half are stored": ("Tile::kRows == kTileRows || mma_row / Tile::kRows ==", "true || mma_row / Tile::kRows ==", HALF, WRONG),
+    "half of which the sums are stored": ("mma_row / Tile::kRows == row_in_mma()", "mma_row / Tile::kRows != row_in_mma()", HALF, WRONG),
     "first row of an MMA": ("tiles.row - tiles.row_in_mma() + quarter * 32", "tiles.row + quarter * 32", HALF, WRONG),
     "warps without rows do not arrive": ("mbarrier_arrive(tmem_empty); continue;", "continue;", HALF_LONG, RULE),
     "partial sums of half of the rows": ("threadIdx.x % 32 - row_in_mma", "threadIdx.x % 32", HALF_SPLIT, WRONG),
     "columns of half of the rows": ("row(quarter % (Tile::kRows / 32) * 32", "row(quarter * 32", HALF_SPLIT, WRONG),
     # pairs and groups
-    "allocation before the pair has met": ("if constexpr (kCtas != 1) { meet_cluster(); }", "", PAIR, RULE),
+    "allocation before the pair has met": ("if constexpr (kCtas != 1) { cluster_sync_relaxed(); }", "", PAIR, RULE),
     "expert of a tile": ("problem.experts[row_tile]);", "problem.experts[0]);", GROUPED, WRONG),
     "row tiles without an expert": ("problem.experts[row_tile] < 0", "problem.experts[row_tile] <= 0", GROUPED, WRONG),
     "weights of an expert": ("tiles.expert * problem.n + tiles.column", "tiles.column", GROUPED, WRONG),
     "scale of an expert's weights": ("problem.b_global_scale[tiles.expert * 2 + kDecode]", "problem.b_global_scale[kDecode]", GROUPED, WRONG),
-    "scale of an expert's rows": ("if (problem.a_scales == kScaleOfExpert) of_a += 2 * tiles.expert;", "", GROUPED, WRONG),
-    "scale of a row": ("if (problem.a_scales == kScaleOfRow) of_a +=", "if (false) of_a +=", ROW_SCALES, WRONG),
+    "scale of an expert's rows": ("if (problem.a_scales == kScaleOfExpert) a_scale_index += 2 * tiles.expert;", "", GROUPED, WRONG),
+    "scale of a row": ("if (problem.a_scales == kScaleOfRow) a_scale_index +=", "if (false) a_scale_index +=", ROW_SCALES, WRONG),
     "scale of a lane's row": ("2 * min(row + lane, problem.m - 1)", "2 * min(row, problem.m - 1)", ROW_SCALES, WRONG),
     "bias of an expert": ("if (bias != nullptr) bias += u64{tiles.expert} * problem.n;", "", GROUPED, WRONG),
     # two pairs that share the loads of rows
@@ -176,7 +176,7 @@ MUTANTS = {
     "tile of the second pair": ("* Tile::kRowsShared + column_in_cluster()) *", "* Tile::kRowsShared) *", SHARED, WRONG),
     "first tile of a cluster": ("tile(clusters_of(blockIdx.x))", "tile(blockIdx.x / Tile::kCtas)", SHARED, RULE),
     "next tile of a cluster": ("tile += clusters_of(gridDim.x)", "tile += gridDim.x / Tile::kCtas", SHARED, WRONG),
-    "a last tile without a neighbour": ("of.n) + Tile::kRowsShared * Tile::kColumns - 1)", "of.n))", SHARED, WRONG),
+    "a last tile without a neighbour": ("arguments.n) + Tile::kRowsShared * Tile::kColumns - 1)", "arguments.n))", SHARED, WRONG),
     "arrivals of both pairs' MMAs": (EMPTY_INIT, EMPTY_INIT.replace("Tile::kTiles", "1"), SHARED_LONG, RULE),
     "a stage's MMAs are complete for one pair only": (EMPTY, EMPTY_OF_PAIR, SHARED, RULE),
     "accumulator of the other pair": ("((1u << Tile::kCtas) - 1) << rank", "(1u << Tile::kCtas) - 1", SHARED, RULE),
@@ -191,7 +191,7 @@ MUTANTS = {
     "part of the columns": ("column + part * kToNext", "column", FOUR, WRONG),
     "place of a part of the columns": ("stage.columns + part * kPart * kStageBytes", "stage.columns", FOUR, WRONG),
     # MMAs in halves
-    "columns of the second half": ("Tile::kInHalves ? Tile::kMmaColumns : kPart", "kPart", FOUR, WRONG),
+    "columns of the second half": ("Tile::kSplitN ? Tile::kMmaColumns : kPart", "kPart", FOUR, WRONG),
     "place of the second half": ("i * (Tile::kMmaColumns / kCtas) * kStageBytes", "i * Tile::kMmaColumns * kStageBytes", FOUR, WRONG),
     "accumulator of the second half": ("accumulator + i * Tile::kMmaColumns", "accumulator", FOUR, WRONG),
     "half that both accumulators share": ("half_shared = tmem_pipe.index ^ 1", "half_shared = tmem_pipe.index", FOUR_TILES, RACE),
@@ -205,7 +205,7 @@ MUTANTS = {
     "accumulator read in its own CTA": (READ_RANK, READ_RANK.replace("rank / Tile::kCtas * Tile::kCtas", "rank"), FOUR, RULE),
     "accumulator read in the first pair": (READ_RANK, READ_RANK.replace("rank / Tile::kCtas * Tile::kCtas", "0"), FOUR, RULE),
     "arrivals at tmem_read": ("(&shared.tmem_read[i]), kCtas * kTileRows)", "(&shared.tmem_read[i]), kTileRows)", FOUR, RULE),
-    "arrivals at tmem_rest": ("(&shared.tmem_rest[i]), 1)", "(&shared.tmem_rest[i]), 2)", FOUR, RULE),
+    "arrivals at tmem_full_second_half": ("(&shared.tmem_full_second_half[i]), 1)", "(&shared.tmem_full_second_half[i]), 2)", FOUR, RULE),
     "rest not awaited": (REST_WAIT, "", FOUR, RACE),
     "rest of the second tile": (REST_WAIT, REST_WAIT.replace("tmem_pipe.phase", "0"), FOUR_TILES, RACE),
     "fence before loads of the rest": (REST_WAIT + " tcgen05_fence_after_sync();", REST_WAIT, FOUR, RULE),
@@ -230,13 +230,13 @@ MUTANTS = {
     "steps of a CTA's column scales": ("s * kSteps + step,", "s * kSteps,", NARROW_PAIR, WRONG),
     "place of these steps": ("stage.column_scales + (atom * kSteps + step) *", "stage.column_scales + (atom * kSteps) *", NARROW_PAIR, WRONG),
     "steps of a part": ("* (kSteps / Tile::kScaleStepParts)", "* (kSteps / Tile::kScaleParts)", FOUR_MIDDLE, WRONG),
-    "part of the second CTA": ("part * kCtas + of_pair;", "part * kCtas;", PAIR, WRONG),
-    "part of the pairs below": ("part * kCtas + of_pair;", "of_pair;", FOUR, WRONG),
-    "column scales for one CTA of a pair": ("(sharing >> of_pair) * ((1u << kCtas) - 1)", "sharing", PAIR, RULE),
-    "column scales for the pair on the left": ("(sharing >> of_pair) * ((1u << kCtas) - 1)", "(1u << kCtas) - 1", SHARED, RULE),
+    "part of the second CTA": ("part * kCtas + rank_in_pair;", "part * kCtas;", PAIR, WRONG),
+    "part of the pairs below": ("part * kCtas + rank_in_pair;", "rank_in_pair;", FOUR, WRONG),
+    "column scales for one CTA of a pair": ("(sharing >> rank_in_pair) * ((1u << kCtas) - 1)", "sharing", PAIR, RULE),
+    "column scales for the pair on the left": ("(sharing >> rank_in_pair) * ((1u << kCtas) - 1)", "(1u << kCtas) - 1", SHARED, RULE),
     "row of a tile in its cluster": ("(row_in_cluster() * Tile::kCtas + rank % Tile::kCtas)", "(rank % Tile::kCtas)", FOUR, WRONG),
     "column of a tile in its cluster": ("pair : pair % Tile::kRowsShared", "pair : pair / Tile::kRowsShared", FOUR, WRONG),
-    "a last tile with none below": ("of.m) + kRowsOfCluster - 1)", "of.m))", FOUR, WRONG),
+    "a last tile with none below": ("arguments.m) + kRowsOfCluster - 1)", "arguments.m))", FOUR, WRONG),
     "arrivals of four pairs' MMAs": (EMPTY_INIT, EMPTY_INIT.replace("kTiles", "kRowsShared"), FOUR_LONG, RULE),
     "the MMAs of the pairs below not awaited": ((EMPTY, EMPTY_INIT), (EMPTY_OF_ROW, EMPTY_INIT.replace("kTiles", "kRowsShared")), FOUR_LONG, RACE),
     # the preceding kernel, and the next one
@@ -254,7 +254,7 @@ MUTANTS = {
     "dependents before the wait": (PRECEDING_WAIT, "griddepcontrol_launch_dependents(); griddepcontrol_wait(); if (warp == 1) { if (rank", SMALL, RULE),
     "dependents before tensor memory": ("if (warp == 1) tmem_alloc<kCtas>", "griddepcontrol_wait(); griddepcontrol_launch_dependents(); if (warp == 1) tmem_alloc<kCtas>", SMALL, RULE),
     "dependents are not launched": (PRECEDING_WAIT, "griddepcontrol_wait(); if (warp == 1) { if (rank", SMALL, RULE),
-    "number of row tiles": ("if (of.row_tile_count != nullptr) row_tiles = min(row_tiles, *of.row_tile_count);", "", COUNTED, WRONG),
+    "number of row tiles": ("if (arguments.row_tile_count != nullptr) row_tiles = min(row_tiles, *arguments.row_tile_count);", "", COUNTED, WRONG),
     # what is in no tile or in no argument
     "group of a raster": ("first = tile / (kRasterRows * column_tiles) * kRasterRows", "first = 0", RASTER, WRONG),
     "tiles of the groups before": ("within = tile - first * column_tiles", "within = tile", RASTER, WRONG),
@@ -348,7 +348,7 @@ MUTANTS = {
     "an eighth": ("0x20000000", "0x1FFFFFFF", EIGHT, RULE),
     "a half": ("0x80000000", "0x7FFFFFFF", SPLIT, RULE),
     "all": ("ctas == 1 ? value :", "ctas == 1 ? value + 1 :", SWAPPED, WRONG),
-    "CTAs without a part have a tile": ("if (splits != 1 && block_rank_in_cluster() >= of.stages()) end = 0;", "", TWO_STAGES, RULE),
+    "CTAs without a part have a tile": ("if (splits != 1 && block_rank_in_cluster() >= arguments.stages()) end = 0;", "", TWO_STAGES, RULE),
     "sums of CTAs without a part": ("parts = min(tiles.splits, problem.stages())", "parts = tiles.splits", FEW_STAGES, RULE),
     "sum of a part does not begin anew": ("s == stages.begin);", "s == 0);", SPLIT, WRONG),
     "sum of a part of one stage does not begin anew": ("last == stages.begin);", "last == 0);", FIVE, WRONG),
@@ -397,12 +397,12 @@ MUTANTS = {
     "rows of a share": ("* problem.n + tiles.row + rows.row;", "* problem.n + tiles.row;", SPLIT, WRONG),
     "rows beyond D of a share": ("if (!rows.is_in_d) return;", "", SPLIT, WRONG),
     "tile of a share": ("u64{tiles.column + column} * problem.n", "u64{column} * problem.n", FEW_STAGES, WRONG),
-    "fence before sums are sent": ("meet_cluster(); tcgen05_fence_after_sync(); " + SPLIT_SENDS, "meet_cluster(); " + SPLIT_SENDS, SPLIT, RULE),
+    "fence before sums are sent": ("cluster_sync_relaxed(); tcgen05_fence_after_sync(); " + SPLIT_SENDS, "cluster_sync_relaxed(); " + SPLIT_SENDS, SPLIT, RULE),
     "sums not awaited": (SPLIT_FULL_WAIT, "", SPLIT, RACE),
     "received sums not awaited": ("mbarrier_wait(received, 0);", "", SPLIT, RACE),
-    "rings not awaited": (("meet_cluster(); tcgen05_fence_after_sync(); " + SPLIT_SENDS, "if (is_split) meet_cluster();"), ("tcgen05_fence_after_sync(); " + SPLIT_SENDS, ""), SIX, RACE),
+    "rings not awaited": (("cluster_sync_relaxed(); tcgen05_fence_after_sync(); " + SPLIT_SENDS, "if (is_split) cluster_sync_relaxed();"), ("tcgen05_fence_after_sync(); " + SPLIT_SENDS, ""), SIX, RACE),
     # Both roles wait for the MMAs before they meet others; either would do for these.
-    "rings not free": ((SPLIT_FULL_WAIT + " meet_cluster();", "load(s, true, true); } } } drain_stages<Tile>(shared, smem_pipe);"), ("meet_cluster();" + SPLIT_FULL_WAIT, "load(s, true, true); } } }"), SIX, RACE),
+    "rings not free": ((SPLIT_FULL_WAIT + " cluster_sync_relaxed();", "load(s, true, true); } } } drain_stages<Tile>(shared, smem_pipe);"), ("cluster_sync_relaxed();" + SPLIT_FULL_WAIT, "load(s, true, true); } } }"), SIX, RACE),
 }  # fmt: skip
 
 

@@ -41,7 +41,7 @@ std::string name_of(const PrefillTile& tile) {
   const std::string size = std::to_string(tile.tokens) + "x" + std::to_string(tile.rows);
   return Family::kPrefix + (tile.is_skinny()
                                 ? "skinny_" + size + "_" + std::to_string(tile.consumer_warpgroups)
-                                : "prefill_" + size + (tile.is_helped() ? "_helped" : ""));
+                                : "prefill_" + size + (tile.has_tail() ? "_helped" : ""));
 }
 
 template <class Family>
@@ -228,11 +228,11 @@ TEST_CASE("the launch of the last rows has their weights, scales, bias and resul
   CHECK(at == last.argument_bytes);
 }
 
-TEST_CASE("helpers are launched before the kernel that they help, with the same arguments") {
+TEST_CASE("the tail of K is launched before the kernel of the rest, with the same arguments") {
   W4a16 device(90);
   const auto tactics = tactics_of(W4a16::kTiles, {200, 4096, 4096, 148});
   const auto* const helped = std::find_if(tactics.begin(), tactics.end(), [](const auto& tactic) {
-    return W4a16::kTiles.prefill[tactic.kernel - W4a16::kTiles.decode_count].is_helped();
+    return W4a16::kTiles.prefill[tactic.kernel - W4a16::kTiles.decode_count].has_tail();
   });
   REQUIRE(helped != tactics.end());
   const nvfp4::GemmOptions options = with_tactic(static_cast<int>(helped - tactics.begin()));

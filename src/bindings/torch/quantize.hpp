@@ -54,7 +54,7 @@ struct MatrixArgument {
 };
 Tensor gemm(const MatrixArgument& a, const MatrixArgument& b, const std::optional<Tensor>& bias);
 
-/// The same with an A that is not quantised, x.
+/// Multiplies x, which is not quantised, by b.
 Tensor w4a16_gemm(const Tensor& x, const MatrixArgument& b, const std::optional<Tensor>& bias);
 
 }  // namespace cukiln::torch

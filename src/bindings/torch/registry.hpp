@@ -28,7 +28,7 @@ class Runner {
   virtual MoeRunner* as_moe() noexcept { return nullptr; }
   virtual bool runs_in_python() const noexcept { return false; }
 
-  /// Of the weights; 0 for none.
+  /// The fingerprint of the weights; 0: none.
   std::int64_t fingerprint() const noexcept { return fingerprint_; }
   void set_fingerprint(std::int64_t fingerprint) noexcept { fingerprint_ = fingerprint; }
 

@@ -24,7 +24,7 @@ const nvfp4::GlobalScale* input_scale(const CudaScope& scope, const MatrixView& 
   return scale;
 }
 
-/// The same on the CPU.
+/// The global scale of an input on the CPU.
 nvfp4::GlobalScale input_scale_on_cpu(const MatrixView& x, const float* given) {
   return given != nullptr ? nvfp4::GlobalScale{given[0], given[1]}
                           : reference::compute_global_scale(x);

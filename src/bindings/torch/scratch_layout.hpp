@@ -13,7 +13,7 @@ constexpr std::size_t rounded_up(std::size_t bytes) noexcept { return (bytes + 2
 
 inline constexpr std::size_t kScratchGlobalScale = rounded_up(sizeof(nvfp4::GlobalScale));
 
-/// Of a linear layer: offsets.
+/// Offsets in the scratch of a linear layer.
 struct LinearScratch {
   std::size_t workspace;  ///< of the GEMM
   std::size_t workspace_bytes;

@@ -23,7 +23,7 @@ using ShimError = std::int32_t;  ///< AOTITorchError: 0 is success
 /// The ABI of the values on an op's stack: PyTorch 2.10's, which later ones keep.
 inline constexpr std::uint64_t kStackVersion = std::uint64_t{2} << 56 | std::uint64_t{10} << 48;
 
-/// Of libtorch_cpu.so, which every PyTorch has.
+/// Functions of libtorch_cpu.so, which every PyTorch has.
 struct Shim {
   // NOLINTBEGIN(readability-identifier-naming): libtorch's names
   ShimError (*aoti_torch_library_init_fragment)(const char* name, const char* file,
@@ -51,7 +51,7 @@ struct Shim {
                                         const std::int64_t* strides, std::int32_t dtype,
                                         std::int32_t device_type, std::int32_t device_index,
                                         TensorHandle* out);
-  /// The same memory with other sizes and strides.
+  /// A tensor of the same memory with other sizes and strides.
   ShimError (*aoti_torch__reinterpret_tensor)(TensorHandle tensor, std::int64_t dimensions,
                                               const std::int64_t* sizes,
                                               const std::int64_t* strides,
@@ -67,7 +67,7 @@ struct Shim {
 /// Errors: not_found (no libtorch is loaded); incompatible (a function is missing).
 Result<Shim> open_shim();
 
-/// Of libtorch_cuda.so, which a PyTorch for CPUs lacks.
+/// Functions of libtorch_cuda.so, which a PyTorch for CPUs lacks.
 struct CudaShim {
   ShimError (*aoti_torch_get_current_cuda_stream)(std::int32_t device, void** out);
   ShimError (*aoti_torch_create_cuda_guard)(std::int32_t device, GuardHandle* out);

@@ -74,7 +74,7 @@ class Tensor {
     return static_cast<T*>(pointer);
   }
 
-  /// The same memory with other sizes and strides.
+  /// Returns a tensor of the same memory with other sizes and strides.
   Tensor view(std::initializer_list<std::int64_t> sizes,
               std::initializer_list<std::int64_t> strides) const;
   void copy_from(const Tensor& other) const;  ///< in the order of PyTorch's current stream
@@ -126,7 +126,7 @@ void require_dtype(const Tensor& tensor, const char* name, std::int32_t dtype,
                    const char* dtype_name);
 /// On the device of `other`.
 void require_device(const Tensor& tensor, const char* name, const Tensor& other);
-/// Of this shape and without gaps.
+/// Requires this shape, without gaps.
 void require_dense(const Tensor& tensor, const char* name,
                    std::initializer_list<std::int64_t> sizes);
 

@@ -42,7 +42,7 @@ inline Result<void> check_same_columns(std::int64_t rows, std::int64_t columns,
   return {};
 }
 
-/// Of a GEMM that is not grouped: its kernels write eight columns of D at a time.
+/// Checks B's rows for a GEMM that is not grouped: its kernels write eight columns of D at a time.
 inline Result<void> check_rows_of_b(const QuantizedMatrix& b) noexcept {
   if (b.rows % 8 != 0) {
     return kernels::refuse("b is [{}, {}]; expected a multiple of 8 rows", b.rows, b.columns);

@@ -21,7 +21,7 @@ struct W4a16 {
   using Decode = kernels::KernelSignature<signatures::W4a16GemmDecode>;
   using Prefill = kernels::KernelSignature<signatures::W4a16GemmPrefill>;
   using Skinny = kernels::KernelSignature<signatures::W4a16GemmSkinny>;
-  using Help = kernels::KernelSignature<signatures::W4a16GemmHelp>;
+  using Tail = kernels::KernelSignature<signatures::W4a16GemmTail>;
 
   static const std::uint16_t* a(const GemmCall& call) noexcept {
     return call.bf16_a.data_as<const std::uint16_t>();
@@ -37,7 +37,7 @@ struct W4a16 {
                           call.n, call.k, std::uint32_t{call.constant_b});
   }
   static constexpr auto check_of(const sm90::PrefillTile& tile) noexcept {
-    return tile.is_skinny() ? &Skinny::check : tile.is_helped() ? &Help::check : &Prefill::check;
+    return tile.is_skinny() ? &Skinny::check : tile.has_tail() ? &Tail::check : &Prefill::check;
   }
   static Result<void> prefill(const Kernel& kernel, const LaunchConfig& config,
                               const sm90::PrefillTile& tile, const TensorMap& tokens,
@@ -52,12 +52,13 @@ struct W4a16 {
                            &call.b.global_scale->encode, call.bias, call.m, call.n, call.k,
                            output_stride);
   }
-  static Result<void> help(const Kernel& kernel, const LaunchConfig& config,
-                           const TensorMap& tokens, const TensorMap& weights, const GemmCall& call,
-                           std::uint32_t output_stride, std::uint32_t helped_groups) noexcept {
-    return Help::launch(kernel, call.stream, config, call.output, tokens, weights, call.b.scales,
+  static Result<void> launch_with_tail(const Kernel& kernel, const LaunchConfig& config,
+                                       const TensorMap& tokens, const TensorMap& weights,
+                                       const GemmCall& call, std::uint32_t output_stride,
+                                       std::uint32_t tail_k_groups) noexcept {
+    return Tail::launch(kernel, call.stream, config, call.output, tokens, weights, call.b.scales,
                         &call.b.global_scale->encode, call.bias, call.m, call.n, call.k,
-                        output_stride, static_cast<float*>(call.workspace), helped_groups);
+                        output_stride, static_cast<float*>(call.workspace), tail_k_groups);
   }
 };
 

@@ -45,7 +45,7 @@ inline std::uint32_t ceil_div(std::int64_t a, std::int64_t b) noexcept {
 /// gemm_sm100_tile.cuh; the emulator's tests compare them.
 inline constexpr Sm100Kernel kMoeGroupedUp = {
     "nvfp4_moe_grouped_up", "moe_grouped_up", 256, 1, false, 229480};
-/// The same with a scale of each row.
+/// The kernel of the first GEMM with a dynamic scale of each row.
 inline constexpr Sm100Kernel kMoeGroupedUpDynamic = {
     "nvfp4_moe_grouped_up", "moe_grouped_up_dynamic", 256, 1, false, 229480};
 inline constexpr std::uint32_t kMoeGroupedUpBox = 128;  // of a tile's two boxes of weights, in rows

@@ -41,13 +41,13 @@ struct MoePlan {
   std::size_t activation_decode;  ///< float, of each row, with a dynamic scale
   std::size_t expanded;  ///< fp16 tokens, then activations, or bf16 tokens; by warpgroups only
   std::size_t partial;   ///< float; of skinny kernels only
-  // Of grouped GEMMs only, but for gemm_output. Rows: 128 for each of max_tiles.
+  // Used by grouped GEMMs only, but for gemm_output. Rows: 128 for each of max_tiles.
   std::size_t row_experts;
   std::size_t down_global_scales;
   std::size_t row_data;
   std::size_t row_scales;
   std::size_t gemm_output;  ///< of the second GEMM; also by warpgroups
-  // Of grouped GEMMs with dynamic scales only.
+  // Used by grouped GEMMs with dynamic scales only.
   std::size_t wide_scales;            ///< of activations, before their rows' scales are known
   std::size_t row_states;             ///< {column tiles, largest wide scale}
   std::size_t activation_row_scales;  ///< GlobalScale

@@ -47,7 +47,7 @@ struct TileModule {
   const char* module;
   const char* up;
   const char* down;
-  // Of persistent kernels.
+  // Only for persistent kernels.
   std::uint32_t shared_bytes = 0;  ///< dynamic shared memory of both
   std::uint32_t threads = 0;
   std::uint32_t weight_rows = 0;  ///< of a tile, which has two boxes of them
@@ -124,7 +124,7 @@ LaunchConfig simple_config(const MoeGrid& grid, std::uint32_t threads) noexcept 
   return config;
 }
 
-/// The same for kernels that wait for what they read.
+/// The launch of a kernel that waits for what it reads, and so may start early.
 LaunchConfig early_config(const MoeGrid& grid, std::uint32_t threads = kSimpleThreads) noexcept {
   LaunchConfig config = simple_config(grid, threads);
   config.programmatic_launch = true;

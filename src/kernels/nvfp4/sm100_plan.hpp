@@ -161,7 +161,7 @@ inline Sm100Plan plan_sm100(const Sm100Kernel& kernel, const QuantizedMatrix& a,
   plan.columns = data_box(columns, kernel.columns / kernel.ctas / kernel.columns_shared);
   plan.row_scales = scales_box(rows, 1, 4 / kernel.rows_shared);
   const std::uint32_t column_atoms = (kernel.columns + 127) / 128;
-  // Of a pair each CTA loads a part: one atom of rows, of all steps of K or fewer.
+  // Each CTA of a pair loads a part: one atom of rows, of all steps of K or fewer.
   plan.column_scales =
       kernel.ctas == 1
           ? scales_box(columns, column_atoms, 4)

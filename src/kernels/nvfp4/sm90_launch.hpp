@@ -31,9 +31,9 @@
 ///     kPrepareKernel, Prepare, prepare  likewise: writes A as prefill reads it
 ///     kPrepareColumns                   of A, that a thread of it takes
 ///
-/// or, where a tile is helped:
+/// or, where a tile has a tail:
 ///
-///     help                              launches the helper, or the kernel that it helps, whose
+///     launch_with_tail                  launches the tail's kernel, or the one of the rest, whose
 ///                                       signature is the same
 namespace cukiln::nvfp4::sm90 {
 
@@ -127,11 +127,11 @@ inline LaunchConfig prefill_config(const PrefillTile& tile, std::uint32_t splits
   return config;
 }
 
-/// Of the kernel that helps another one with these tiles.
-inline LaunchConfig helper_config(const PrefillTile& tile, const Shape& shape,
-                                  const Helpers& helpers) noexcept {
+/// The launch of the kernel that multiplies the tail of these tiles.
+inline LaunchConfig tail_config(const PrefillTile& tile, const Shape& shape,
+                                const TailSplit& split) noexcept {
   LaunchConfig config = prefill_config(tile, 2, shape);
-  config.grid.x = helpers.blocks;
+  config.grid.x = split.tail_ctas;
   return config;
 }
 
@@ -254,16 +254,17 @@ Result<void> launch_rows(const Kernel* kernels, std::uint32_t tile_index, const 
   // Skinny ones are too short to spare the others, and start early where the preceding kernel still
   // runs.
   if (!tile.is_skinny() &&
-      takes_whole_sms(Family::kTiles, config.grid.x, call.tactic.splits, num_sms)) {
+      one_cta_per_sm(Family::kTiles, config.grid.x, call.tactic.splits, num_sms)) {
     config.shared_bytes = std::max(config.shared_bytes, kOccupancy1Bytes);
   }
   if constexpr (!Family::kTiles.prepares) {
-    if (tile.is_helped()) {
-      const Helpers helpers = helpers_of(tile, shape);
-      CUKILN_CHECK(Family::help(*second_kernel, helper_config(tile, shape, helpers), token_map,
-                                weight_map, call, output_stride, helpers.groups));
-      return Family::help(kernel, config, token_map, weight_map, call, output_stride,
-                          helpers.groups);
+    if (tile.has_tail()) {
+      const TailSplit split = tail_split(tile, shape);
+      CUKILN_CHECK(Family::launch_with_tail(*second_kernel, tail_config(tile, shape, split),
+                                            token_map, weight_map, call, output_stride,
+                                            split.k_groups));
+      return Family::launch_with_tail(kernel, config, token_map, weight_map, call, output_stride,
+                                      split.k_groups);
     }
   }
   return Family::prefill(kernel, config, tile, token_map, weight_map, call, output_stride);
@@ -278,7 +279,7 @@ Result<void> launch_prefill(const Kernel* kernels, const GemmCall& call,
                                  prepare_config(Family::kPrepareColumns, shape), call));
   }
   const std::uint32_t tile = call.tactic.kernel - tiles.decode_count;
-  const LastRows last = last_rows(tiles, tile, call.tactic.splits, shape);
+  const TailWave last = tail_wave(tiles, tile, call.tactic.splits, shape);
   const GemmCall whole = with_rows(call, 0, last.first_row, call.tactic.splits);
   CUKILN_CHECK(launch_rows<Family>(kernels, tile, whole, call.n, shape.num_sms));
   if (last.first_row == shape.n) {
@@ -309,30 +310,30 @@ Result<void> launch_any(const Kernel* kernels, std::uint32_t /*num_sms*/,
   return launch_decode<Family>(kernels[call.tactic.kernel], call, tile, tile.shared_bytes);
 }
 
-/// Of the sums of helpers, for as many as any device has.
-inline std::uint64_t helper_workspace_bytes(const Tiles& tiles, std::uint64_t m, std::uint64_t n,
-                                            std::uint64_t k) noexcept {
+/// Workspace for partial sums of the tail CTAs, sized for the largest device.
+inline std::uint64_t tail_workspace_bytes(const Tiles& tiles, std::uint64_t m, std::uint64_t n,
+                                          std::uint64_t k) noexcept {
   const PrefillTile* const end = tiles.prefill + tiles.prefill_count;
-  const PrefillTile* const helped =
-      std::find_if(tiles.prefill, end, [](const PrefillTile& tile) { return tile.is_helped(); });
-  if (helped == end || m <= helped->tokens / 2 || helped_groups(1, k) == 0) {
+  const PrefillTile* const with_tail =
+      std::find_if(tiles.prefill, end, [](const PrefillTile& tile) { return tile.has_tail(); });
+  if (with_tail == end || m <= with_tail->tokens / 2 || tail_k_groups(1, k) == 0) {
     return 0;
   }
-  const std::uint64_t row_tiles = ceil_div(n, helped->rows);
-  if (row_tiles > kMaxHelpedTiles) {
+  const std::uint64_t row_tiles = ceil_div(n, with_tail->rows);
+  if (row_tiles > kMaxTailTiles) {
     return 0;
   }
-  return std::min(row_tiles * ceil_div(m, helped->tokens), kMaxHelpedTiles) * helped->tokens *
-         helped->rows * sizeof(float);
+  return std::min(row_tiles * ceil_div(m, with_tail->tokens), kMaxTailTiles) * with_tail->tokens *
+         with_tail->rows * sizeof(float);
 }
 
-/// Of prepared tokens, or of the sums of helpers.
+/// Workspace for prepared tokens, or for partial sums of the tail CTAs.
 template <class Family>
 std::size_t workspace_bytes(std::int64_t m, std::int64_t n, std::int64_t k) {
   const auto tokens = static_cast<std::uint64_t>(m);
   const auto columns = static_cast<std::uint64_t>(k);
   if (!Family::kTiles.prepares) {
-    return helper_workspace_bytes(Family::kTiles, tokens, static_cast<std::uint64_t>(n), columns);
+    return tail_workspace_bytes(Family::kTiles, tokens, static_cast<std::uint64_t>(n), columns);
   }
   return tokens <= kMaxDecodeTokens ? 0 : tokens * whole_groups(columns) * 2;
 }

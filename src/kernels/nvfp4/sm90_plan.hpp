@@ -62,7 +62,7 @@ enum class PrefillKind {
   plain,
   paired,  // where K is split in two, `second_kernel` computes the tile
   skinny,  // takes no more tokens than the tile has
-  helped,  // K is split in two, after `second_kernel`, the helper, has multiplied the end of it
+  tail,  // stream-K: `second_kernel` multiplies the tail of K, then this one the rest, split in two
 };
 
 /// A tile of a kernel for more tokens than that.
@@ -78,7 +78,7 @@ struct PrefillTile {
   const char* second_kernel = nullptr;
 
   constexpr bool is_skinny() const noexcept { return kind == PrefillKind::skinny; }
-  constexpr bool is_helped() const noexcept { return kind == PrefillKind::helped; }
+  constexpr bool has_tail() const noexcept { return kind == PrefillKind::tail; }
 };
 inline constexpr PrefillTile kPrefillTiles[] = {
     {"nvfp4_gemm_prefill_32x128", 32, 128, 97392, 2, 0.65},
@@ -139,7 +139,7 @@ constexpr Tiles make_tiles(const DecodeTile (&decode)[decode_count],
           prepares};
 }
 
-/// Those of W4A4.
+/// The tiles of W4A4.
 inline constexpr Tiles kTiles = make_tiles(kDecodeTiles, kPrefillTiles, true);
 inline constexpr auto kTunedRows =
     find_kernels(kMeasuredRows, [](std::uint32_t i) { return kTiles.kernel_name(i); });
@@ -160,71 +160,71 @@ inline std::uint64_t tile_count(const PrefillTile& tile, const Shape& shape) noe
   return ceil_div(shape.m, tile.tokens) * ceil_div(shape.n, tile.rows);
 }
 
-/// Of `places` for thread blocks those that clusters can take: clusters of three or four do not fit
-/// on the last SMs of some of the device's GPCs. An H100 with 132 SMs runs 39 of three and 30 of
-/// four; what does not fit is a wave more.
-inline std::uint64_t places_for_clusters(std::uint64_t places, std::uint32_t splits) noexcept {
-  return splits > 2 ? places * 7 / 8 : places;
+/// Returns how many of `ctas` CTAs that fit the device are resident at once when they are launched
+/// as clusters of `splits`. Clusters of three or four leave SMs of some GPCs unused: an H100 with
+/// 132 SMs runs 39 of three and 30 of four.
+inline std::uint64_t max_resident_ctas(std::uint64_t ctas, std::uint32_t splits) noexcept {
+  return splits > 2 ? ctas * 7 / 8 : ctas;
 }
 
-/// Whether no SM should have two of a launch's thread blocks, since others would have none. Where
-/// nearly every SM has one, few have two, and the next launch's can start beside them: if nothing
-/// prepares A in between.
-inline bool takes_whole_sms(const Tiles& tiles, std::uint64_t blocks, std::uint32_t splits,
-                            std::uint32_t num_sms) noexcept {
-  return blocks <= places_for_clusters(num_sms, splits) &&
+/// Whether to run at most one CTA of a launch on each SM, since with two others would have none.
+/// Where nearly every SM has one, few have two, and those of the next launch can start beside them,
+/// unless a kernel prepares A in between.
+inline bool one_cta_per_sm(const Tiles& tiles, std::uint64_t blocks, std::uint32_t splits,
+                           std::uint32_t num_sms) noexcept {
+  return blocks <= max_resident_ctas(num_sms, splits) &&
          (tiles.prepares || blocks * 16 < std::uint64_t{num_sms} * 15);
 }
 
-/// Thread blocks on the SMs that two for each tile leave: they multiply the last groups of K of one
-/// tile after the other. In clusters of two, so that those of the tiles find pairs of SMs.
-struct Helpers {
-  std::uint32_t blocks;
-  std::uint32_t groups;  // of each tile; 0: none, they would not pay
+/// The stream-K tail: CTAs on the SMs that two for each tile leave free multiply the last groups of
+/// K of one tile after the other. They run in clusters of two, so that the tiles' CTAs find pairs
+/// of SMs.
+struct TailSplit {
+  std::uint32_t tail_ctas;
+  std::uint32_t k_groups;  // of each tile; 0: a tail would not pay
 };
-/// Of so many tiles the workspace has sums: with more, no pair of SMs is left to helpers even where
-/// there are 144, Hopper's most.
-inline constexpr std::uint64_t kMaxHelpedTiles = 71;
-/// The groups of each tile's K that a helper of `tiles_of_each` tiles multiplies. It then has as
-/// much to do as a tile's own two thread blocks, if storing sums takes it as long as two groups.
-inline std::uint64_t helped_groups(std::uint64_t tiles_of_each, std::uint64_t k) noexcept {
+/// Upper bound of tiles with a tail; sizes the workspace. Above it no pair of SMs is free, even
+/// with 144 SMs, Hopper's most.
+inline constexpr std::uint64_t kMaxTailTiles = 71;
+/// Returns how many groups of each tile's K a tail CTA of `cta_tiles` tiles multiplies. It then
+/// takes as long as a tile's own two CTAs, if storing sums takes it as long as two groups.
+inline std::uint64_t tail_k_groups(std::uint64_t cta_tiles, std::uint64_t k) noexcept {
   constexpr std::uint64_t kMinGroups = 4;  // fewer would not pay for another launch
   const std::uint64_t groups = ceil_div(k, kGroupK);
-  const std::uint64_t others = 4 * tiles_of_each;
-  const std::uint64_t found = groups < others ? 0 : (groups - others) / (2 * tiles_of_each + 1);
+  const std::uint64_t others = 4 * cta_tiles;
+  const std::uint64_t found = groups < others ? 0 : (groups - others) / (2 * cta_tiles + 1);
   return found < kMinGroups ? 0 : found;
 }
-inline Helpers helpers_of(const PrefillTile& tile, const Shape& shape) noexcept {
+inline TailSplit tail_split(const PrefillTile& tile, const Shape& shape) noexcept {
   const std::uint64_t tiles = tile_count(tile, shape);
-  if (tiles > kMaxHelpedTiles || 2 * tiles + 2 > shape.num_sms) {
+  if (tiles > kMaxTailTiles || 2 * tiles + 2 > shape.num_sms) {
     return {0, 0};
   }
   const std::uint64_t blocks = std::min(shape.num_sms - 2 * tiles, tiles + 1) / 2 * 2;
   return {static_cast<std::uint32_t>(blocks),
-          static_cast<std::uint32_t>(helped_groups(ceil_div(tiles, blocks), shape.k))};
+          static_cast<std::uint32_t>(tail_k_groups(ceil_div(tiles, blocks), shape.k))};
 }
 
 /// Whether K may be split: all clusters must run in one wave. A skinny tile's sums are divided
 /// among two or four.
 inline bool may_split(const PrefillTile& tile, std::uint32_t splits, const Shape& shape) noexcept {
-  if (tile.is_helped()) {
-    return splits == 2 && helpers_of(tile, shape).groups > 0;
+  if (tile.has_tail()) {
+    return splits == 2 && tail_split(tile, shape).k_groups > 0;
   }
-  const std::uint64_t places = std::uint64_t{shape.num_sms} * tile.blocks_per_sm;
+  const std::uint64_t ctas = std::uint64_t{shape.num_sms} * tile.blocks_per_sm;
   return splits == 1 ||
          (splits <= ceil_div(shape.k, kGroupK) && (!tile.is_skinny() || splits != 3) &&
-          tile_count(tile, shape) * splits <= places_for_clusters(places, splits));
+          tile_count(tile, shape) * splits <= max_resident_ctas(ctas, splits));
 }
 
-/// The rows of B behind those of the last whole wave of thread blocks, whose tiles would leave most
-/// SMs without one: a launch of their own splits their K, with tiles of half as many tokens if
-/// there are such.
-struct LastRows {
+/// The rows of B after the last whole wave of CTAs, whose tiles would leave most SMs idle: a launch
+/// of their own splits their K, with tiles of half as many tokens if there are such.
+struct TailWave {
   std::uint64_t first_row;  // n: there are none
   std::uint32_t tile;       // of `prefill`
   std::uint32_t splits;
 };
-inline LastRows last_rows(const Tiles& tiles, std::uint32_t tile_index, std::uint32_t splits,
+inline TailWave tail_wave(const Tiles& tiles, std::uint32_t tile_index, std::uint32_t splits,
                           const Shape& shape) noexcept {
   constexpr std::uint64_t kFewWaves = 4;
   constexpr std::uint64_t kLongK = 32 * kGroupK;  // else another launch takes longer
@@ -238,10 +238,9 @@ inline LastRows last_rows(const Tiles& tiles, std::uint32_t tile_index, std::uin
     for (const std::uint32_t tokens : {tile.tokens / 2, tile.tokens}) {
       for (std::uint32_t i = 0; i < tiles.prefill_count; ++i) {
         const PrefillTile& other = tiles.prefill[i];
-        if (other.tokens == tokens && other.rows == tile.rows && !other.is_helped() &&
+        if (other.tokens == tokens && other.rows == tile.rows && !other.has_tail() &&
             (!other.is_skinny() || shape.m <= tokens) &&
-            tile_count(other, rest) * kMaxSplits <=
-                places_for_clusters(shape.num_sms, kMaxSplits)) {
+            tile_count(other, rest) * kMaxSplits <= max_resident_ctas(shape.num_sms, kMaxSplits)) {
           return {first_row, i, kMaxSplits};
         }
       }
@@ -251,13 +250,13 @@ inline LastRows last_rows(const Tiles& tiles, std::uint32_t tile_index, std::uin
 }
 
 /// Whether a tile for prefill fits. Of few tokens only one that needs no workspace and that they
-/// fill by more than half; a skinny or a helped one always so.
+/// fill by more than half; a skinny one or one with a tail always so.
 inline bool may_take(const Tiles& tiles, const PrefillTile& tile, const Shape& shape) noexcept {
   const bool half_full = shape.m > tile.tokens / 2;
   if (tile.is_skinny()) {
     return half_full && shape.m <= tile.tokens;
   }
-  if (tile.is_helped() && !half_full) {
+  if (tile.has_tail() && !half_full) {
     return false;
   }
   return !shape.is_decode() || (!tiles.prepares && tile.tokens <= kMaxDecodeTokens && half_full);
@@ -297,17 +296,17 @@ inline double estimated_us(const DecodeTile& tile, const Shape& shape) noexcept 
 inline double estimated_us(const PrefillTile& tile, std::uint32_t splits,
                            const Shape& shape) noexcept {
   const std::uint64_t blocks_per_sm =
-      ceil_div(tile_count(tile, shape) * splits, places_for_clusters(shape.num_sms, splits));
+      ceil_div(tile_count(tile, shape) * splits, max_resident_ctas(shape.num_sms, splits));
   const std::uint64_t waves = ceil_div(blocks_per_sm, tile.blocks_per_sm);
   // A thread block that has its SM to itself is faster, but less than twice as fast.
   const double occupancy_factor = blocks_per_sm < tile.blocks_per_sm ? 0.56 : 1.0;
   // A cluster adds up its partial sums.
   const double reduce_us = splits > 1 ? 1.4 + 2.2 * tile.tokens * tile.rows / (128 * 128) : 0;
-  const std::uint64_t helped = tile.is_helped() ? helpers_of(tile, shape).groups : 0;
-  const double help_us = tile.is_helped() ? kLaunchUs : 0;
-  const std::uint64_t groups = ceil_div(ceil_div(shape.k, kGroupK) - helped, splits);
+  const std::uint64_t tail_groups = tile.has_tail() ? tail_split(tile, shape).k_groups : 0;
+  const double tail_us = tile.has_tail() ? kLaunchUs : 0;
+  const std::uint64_t groups = ceil_div(ceil_div(shape.k, kGroupK) - tail_groups, splits);
   return static_cast<double>(waves * groups) * tile.us_per_group * occupancy_factor + reduce_us +
-         help_us;
+         tail_us;
 }
 
 inline double estimated_us(const Tiles& tiles, const GemmTactic& tactic,
@@ -318,7 +317,7 @@ inline double estimated_us(const Tiles& tiles, const GemmTactic& tactic,
            kMeasuredK;
   }
   const std::uint32_t tile = tactic.kernel - tiles.decode_count;
-  const LastRows last = last_rows(tiles, tile, tactic.splits, shape);
+  const TailWave last = tail_wave(tiles, tile, tactic.splits, shape);
   const Shape whole = {shape.m, last.first_row, shape.k, shape.num_sms};
   const Shape rest = {shape.m, shape.n - last.first_row, shape.k, shape.num_sms};
   return estimated_us(tiles.prefill[tile], tactic.splits, whole) +

@@ -33,7 +33,7 @@ inline constexpr sm90::PrefillTile kPrefillTiles[] = {
     {"w4a16_gemm_skinny_32x64_3", 32, 64, 200960, 1, 0.23, 3, sm90::PrefillKind::skinny},
     {"w4a16_gemm_skinny_64x64_3", 64, 64, 194720, 1, 0.25, 3, sm90::PrefillKind::skinny},
     {"w4a16_gemm_skinny_128x64_2", 128, 64, 228464, 1, 0.38, 2, sm90::PrefillKind::skinny},
-    {"w4a16_gemm_prefill_256x128_helped", 256, 128, 229968, 1, 1.03, 2, sm90::PrefillKind::helped,
+    {"w4a16_gemm_prefill_256x128_helped", 256, 128, 229968, 1, 1.03, 2, sm90::PrefillKind::tail,
      "w4a16_gemm_prefill_256x128_helper"},
 };
 

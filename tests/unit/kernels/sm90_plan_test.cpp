@@ -144,13 +144,13 @@ TEST_CASE("K is split only where all clusters run at once") {
 
 TEST_CASE(
     "thread blocks have an SM each, but where the next launch's could not start beside them") {
-  CHECK(takes_whole_sms(kTiles, 132, 1, kH200));
-  CHECK(takes_whole_sms(w4a16::kTiles, 123, 1, kH200));
-  CHECK(!takes_whole_sms(w4a16::kTiles, 124, 1, kH200));  // nearly all SMs
-  CHECK(!takes_whole_sms(kTiles, 133, 1, kH200));
-  CHECK(takes_whole_sms(kTiles, 114, 3, kH200));
-  CHECK(!takes_whole_sms(kTiles, 120, 3, kH200));  // clusters of three do not fit everywhere
-  CHECK(!takes_whole_sms(kTiles, 116, 4, kH200));
+  CHECK(one_cta_per_sm(kTiles, 132, 1, kH200));
+  CHECK(one_cta_per_sm(w4a16::kTiles, 123, 1, kH200));
+  CHECK(!one_cta_per_sm(w4a16::kTiles, 124, 1, kH200));  // nearly all SMs
+  CHECK(!one_cta_per_sm(kTiles, 133, 1, kH200));
+  CHECK(one_cta_per_sm(kTiles, 114, 3, kH200));
+  CHECK(!one_cta_per_sm(kTiles, 120, 3, kH200));  // clusters of three do not fit everywhere
+  CHECK(!one_cta_per_sm(kTiles, 116, 4, kH200));
 }
 
 TEST_CASE("a small last wave of tiles is split in a launch of its own") {
@@ -158,7 +158,7 @@ TEST_CASE("a small last wave of tiles is split in a launch of its own") {
   REQUIRE(kPrefillTiles[2].rows == 128);
   const auto last = [](std::uint64_t m, std::uint64_t n, std::uint64_t k,
                        std::uint32_t splits = 1) {
-    const LastRows found = last_rows(kTiles, 2, splits, shape(m, n, k));
+    const TailWave found = tail_wave(kTiles, 2, splits, shape(m, n, k));
     return found.first_row == n ? 0 : found.first_row;
   };
   CHECK(last(128, 18432, 7168) == 132 * 128);  // 144 tiles
@@ -171,11 +171,11 @@ TEST_CASE("a small last wave of tiles is split in a launch of its own") {
   CHECK(last(128, 18432, 4064) == 0);            // short K
   CHECK(last(1024, 167 * 128, 7168) == 0);       // many waves
   CHECK(last(300, 89 * 128, 7168) == 88 * 128);  // three tiles of tokens: 264 are two waves
-  const LastRows halves = last_rows(kTiles, 2, 1, shape(128, 18432, 7168));
+  const TailWave halves = tail_wave(kTiles, 2, 1, shape(128, 18432, 7168));
   CHECK(halves.splits == 4);
   CHECK(kPrefillTiles[halves.tile].tokens == 64);
-  CHECK(last_rows(kTiles, 2, 1, shape(128, 152 * 128, 7168)).tile == 2);  // 40 halves are too many
-  CHECK(last_rows(kTiles, 0, 1, shape(32, 18432, 7168)).tile == 0);       // no halves
+  CHECK(tail_wave(kTiles, 2, 1, shape(128, 152 * 128, 7168)).tile == 2);  // 40 halves are too many
+  CHECK(tail_wave(kTiles, 0, 1, shape(32, 18432, 7168)).tile == 0);       // no halves
 }
 
 TEST_CASE("tiles whose kind takes a second kernel have one, and last rows are not helped") {
@@ -184,12 +184,12 @@ TEST_CASE("tiles whose kind takes a second kernel have one, and last rows are no
       const PrefillTile& tile = tiles.prefill[i];
       CAPTURE(std::string(tile.name));
       CHECK((tile.second_kernel != nullptr) ==
-            (tile.kind == PrefillKind::paired || tile.is_helped()));
+            (tile.kind == PrefillKind::paired || tile.has_tail()));
       // 20 tiles behind a whole wave: with half as many tokens they would be too many.
-      const LastRows last = last_rows(tiles, i, 1, shape(tile.tokens, 152 * tile.rows, 4128));
+      const TailWave last = tail_wave(tiles, i, 1, shape(tile.tokens, 152 * tile.rows, 4128));
       CHECK(last.splits == 4);
       CHECK(tiles.prefill[last.tile].tokens == tile.tokens);
-      CHECK(!tiles.prefill[last.tile].is_helped());
+      CHECK(!tiles.prefill[last.tile].has_tail());
     }
   }
 }
@@ -206,33 +206,34 @@ TEST_CASE("skinny tiles take as many tokens as they have, and more than half") {
     }
     // Nor in a launch of the last rows, which would take more tiles of half as many tokens.
     const auto index = static_cast<std::uint32_t>(&tile - w4a16::kPrefillTiles);
-    const LastRows last = last_rows(w4a16::kTiles, index, 1, shape(tile.tokens, 17416, 4128));
+    const TailWave last = tail_wave(w4a16::kTiles, index, 1, shape(tile.tokens, 17416, 4128));
     CHECK(last.first_row < 17416);
     CHECK(w4a16::kPrefillTiles[last.tile].tokens == tile.tokens);
   }
   CHECK(skinny == 4);
 }
 
-TEST_CASE("helpers take the SMs that two thread blocks for each tile leave, and as much to do") {
+TEST_CASE("tail CTAs take the SMs that two CTAs for each tile leave, and as much to do") {
   const PrefillTile& tile = w4a16::kPrefillTiles[w4a16::kTiles.prefill_count - 1];
-  REQUIRE(tile.is_helped());
-  const auto helpers = [&](std::uint64_t m, std::uint64_t n, std::uint64_t k) {
-    const Helpers found = helpers_of(tile, shape(m, n, k));
-    CHECK((may_split(tile, 2, shape(m, n, k)) == (found.groups > 0)));
+  REQUIRE(tile.has_tail());
+  const auto tail = [&](std::uint64_t m, std::uint64_t n, std::uint64_t k) {
+    const TailSplit found = tail_split(tile, shape(m, n, k));
+    CHECK((may_split(tile, 2, shape(m, n, k)) == (found.k_groups > 0)));
     CHECK(!may_split(tile, 1, shape(m, n, k)));
     CHECK(!may_split(tile, 3, shape(m, n, k)));
-    return std::pair{found.blocks, found.groups};
+    return std::pair{found.tail_ctas, found.k_groups};
   };
-  CHECK(helpers(256, 7168, 7168) == std::pair{20u, 6u});  // 56 tiles, three for each helper
-  CHECK(helpers(256, 7168, 18432) == std::pair{20u, 18u});
-  CHECK(helpers(256, 5120, 8192) == std::pair{40u, 20u});  // a helper for each tile
-  CHECK(helpers(256, 39 * 128, 8192) == std::pair{40u, 20u});
-  CHECK(helpers(256, 8192, 8192).second == 0);      // 64 tiles, four helpers
-  CHECK(helpers(256, 66 * 128, 7168).second == 0);  // no SM is left
-  CHECK(helpers(256, 7168, 4096).second == 0);      // short K
-  CHECK(helpers_of(tile, {256, 7168, 7168, 133}).blocks == 20);
-  CHECK(helpers_of(tile, {256, 71 * 128, 18432, 200}).groups > 0);
-  CHECK(helpers_of(tile, {256, 72 * 128, 18432, 200}).groups == 0);  // more than a workspace holds
+  CHECK(tail(256, 7168, 7168) == std::pair{20u, 6u});  // 56 tiles, three for each CTA
+  CHECK(tail(256, 7168, 18432) == std::pair{20u, 18u});
+  CHECK(tail(256, 5120, 8192) == std::pair{40u, 20u});  // a CTA for each tile
+  CHECK(tail(256, 39 * 128, 8192) == std::pair{40u, 20u});
+  CHECK(tail(256, 8192, 8192).second == 0);      // 64 tiles, four CTAs
+  CHECK(tail(256, 66 * 128, 7168).second == 0);  // no SM is left
+  CHECK(tail(256, 7168, 4096).second == 0);      // short K
+  CHECK(tail_split(tile, {256, 7168, 7168, 133}).tail_ctas == 20);
+  CHECK(tail_split(tile, {256, 71 * 128, 18432, 200}).k_groups > 0);
+  CHECK(tail_split(tile, {256, 72 * 128, 18432, 200}).k_groups ==
+        0);  // more than a workspace holds
   CHECK(may_take(w4a16::kTiles, tile, shape(129, 7168, 7168)));
   CHECK(!may_take(w4a16::kTiles, tile, shape(128, 7168, 7168)));
 }
@@ -244,7 +245,7 @@ TEST_CASE("the rows of a launch of their own begin with whole block scales") {
       CAPTURE(num_sms);
       const std::uint64_t m = w4a16::kPrefillTiles[tile].tokens;
       for (std::uint64_t n = 4096; n < 40960; n += 8) {
-        const LastRows last = last_rows(w4a16::kTiles, tile, 1, {m, n, 4096, num_sms});
+        const TailWave last = tail_wave(w4a16::kTiles, tile, 1, {m, n, 4096, num_sms});
         if (last.first_row != n && last.first_row % 128 != 0) FAIL_CHECK(n);
       }
     }
