@@ -21,7 +21,7 @@ int fail(const std::string& what) {
   return 1;
 }
 
-Result<std::optional<std::string>> look_up(TieredBlobs& blobs, const std::string& op,
+Result<std::optional<SharedBytes>> look_up(TieredBlobs& blobs, const std::string& op,
                                            const BlobName& name) {
   if (op == "get") {
     return blobs.get(name);
@@ -44,7 +44,7 @@ int run(TieredBlobs& blobs, const std::string& op, const BlobName& name, const c
     return fail(found.error().message());
   }
   if (*found) {
-    std::ofstream(path, std::ios::binary) << **found;
+    std::ofstream(path, std::ios::binary) << (*found)->view();
   }
   std::puts(*found ? "found" : "absent");
   return 0;

@@ -27,7 +27,7 @@ int run(RemoteStore& store, const std::string& op, const BlobName& name, const c
     store.put_blob(name, std::string(std::istreambuf_iterator<char>(file), {}));
     store.finish(std::chrono::seconds(60));
   } else if (const auto found = store.find_blob(name, RemoteTier::Freshness::usual)) {
-    std::ofstream(path, std::ios::binary) << found->bytes;
+    std::ofstream(path, std::ios::binary) << found->bytes.view();
     std::printf("found %s\n", found->signer.c_str());
   } else {
     std::puts("absent");

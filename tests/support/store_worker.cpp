@@ -152,7 +152,7 @@ void produce_blob(TieredStore& store, const Arguments& arguments) {
     return;
   }
   if (got->bytes) {
-    print_line("hit " + *got->bytes);
+    print_line("hit " + std::string(*got->bytes));
     return;
   }
   const auto waited = std::chrono::duration_cast<std::chrono::milliseconds>(
