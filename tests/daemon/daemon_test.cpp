@@ -99,7 +99,7 @@ TEST_CASE_FIXTURE(Fixture,
   auto loader = cukiln::KernelLoader::create(*store, loader_options);
   REQUIRE(loader);
   cukiln::ModuleSpec spec;
-  spec.sources = {cukiln::Source::file(path)};
+  spec.sources = {cukiln::SourceFile{path}};
   spec.targets = {{90, 'a'}};
   for (std::uint64_t misses : {1, 2}) {  // never seen; an edited header
     scratch.write("tile.h", "version " + std::to_string(misses));

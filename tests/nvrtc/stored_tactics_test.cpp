@@ -221,7 +221,7 @@ TEST_CASE_TEMPLATE("tactics that a store keeps come before those that are built 
     const std::string bytes = **BlobStore(store).get(kKind, name);
     REQUIRE(BlobStore(store).remove(kKind, name));
     StoreAdmin admin(store);
-    REQUIRE(*admin.put(StoreBlob{kKind, name, bytes, fleet, 0}) == PutOutcome::stored);
+    REQUIRE(*admin.put(StoreBlob{kKind, name, SharedBytes(bytes), fleet, 0}) == PutOutcome::stored);
     CHECK(of.chosen(of.later().gemm, 64) == of.words(rows[3]));
     CHECK(of.chosen(of.later({fleet}).gemm, 64) == built_in);
   }
