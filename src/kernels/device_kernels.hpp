@@ -54,8 +54,7 @@ class DeviceKernels {
   LaunchDevice device_;
 };
 
-/// Checks that the calling thread's current context is one of the device. `name`: the launcher's
-/// class, for the error.
+/// Checks that this thread's current context is one of the device. `name`: the launcher's class.
 Result<void> check_current_device(const char* name, const LaunchDevice& device) noexcept;
 
 /// Checks that a launcher was created, and check_current_device. `impl`: its private part, null in
