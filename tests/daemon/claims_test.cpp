@@ -10,6 +10,7 @@ using cukiln::testing::Claim;
 using cukiln::testing::claim_absent;
 using cukiln::testing::claim_file;
 using cukiln::testing::first_word;
+using cukiln::testing::kTestTimeout;
 using cukiln::testing::Look;
 using std::chrono::seconds;
 
@@ -79,7 +80,7 @@ struct Claims : cukiln::testing::DaemonFixture {
           check_result(*other, path, "while");
           return waits;
         },
-        seconds(30));
+        kTestTimeout);
     CHECK(has_waited);
   }
 };

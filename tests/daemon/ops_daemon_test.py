@@ -49,12 +49,15 @@ class OpsDaemonTest(DaemonCase):
         self.stop()
         self.start()
         self.assertEqual(measured_names_missing(self.get("/metrics")[1]), set())
-        for i in range(3):
+        # A client that the daemon does not greet in time compiles by itself, and asks no remote.
+        for i in range(100):
             client = self.client(f"k{i}", 'extern "C" __global__ void k%d(int* x) {}\n' % i)
-            client.communicate(timeout=20)
+            client.communicate(timeout=60)
             self.assertEqual(client.returncode, 0)
-        servers = self.status()["remotes"]["servers"]
-        self.assertEqual(servers, [{"where": "redis://127.0.0.1:1/cukiln6", "circuit_open": True}])
+            (server,) = self.status()["remotes"]["servers"]
+            if server["circuit_open"]:
+                break
+        self.assertEqual(server, {"where": "redis://127.0.0.1:1/cukiln6", "circuit_open": True})
         metrics = self.get("/metrics")[1]
         self.assertIn('\ncukiln_remote_breaker_open{backend="redis"} 1\n', metrics)
         asked = r'\{backend="redis",op="get"'

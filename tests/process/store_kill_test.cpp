@@ -114,7 +114,7 @@ TEST_CASE("fault 25: 64 concurrent writers never see a busy database") {
   for (std::uint64_t i = 0; i < 64; ++i) {
     all.push_back(start_worker(
         folder / "s", "put",
-        {"barrier", "first=" + std::to_string(100 * i), "count=4", "bytes=4000", "wait=30000"}));
+        {"barrier", "first=" + std::to_string(100 * i), "count=4", "bytes=4000", "wait=120000"}));
     for (std::uint64_t n = 0; n < 4; ++n) {
       numbers.push_back(100 * i + n);
     }
