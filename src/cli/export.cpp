@@ -392,8 +392,8 @@ class ExportCommand final : public Command {
       CUKILN_CHECK(bundle.add(seal_entry(entry, key, true)));
     }
     CUKILN_TRY(const std::uint64_t blobs,
-               blobs_.for_each(admin, key != nullptr, sign_unsigned_, [&](StoreBlob blob) {
-                 return bundle.add_blob(seal_blob(std::move(blob), key));
+               blobs_.for_each(admin, key != nullptr, sign_unsigned_, [&](const StoreBlob& blob) {
+                 return bundle.add_blob(seal_blob(blob, key));
                }));
     CUKILN_CHECK(bundle.finish());
     return Written{bundle.bytes(), blobs, {}};

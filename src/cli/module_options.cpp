@@ -169,12 +169,12 @@ Result<std::vector<ModuleSpec>> ModuleOptions::modules(
   for (const std::string& source : sources) {
     CUKILN_CHECK(check_source(SourceFile{source}));
     if (links && !modules.empty()) {
-      modules.front().sources.push_back(SourceFile{source});
+      modules.front().sources.emplace_back(SourceFile{source});
       continue;
     }
     ModuleSpec module = common;
     module.name = std::filesystem::path(source).stem().string();
-    module.sources.push_back(SourceFile{source});
+    module.sources.emplace_back(SourceFile{source});
     modules.push_back(std::move(module));
   }
   return modules;

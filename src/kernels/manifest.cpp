@@ -43,7 +43,7 @@ class EmbeddedHeaders {
       const bool known = std::any_of(module.headers.begin(), module.headers.end(),
                                      [&](const Source& header) { return name_of(header) == path; });
       if (!known) {
-        module.headers.push_back(SourceLiteral{path, file->bytes, file->blake2b_256});
+        module.headers.emplace_back(SourceLiteral{path, file->bytes, file->blake2b_256});
         add_to(module, file->bytes, family);
       }
     }

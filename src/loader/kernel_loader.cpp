@@ -164,7 +164,7 @@ Result<void> KernelLoader::get_cuda_module(const std::string& name,
     spec.name = name;
     spec.flags = flags;
     for (const std::string& source : sources) {
-      spec.sources.push_back(SourceFile{source});
+      spec.sources.emplace_back(SourceFile{source});
     }
     CUKILN_CHECK(impl_->preload(Manifest({std::move(spec)}), {}, {}));
     return {};

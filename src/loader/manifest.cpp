@@ -74,7 +74,7 @@ Result<void> read_named_headers(const Json& value, const std::string& where, Mod
     if (name.empty() || !text.is_string()) {
       return wrong(where + "." + name, name.empty() ? "a name" : "a text", text);
     }
-    module.named_headers.push_back(SourceText{name, text.get<std::string>()});
+    module.named_headers.emplace_back(SourceText{name, text.get<std::string>()});
   }
   return {};
 }

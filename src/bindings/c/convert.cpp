@@ -25,9 +25,9 @@ Result<std::vector<Source>> read_sources(const cukiln_source* list, std::size_t 
                                                     "].path is NULL; expected a path or name");
     }
     if (source.text == nullptr) {
-      out.push_back(SourceFile{source.path});
+      out.emplace_back(SourceFile{source.path});
     } else {
-      out.push_back(SourceText{source.path, std::string(source.text, source.text_bytes)});
+      out.emplace_back(SourceText{source.path, std::string(source.text, source.text_bytes)});
     }
   }
   return out;
