@@ -152,7 +152,7 @@ class CompileRun final : private FileProvider, private CompilePipeline::Caller {
   bool owner_left_ CUKILN_GUARDED_BY(mutex_) = false;
   std::optional<std::string> answer_ CUKILN_GUARDED_BY(mutex_);
 
-  // Of the loop's thread.
+  // Used by the loop's thread only.
   const std::chrono::steady_clock::time_point began_ = std::chrono::steady_clock::now();
   std::chrono::milliseconds limit_;
   bool is_overdue_ = false;

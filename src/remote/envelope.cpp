@@ -343,11 +343,12 @@ Result<StoreEntry> open_entry(ByteView bytes, const OpenRules& rules, Rejection&
     return reject(why, Rejection::wrong_image, "the object is for {}, its header says {}",
                   labels.target, opened.head.target);
   }
-  const auto target = Target::parse(labels.target);
-  const bool is_image =
-      target && check_output(object.data, *target, output_of_request(object.request));
+  const SharedBytes image = object.data;
+  const OutputKind output = output_of_request(object.request);
   auto entry = decode_entry(std::move(object));
   if (!entry) {
+    const auto target = Target::parse(labels.target);
+    const bool is_image = target && check_output(image, *target, output);
     why = is_image ? Rejection::bad_payload : Rejection::wrong_image;
     return entry;
   }

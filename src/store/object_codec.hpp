@@ -44,8 +44,8 @@ Object encode(const StoreBlob& blob);
 /// request and set hash to the name, and that the image is one for the target. Errors: corrupt,
 /// incompatible.
 Result<StoreEntry> decode_entry(Object object);
-/// The same for a caller that knows the digest of `object.request`, and what a compile of it
-/// returns.
+/// Decodes an entry for a caller that knows the digest of `object.request`, and what its compile
+/// returns. Checks and errors: as above.
 Result<StoreEntry> decode_entry(Object object, const RequestDigest& request, OutputKind output);
 /// Decodes an object to a blob. Checks that kind and key hash to the name. Errors: corrupt.
 Result<StoreBlob> decode_blob(Object object);

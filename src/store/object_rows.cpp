@@ -51,11 +51,6 @@ Result<void> ObjectRow::check(const ObjectName& name) const {
   return {};
 }
 
-void ObjectRow::add_uses(StoreEntry& entry) const noexcept {
-  entry.last_used_s = last_used_s;
-  entry.hits = hits;
-}
-
 Checksum checksum_of(const Object& object, ByteView request) noexcept {
   const auto& [name, kind, canonical, summary, details, signer, origin, created_s, data] =
       object;  // the canonical request has a row and a checksum of its own
@@ -92,7 +87,8 @@ Result<Checked<StoreEntry>> read_entry(SqliteHandle& db, const CacheKey& key, Ob
   row.object.request = canonical;
   auto entry = decode_entry(std::move(row.object), request, output_of_request(canonical));
   if (entry) {
-    row.add_uses(*entry);
+    entry->last_used_s = row.last_used_s;
+    entry->hits = row.hits;
     read.sound = *std::move(entry);
   } else {
     read.damage = std::move(entry).error();

@@ -46,8 +46,6 @@ struct ObjectRow {
   /// Checks that the row and `object.data` are what was put under this name, and that its uses are
   /// possible. Errors: corrupt.
   Result<void> check(const ObjectName& name) const;
-  /// Completes a decoded entry by its uses.
-  void add_uses(StoreEntry& entry) const noexcept;
 };
 
 /// Returns `object.check128`, over all columns that do not change, and the payload.

@@ -67,7 +67,9 @@ Result<PutOutcome> ObjectWriter::insert(SqliteHandle& db, const StoreEntry& entr
   if (there.damage) {
     accounting_.count_damage(StoreAccounting::Damage::entry, entry.key, there.damage->message());
   }
-  CUKILN_TRY([[maybe_unused]] const bool removed, remove_object(db, object.name));
+  if (there.sound || there.damage) {
+    CUKILN_TRY([[maybe_unused]] const bool removed, remove_object(db, object.name));
+  }
   object.created_s = session_.options().clock->now_s();
   CUKILN_TRY(const std::int64_t now, accounting_.now_s(db));
   CUKILN_TRY(const std::int64_t id,
