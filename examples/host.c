@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* A host in C: makes the shipped kernels ready and shows what it got. How to launch: see cukiln_kernel_launch. */
 #include <cukiln/cukiln.h>
-#include <cukiln/nvfp4.h>
+#include <cukiln/nvfp4/nvfp4.h>
 
 #include <stdio.h>
 

@@ -2,7 +2,7 @@
 // The shortest host: makes the shipped kernels ready, then launches one of them.
 
 #include <cukiln/cukiln.hpp>
-#include <cukiln/nvfp4.hpp>
+#include <cukiln/nvfp4/nvfp4.hpp>
 
 #include <cstdint>
 #include <cstdio>

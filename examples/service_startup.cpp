@@ -7,7 +7,7 @@
 // 0 ready; 1 a kernel does not compile; 2 usage or a wrong manifest; 3 the machine lacks something.
 
 #include <cukiln/cukiln.hpp>
-#include <cukiln/nvfp4.hpp>
+#include <cukiln/nvfp4/nvfp4.hpp>
 
 #include <cstdio>
 

@@ -292,7 +292,7 @@ typedef struct cukiln_preload_report {
 /// report is filled in on success. Errors: not_found, io, invalid_argument (the manifest); else the
 /// error of the first module that failed, with its name and log, after all other modules are done;
 /// with `keep_going` failures are in the report only. For the kernels that come with cukiln see
-/// cukiln_nvfp4_preload in <cukiln/nvfp4.h>.
+/// cukiln_nvfp4_preload in <cukiln/nvfp4/nvfp4.h>.
 CUKILN_API cukiln_code cukiln_loader_preload(cukiln_loader* loader, const char* manifest,
                                              const cukiln_preload_options* options,
                                              cukiln_preload_report* report);

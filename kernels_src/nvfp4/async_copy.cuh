@@ -69,7 +69,7 @@ __device__ __forceinline__ float load_after_wait(const float* from) {
 // Arrives at a barrier of this CTA. It orders generic accesses only, and of loads not even their completion: they
 // may be in flight while TMA, the async proxy, overwrites what they read. So a stage of a ring is released by this
 // alone only if instructions that used its loads' values are complete: of wgmma kernels, the stage before the one
-// that is read, behind wgmma_wait. tests/kernels/arrivals_test.py lists them.
+// that is read, behind wgmma_wait. tests/nvfp4/kernels/arrivals_test.py lists them.
 __device__ __forceinline__ void mbarrier_arrive_cta(u32 barrier) {
   asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
 }

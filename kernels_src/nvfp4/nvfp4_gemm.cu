@@ -15,7 +15,7 @@
 //   block-scaled MMA. Those for 32 exist for sm_90a only; for larger m it has nvfp4_gemm_prefill.cu. With
 //   that MMA: 8 is the kernels whose rows are A's, 16 those with swapped operands.
 // Launch: which kernel for which shape, grid, cluster and shared memory: the launchers
-//   src/kernels/nvfp4/gemm_sm90.cpp and gemm_sm100.cpp.
+//   src/nvfp4/host/gemm_sm90.cpp and gemm_sm100.cpp.
 // Source: NVIDIA PTX ISA, mma, wgmma, tcgen05 and cp.async.bulk.
 #ifndef CUKILN_GEMM_TOKENS
 #define CUKILN_GEMM_TOKENS 8

@@ -18,7 +18,7 @@
 // Determinism: bytes do not depend on which thread block completes a row; atomics count, or take a maximum.
 // Targets: those with tcgen05's block-scaled MMA; for others the module is empty.
 // Launch: block (192, 1, 1), grid min(tiles, num_sms) where ceil(width / 128) tiles are side by side, 229,480
-//   bytes of dynamic shared memory; no cluster. src/kernels/nvfp4/moe_grouped.hpp makes the maps.
+//   bytes of dynamic shared memory; no cluster. src/nvfp4/host/moe_grouped.hpp makes the maps.
 // Source: NVIDIA PTX ISA, tcgen05 and cp.async.bulk.
 #include "block_scaled_mma.cuh"
 

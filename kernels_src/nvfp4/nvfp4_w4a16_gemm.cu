@@ -11,7 +11,7 @@
 // CUKILN_GEMM_TOKENS: 8 or 16, the rows of A that a block takes. For larger m sm_90a has
 //   nvfp4_w4a16_gemm_skinny.cu and nvfp4_w4a16_gemm_prefill.cu.
 // Launch: which kernel for which shape, grid and shared memory: the launcher
-//   src/kernels/nvfp4/w4a16_gemm.cpp.
+//   src/nvfp4/host/w4a16_gemm.cpp.
 // Source: NVIDIA PTX ISA, mma and cp.async.bulk.
 #include "gemm_sm90_decode.cuh"
 #include "gemm_signatures.cuh"

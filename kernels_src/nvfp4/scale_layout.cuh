@@ -8,8 +8,8 @@
 //   offset(r, b) = ((r / 128) * scale_atoms(columns) + b / 4) * 512     the atom
 //                + (r % 32) * 16 + (r / 32 % 4) * 4 + b % 4             the byte in it
 //
-// `cukiln::nvfp4::scale_offset` in include/cukiln/nvfp4.hpp is the same function for hosts, which do not
-// see this folder; tests/sm100/layouts.cpp compares both with CUTLASS.
+// `cukiln::nvfp4::scale_offset` in include/cukiln/nvfp4/nvfp4.hpp is the same function for hosts, which do not
+// see this folder; tests/nvfp4/sm100/layouts.cpp compares both with CUTLASS.
 #pragma once
 
 #include "types.cuh"

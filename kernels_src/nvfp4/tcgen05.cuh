@@ -5,7 +5,7 @@
 //
 // Tensor memory (TMEM) has 128 lanes of 512 columns of 32 bits; an address is lane << 16 | column. kCtas ==
 // 2: a CTA pair computes one MMA tile together, and rank 0 issues for both.
-// Source: NVIDIA PTX ISA, Tensorcore 5th generation instructions. tests/sm100/layouts.cpp compares the
+// Source: NVIDIA PTX ISA, Tensorcore 5th generation instructions. tests/nvfp4/sm100/layouts.cpp compares the
 // descriptors' bits with CUTLASS's.
 #pragma once
 

@@ -56,7 +56,7 @@ if(CUKILN_STATIC_DEPENDENCIES)
 endif()
 
 # What the library, its programs and its tests are built with. The compile worker has AddressSanitizer only:
-# src/compile/CMakeLists.txt.
+# src/core/compile/CMakeLists.txt.
 add_library(cukiln_sanitize INTERFACE)
 if(CUKILN_SANITIZE STREQUAL "address")
   set(sanitize -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer)

@@ -12,8 +12,8 @@
 #include <cstdlib>
 #include <filesystem>
 
-#include "base/file.hpp"
-#include "base/result.hpp"
+#include "core/base/file.hpp"
+#include "core/base/result.hpp"
 
 extern char** environ;  // NOLINT: POSIX's own
 

@@ -3,10 +3,10 @@
 
 #include <filesystem>
 
-#include "base/result.hpp"
-#include "remote/bundle.hpp"
-#include "remote/envelope.hpp"
-#include "remote/oci_layout.hpp"
+#include "core/base/result.hpp"
+#include "addons/fleet/bundle.hpp"
+#include "addons/fleet/envelope.hpp"
+#include "addons/fleet/oci_layout.hpp"
 
 namespace cukiln::cli {
 

@@ -8,9 +8,9 @@
 #include <CLI/CLI.hpp>
 
 #include "cli/context.hpp"
-#include "remote/keys.hpp"
-#include "store/cubin_store.hpp"
-#include "store/store_blob.hpp"
+#include "addons/fleet/keys.hpp"
+#include "core/store/cubin_store.hpp"
+#include "core/store/store_blob.hpp"
 
 namespace cukiln::cli {
 

@@ -4,18 +4,18 @@
 #include <algorithm>
 #include <chrono>
 
-#include "base/result.hpp"
+#include "core/base/result.hpp"
 #include "cli/daemon_status.hpp"
 #include "cli/human.hpp"
-#include "compile/bundled_headers.hpp"
-#include "compile/nvrtc_compiler.hpp"
-#include "compile/toolchain_identity.hpp"
-#include "compile/worker_process.hpp"
-#include "driver/module.hpp"
-#include "loader/make_compiler.hpp"
-#include "loader/settings.hpp"
-#include "remote/remote_store.hpp"
-#include "store/store_admin.hpp"
+#include "core/compile/bundled_headers.hpp"
+#include "core/compile/nvrtc_compiler.hpp"
+#include "core/compile/toolchain_identity.hpp"
+#include "core/compile/worker_process.hpp"
+#include "core/driver/module.hpp"
+#include "core/loader/make_compiler.hpp"
+#include "core/loader/settings.hpp"
+#include "addons/fleet/remote_store.hpp"
+#include "core/store/store_admin.hpp"
 
 namespace cukiln::cli {
 

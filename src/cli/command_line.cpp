@@ -3,11 +3,11 @@
 
 #include <algorithm>
 
-#include "base/nearest.hpp"
-#include "base/result.hpp"
+#include "core/base/nearest.hpp"
+#include "core/base/result.hpp"
 #include "cli/help.hpp"
 #include "cli/module_options.hpp"
-#include "key/nvcc_flags.hpp"
+#include "core/key/nvcc_flags.hpp"
 
 namespace cukiln::cli {
 

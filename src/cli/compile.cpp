@@ -4,8 +4,8 @@
 #include <algorithm>
 #include <set>
 
-#include "base/file.hpp"
-#include "base/result.hpp"
+#include "core/base/file.hpp"
+#include "core/base/result.hpp"
 #include "cli/command.hpp"
 #include "cli/module_options.hpp"
 #include "cli/module_report.hpp"

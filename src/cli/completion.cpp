@@ -5,10 +5,10 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "base/result.hpp"
+#include "core/base/result.hpp"
 #include "cli/command.hpp"
 #include "cli/help.hpp"
-#include "store/store_admin.hpp"
+#include "core/store/store_admin.hpp"
 
 namespace cukiln::cli {
 

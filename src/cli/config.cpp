@@ -4,7 +4,7 @@
 #include "cli/command.hpp"
 #include "cli/human.hpp"
 #include "cli/table.hpp"
-#include "remote/endpoint.hpp"
+#include "addons/fleet/endpoint.hpp"
 
 namespace cukiln::cli {
 

@@ -9,11 +9,11 @@
 #include <numeric>
 #include <utility>
 
-#include "base/result.hpp"
+#include "core/base/result.hpp"
 #include "cli/text.hpp"
-#include "loader/loader_services.hpp"
-#include "remote/remote_store.hpp"
-#include "store/store_admin.hpp"
+#include "core/loader/loader_services.hpp"
+#include "addons/fleet/remote_store.hpp"
+#include "core/store/store_admin.hpp"
 
 namespace cukiln::cli {
 

@@ -16,15 +16,15 @@
 #include <filesystem>
 #include <thread>
 
-#include "base/file.hpp"
-#include "base/result.hpp"
+#include "core/base/file.hpp"
+#include "core/base/result.hpp"
 #include "cli/command.hpp"
 #include "cli/daemon_status.hpp"
 #include "cli/human.hpp"
 #include "cli/table.hpp"
 #include "cli/text.hpp"
-#include "loader/settings.hpp"
-#include "wire/unix_socket.hpp"
+#include "core/loader/settings.hpp"
+#include "core/wire/unix_socket.hpp"
 
 namespace cukiln::cli {
 

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "cli/context.hpp"
-#include "wire/daemon_messages.hpp"
+#include "core/wire/daemon_messages.hpp"
 
 namespace cukiln::cli {
 

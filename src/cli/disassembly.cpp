@@ -5,10 +5,10 @@
 
 #include <vector>
 
-#include "base/file.hpp"
-#include "base/result.hpp"
+#include "core/base/file.hpp"
+#include "core/base/result.hpp"
 #include "cli/tool.hpp"
-#include "loader/make_compiler.hpp"
+#include "core/loader/make_compiler.hpp"
 
 namespace cukiln::cli {
 

@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "base/bytes.hpp"
+#include "core/base/bytes.hpp"
 
 #include <cukiln/loader.hpp>
 #include <cukiln/result.hpp>

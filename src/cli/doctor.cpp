@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "base/result.hpp"
+#include "core/base/result.hpp"
 #include "cli/checks.hpp"
 #include "cli/command.hpp"
 #include "cli/text.hpp"

@@ -6,13 +6,13 @@
 #include <algorithm>
 #include <string_view>
 
-#include "base/clock.hpp"
-#include "base/nearest.hpp"
-#include "base/result.hpp"
+#include "core/base/clock.hpp"
+#include "core/base/nearest.hpp"
+#include "core/base/result.hpp"
 #include "cli/module_options.hpp"
 #include "cli/text.hpp"
-#include "key/compile_request.hpp"
-#include "store/signers.hpp"
+#include "core/key/compile_request.hpp"
+#include "core/store/signers.hpp"
 
 namespace cukiln::cli {
 

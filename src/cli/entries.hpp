@@ -9,8 +9,8 @@
 #include <CLI/CLI.hpp>
 
 #include "cli/context.hpp"
-#include "loader/entry_json.hpp"
-#include "store/store_admin.hpp"
+#include "core/loader/entry_json.hpp"
+#include "core/store/store_admin.hpp"
 
 namespace cukiln::cli {
 

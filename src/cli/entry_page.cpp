@@ -4,12 +4,12 @@
 #include <algorithm>
 #include <utility>
 
-#include "base/result.hpp"
+#include "core/base/result.hpp"
 #include "cli/entries.hpp"
 #include "cli/human.hpp"
 #include "cli/table.hpp"
 #include "cli/text.hpp"
-#include "store/signers.hpp"
+#include "core/store/signers.hpp"
 
 namespace cukiln::cli {
 

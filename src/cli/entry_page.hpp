@@ -4,7 +4,7 @@
 #include <string>
 
 #include "cli/entries.hpp"
-#include "key/compile_request.hpp"
+#include "core/key/compile_request.hpp"
 
 namespace cukiln::cli {
 

@@ -2,13 +2,13 @@
 #include <algorithm>
 #include <filesystem>
 
-#include "base/result.hpp"
+#include "core/base/result.hpp"
 #include "cli/command.hpp"
 #include "cli/entries.hpp"
 #include "cli/human.hpp"
 #include "cli/module_options.hpp"
 #include "cli/text.hpp"
-#include "loader/loader_services.hpp"
+#include "core/loader/loader_services.hpp"
 
 namespace cukiln::cli {
 

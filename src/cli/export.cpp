@@ -5,21 +5,21 @@
 #include <filesystem>
 #include <set>
 
-#include "base/file.hpp"
-#include "base/result.hpp"
+#include "core/base/file.hpp"
+#include "core/base/result.hpp"
 #include "cli/command.hpp"
 #include "cli/entries.hpp"
 #include "cli/export_sources.hpp"
 #include "cli/human.hpp"
 #include "cli/module_options.hpp"
 #include "cli/output.hpp"
-#include "key/nvcc_flags.hpp"
-#include "loader/loader_services.hpp"
-#include "loader/module_request.hpp"
-#include "remote/bundle.hpp"
-#include "remote/envelope.hpp"
-#include "remote/oci_layout.hpp"
-#include "store/system_store.hpp"
+#include "core/key/nvcc_flags.hpp"
+#include "core/loader/loader_services.hpp"
+#include "core/loader/module_request.hpp"
+#include "addons/fleet/bundle.hpp"
+#include "addons/fleet/envelope.hpp"
+#include "addons/fleet/oci_layout.hpp"
+#include "core/store/system_store.hpp"
 
 #include <cukiln/version.hpp>
 

@@ -8,9 +8,9 @@
 #include "cli/entries.hpp"
 #include "cli/human.hpp"
 #include "cli/source_tree.hpp"
-#include "key/compile_request.hpp"
-#include "loader/loader_services.hpp"
-#include "loader/module_request.hpp"
+#include "core/key/compile_request.hpp"
+#include "core/loader/loader_services.hpp"
+#include "core/loader/module_request.hpp"
 
 namespace cukiln::cli {
 

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "cli/command.hpp"
-#include "store/store_admin.hpp"
+#include "core/store/store_admin.hpp"
 
 namespace cukiln::cli {
 

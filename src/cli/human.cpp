@@ -5,7 +5,7 @@
 #include <cmath>
 #include <ctime>
 
-#include "base/result.hpp"
+#include "core/base/result.hpp"
 
 namespace cukiln::cli {
 

@@ -6,12 +6,12 @@
 #include <cerrno>
 #include <filesystem>
 
-#include "base/file.hpp"
-#include "base/result.hpp"
+#include "core/base/file.hpp"
+#include "core/base/result.hpp"
 #include "cli/command.hpp"
 #include "cli/entries.hpp"
 #include "cli/output.hpp"
-#include "remote/keys.hpp"
+#include "addons/fleet/keys.hpp"
 
 namespace cukiln::cli {
 

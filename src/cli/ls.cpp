@@ -2,13 +2,13 @@
 #include <algorithm>
 #include <functional>
 
-#include "base/printable.hpp"
-#include "base/result.hpp"
+#include "core/base/printable.hpp"
+#include "core/base/result.hpp"
 #include "cli/command.hpp"
 #include "cli/entries.hpp"
 #include "cli/human.hpp"
 #include "cli/table.hpp"
-#include "loader/entry_order.hpp"
+#include "core/loader/entry_order.hpp"
 
 namespace cukiln::cli {
 

@@ -4,7 +4,7 @@
 #include <string>
 #include <string_view>
 
-#include "base/mutex.hpp"
+#include "core/base/mutex.hpp"
 #include "cli/terminal.hpp"
 
 #include <cukiln/log.hpp>

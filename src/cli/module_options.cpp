@@ -7,8 +7,8 @@
 #include <charconv>
 #include <filesystem>
 
-#include "base/result.hpp"
-#include "key/nvcc_flags.hpp"
+#include "core/base/result.hpp"
+#include "core/key/nvcc_flags.hpp"
 
 namespace cukiln::cli {
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <charconv>
 
-#include "base/result.hpp"
+#include "core/base/result.hpp"
 #include "cli/command.hpp"
 #include "cli/entries.hpp"
 #include "cli/human.hpp"
@@ -9,8 +9,8 @@
 #include "cli/module_report.hpp"
 #include "cli/progress.hpp"
 #include "cli/shipped.hpp"
-#include "loader/module_request.hpp"
-#include "store/system_store.hpp"
+#include "core/loader/module_request.hpp"
+#include "core/store/system_store.hpp"
 
 namespace cukiln::cli {
 

@@ -7,7 +7,7 @@
 #include <string>
 #include <thread>
 
-#include "base/mutex.hpp"
+#include "core/base/mutex.hpp"
 #include "cli/messages.hpp"
 
 #include <cukiln/loader.hpp>

@@ -4,10 +4,10 @@
 #include <filesystem>
 #include <vector>
 
-#include "base/result.hpp"
+#include "core/base/result.hpp"
 #include "cli/shipped.hpp"
-#include "key/compile_request.hpp"
-#include "loader/loader_services.hpp"
+#include "core/key/compile_request.hpp"
+#include "core/loader/loader_services.hpp"
 
 namespace cukiln::cli {
 

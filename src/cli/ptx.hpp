@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "store/cubin_store.hpp"
+#include "core/store/cubin_store.hpp"
 
 #include <cukiln/loader.hpp>
 #include <cukiln/result.hpp>

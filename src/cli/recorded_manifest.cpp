@@ -3,9 +3,9 @@
 
 #include <algorithm>
 
-#include "base/file.hpp"
-#include "base/hasher.hpp"
-#include "base/result.hpp"
+#include "core/base/file.hpp"
+#include "core/base/hasher.hpp"
+#include "core/base/result.hpp"
 
 namespace cukiln::cli {
 

@@ -7,8 +7,8 @@
 #include <optional>
 #include <utility>
 
-#include "base/file.hpp"
-#include "base/result.hpp"
+#include "core/base/file.hpp"
+#include "core/base/result.hpp"
 #include "cli/application.hpp"
 #include "cli/command.hpp"
 #include "cli/human.hpp"

@@ -5,8 +5,8 @@
 #include <iterator>
 #include <sstream>
 
-#include "base/file.hpp"
-#include "base/result.hpp"
+#include "core/base/file.hpp"
+#include "core/base/result.hpp"
 #include "cli/command.hpp"
 #include "cli/disassembly.hpp"
 #include "cli/entries.hpp"

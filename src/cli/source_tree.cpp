@@ -4,11 +4,11 @@
 #include <filesystem>
 #include <utility>
 
-#include "base/file.hpp"
-#include "base/result.hpp"
-#include "key/compile_request.hpp"
-#include "key/std_headers.hpp"
-#include "loader/make_entry.hpp"
+#include "core/base/file.hpp"
+#include "core/base/result.hpp"
+#include "core/key/compile_request.hpp"
+#include "core/key/std_headers.hpp"
+#include "core/loader/make_entry.hpp"
 
 namespace cukiln::cli {
 

@@ -7,8 +7,8 @@
 #include <utility>
 #include <vector>
 
-#include "base/hasher.hpp"
-#include "store/cubin_store.hpp"
+#include "core/base/hasher.hpp"
+#include "core/store/cubin_store.hpp"
 
 #include <cukiln/result.hpp>
 

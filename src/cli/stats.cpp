@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <map>
 
-#include "base/result.hpp"
+#include "core/base/result.hpp"
 #include "cli/command.hpp"
 #include "cli/entries.hpp"
 #include "cli/human.hpp"
 #include "cli/table.hpp"
-#include "loader/stats_fields.hpp"
+#include "core/loader/stats_fields.hpp"
 
 namespace cukiln::cli {
 

@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include "base/printable.hpp"
+#include "core/base/printable.hpp"
 
 namespace cukiln::cli {
 

@@ -9,8 +9,8 @@
 
 #include <cerrno>
 
-#include "base/file.hpp"
-#include "base/result.hpp"
+#include "core/base/file.hpp"
+#include "core/base/result.hpp"
 
 extern char** environ;  // NOLINT: POSIX's own
 

@@ -202,7 +202,7 @@ def reasons() -> Iterator[tuple[str, str]]:
     yield from ((name, row["reason"]) for name, row in SCHEMA["stats"].items() if "reason" in row)
 
 
-@section("src/loader/stats_fields.hpp", "stats")
+@section("src/core/loader/stats_fields.hpp", "stats")
 def _() -> Lines:
     def rows() -> Lines:
         for name, row in SCHEMA["stats"].items():
@@ -216,20 +216,20 @@ def _() -> Lines:
     yield from table(rows())
 
 
-@section("src/loader/miss.hpp", "Why")
+@section("src/core/loader/miss.hpp", "Why")
 def _() -> Lines:
     for name, row in SCHEMA["miss"].items():
         yield from doc(row, "///")
         yield f"{name},"
 
 
-@section("src/loader/miss.cpp", "miss")
+@section("src/core/loader/miss.cpp", "miss")
 def _() -> Lines:
     rows = SCHEMA["miss"].values()
     yield from table(f"{{&Stats::{row['counts']}, {quoted(row['text'])}, {quoted(row.get('entry', 'damaged'))}}}," for row in rows)
 
 
-@section("src/daemon/ops/metrics_text.cpp", "counters of Stats")
+@section("src/addons/daemon/ops/metrics_text.cpp", "counters of Stats")
 def _() -> Lines:
     def rows() -> Lines:
         help_text = "Misses of all processes that use the store, by reason."
@@ -319,14 +319,14 @@ def settings() -> Iterator[tuple[str, str, Row]]:
             yield row.get("setting", name), name, row
 
 
-@section("src/loader/settings.cpp", "settings")
+@section("src/core/loader/settings.cpp", "settings")
 def _() -> Lines:
     yield from table(
         f'key<{row.get("read", kind(row).get("read"))}>("{key}", [](auto& s) -> auto& {{ return s.{member(name, row)}; }}),'
         for key, name, row in settings() if "kind" in row)  # fmt: skip
 
 
-@section("src/daemon/main/live_settings.cpp", "reload")
+@section("src/addons/daemon/main/live_settings.cpp", "reload")
 def _() -> Lines:
     for reload, constant in (("live", "kLive"), ("never", "kNotOfDaemons")):
         keys = ", ".join(f'"{key}"' for key, _, row in settings() if row.get("reload") == reload)

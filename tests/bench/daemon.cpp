@@ -18,9 +18,9 @@
 #include <thread>
 #include <vector>
 
-#include "daemon/client/daemon_client.hpp"
+#include "addons/daemon/client/daemon_client.hpp"
 #include "program.hpp"
-#include "store/sqlite_store.hpp"
+#include "core/store/sqlite_store.hpp"
 #include "support/store_entries.hpp"
 
 using namespace cukiln;  // NOLINT: a program

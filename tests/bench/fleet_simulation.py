@@ -6,7 +6,7 @@ Only this file runs: a seeded simulation of requests at a server, with measured 
 
 - Every machine starts once, within --jitter seconds (evenly), and asks for the same --modules modules,
   --parallel of them at a time. Files and compiler are the same everywhere, so each module is one entry.
-- The protocol is that of src/remote: the list of sets, then the entry. Over Redis a machine that finds
+- The protocol is that of src/addons/fleet: the list of sets, then the entry. Over Redis a machine that finds
   nothing asks for the lease. The one that gets it asks for the list again, compiles, uploads (entry, list read
   and written) and releases the lease; the others ask again after 10 ms, doubled up to 250 ms, each half to one
   and a half times that. Over HTTP there is no lease: a machine that finds nothing compiles and uploads.

@@ -9,14 +9,14 @@
 #include <string>
 #include <vector>
 
-#include "kernels/device_kernels.hpp"
-#include "kernels/nvfp4/sm100_launch.hpp"
-#include "kernels/nvfp4/sm100_plan.hpp"
+#include "nvfp4/host/device_kernels.hpp"
+#include "nvfp4/host/sm100_launch.hpp"
+#include "nvfp4/host/sm100_plan.hpp"
 
 #include <cukiln/loader.hpp>
-#include <cukiln/nvfp4.hpp>
-#include <cukiln/nvfp4_moe.hpp>
-#include <cukiln/sampling.hpp>
+#include <cukiln/nvfp4/nvfp4.hpp>
+#include <cukiln/nvfp4/moe.hpp>
+#include <cukiln/nvfp4/sampling.hpp>
 #include <cukiln/settings.hpp>
 
 namespace {

@@ -21,11 +21,11 @@
 #include <utility>
 #include <vector>
 
-#include "base/hasher.hpp"
-#include "key/compile_request.hpp"
+#include "core/base/hasher.hpp"
+#include "core/key/compile_request.hpp"
 #include "program.hpp"
-#include "store/sqlite_handle.hpp"
-#include "store/sqlite_store.hpp"
+#include "core/store/sqlite_handle.hpp"
+#include "core/store/sqlite_store.hpp"
 
 using namespace cukiln;  // NOLINT: a program
 using cukiln::bench::fail;

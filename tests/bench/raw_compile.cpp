@@ -18,14 +18,14 @@
 #include <string>
 #include <vector>
 
-#include "base/file.hpp"
-#include "compile/nvrtc_api.hpp"
-#include "compile/nvrtc_library.hpp"
-#include "loader/make_compiler.hpp"
+#include "core/base/file.hpp"
+#include "core/compile/nvrtc_api.hpp"
+#include "core/compile/nvrtc_library.hpp"
+#include "core/loader/make_compiler.hpp"
 #include "program.hpp"
 
 #include <cukiln/cukiln.hpp>
-#include <cukiln/nvfp4.hpp>
+#include <cukiln/nvfp4/nvfp4.hpp>
 
 using namespace cukiln;  // NOLINT: a program
 using cukiln::bench::fail;

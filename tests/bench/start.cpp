@@ -9,7 +9,7 @@
 // --load the device is initialised before the clock starts, as a host of GPUs would have done.
 
 #include <cukiln/cukiln.hpp>
-#include <cukiln/nvfp4.hpp>
+#include <cukiln/nvfp4/nvfp4.hpp>
 
 #include <dlfcn.h>
 

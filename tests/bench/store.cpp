@@ -12,8 +12,8 @@
 #include <random>
 #include <vector>
 
-#include "store/sqlite_store.hpp"
-#include "store/tiered_store.hpp"
+#include "core/store/sqlite_store.hpp"
+#include "core/store/tiered_store.hpp"
 #include "support/store_entries.hpp"
 
 namespace cukiln::testing {

@@ -4,8 +4,8 @@
 #include <string.h>
 
 #include <cukiln/cukiln.h>
-#include <cukiln/nvfp4.h>
-#include <cukiln/torch.h>
+#include <cukiln/nvfp4/nvfp4.h>
+#include <cukiln/nvfp4/torch.h>
 
 static int failures = 0;
 

@@ -138,7 +138,7 @@ class Names:
         return wrong
 
     def _is_compiler_flag(self, option):
-        text = (self.root / "src/key/nvcc_flags.cpp").read_text()
+        text = (self.root / "src/core/key/nvcc_flags.cpp").read_text()
         return option[:2] == "-O" or re.search(rf'"-*{re.escape(option.lstrip("-"))}[="]', text) is not None
 
     def _check_script(self, path, words):

@@ -14,14 +14,14 @@
 #include <cstring>
 #include <string>
 
-#include "base/bytes.hpp"
-#include "base/file.hpp"
-#include "base/serial.hpp"
+#include "core/base/bytes.hpp"
+#include "core/base/file.hpp"
+#include "core/base/serial.hpp"
 #include "fuzz/require.hpp"
-#include "remote/bundle.hpp"
-#include "remote/envelope.hpp"
-#include "remote/keys.hpp"
-#include "store/blob_name.hpp"
+#include "addons/fleet/bundle.hpp"
+#include "addons/fleet/envelope.hpp"
+#include "addons/fleet/keys.hpp"
+#include "core/store/blob_name.hpp"
 #include "support/store_entries.hpp"
 
 namespace {

@@ -9,9 +9,9 @@
 #include <string>
 #include <vector>
 
-#include "base/bytes.hpp"
-#include "compile/compile_log.hpp"
-#include "compile/include_scanner.hpp"
+#include "core/base/bytes.hpp"
+#include "core/compile/compile_log.hpp"
+#include "core/compile/include_scanner.hpp"
 #include "fuzz/require.hpp"
 
 namespace {

@@ -15,11 +15,11 @@
 #include <optional>
 #include <string>
 
-#include "base/bytes.hpp"
-#include "base/file.hpp"
+#include "core/base/bytes.hpp"
+#include "core/base/file.hpp"
 #include "fuzz/require.hpp"
-#include "loader/config_text.hpp"
-#include "loader/settings.hpp"
+#include "core/loader/config_text.hpp"
+#include "core/loader/settings.hpp"
 
 namespace {
 

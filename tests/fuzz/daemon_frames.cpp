@@ -8,11 +8,11 @@
 #include <cstdint>
 #include <string>
 
-#include "base/bytes.hpp"
+#include "core/base/bytes.hpp"
 #include "fuzz/require.hpp"
-#include "wire/daemon_frame.hpp"
-#include "wire/daemon_messages.hpp"
-#include "wire/messages.hpp"
+#include "core/wire/daemon_frame.hpp"
+#include "core/wire/daemon_messages.hpp"
+#include "core/wire/messages.hpp"
 
 namespace {
 

@@ -9,9 +9,9 @@
 #include <string>
 #include <vector>
 
-#include "base/bytes.hpp"
+#include "core/base/bytes.hpp"
 #include "fuzz/require.hpp"
-#include "key/nvcc_flags.hpp"
+#include "core/key/nvcc_flags.hpp"
 
 using cukiln::testing::require;
 

@@ -12,10 +12,10 @@
 #include <cstdint>
 #include <string>
 
-#include "base/file.hpp"
+#include "core/base/file.hpp"
 #include "fuzz/require.hpp"
-#include "remote/oci_blob.hpp"
-#include "remote/oci_layout.hpp"
+#include "addons/fleet/oci_blob.hpp"
+#include "addons/fleet/oci_layout.hpp"
 #include "support/scratch.hpp"
 
 namespace {

@@ -8,7 +8,7 @@
 #include <set>
 #include <string>
 
-#include "base/bytes.hpp"
+#include "core/base/bytes.hpp"
 #include "fuzz/require.hpp"
 
 #include <cukiln/manifest.hpp>

@@ -16,11 +16,11 @@
 #include <thread>
 #include <utility>
 
-#include "base/bytes.hpp"
-#include "base/file.hpp"
+#include "core/base/bytes.hpp"
+#include "core/base/file.hpp"
 #include "fuzz/require.hpp"
-#include "remote/endpoint.hpp"
-#include "remote/envelope.hpp"
+#include "addons/fleet/endpoint.hpp"
+#include "addons/fleet/envelope.hpp"
 
 namespace {
 

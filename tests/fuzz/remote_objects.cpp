@@ -11,12 +11,12 @@
 #include <cstdint>
 #include <string>
 
-#include "base/bytes.hpp"
-#include "base/file.hpp"
+#include "core/base/bytes.hpp"
+#include "core/base/file.hpp"
 #include "fuzz/require.hpp"
-#include "remote/bundle.hpp"
-#include "remote/envelope.hpp"
-#include "remote/keys.hpp"
+#include "addons/fleet/bundle.hpp"
+#include "addons/fleet/envelope.hpp"
+#include "addons/fleet/keys.hpp"
 #include "support/store_entries.hpp"
 
 namespace {

@@ -13,14 +13,14 @@
 #include <memory>
 #include <string>
 
-#include "base/bytes.hpp"
+#include "core/base/bytes.hpp"
 #include "fuzz/require.hpp"
-#include "key/compile_request.hpp"
-#include "key/dependency_set.hpp"
-#include "key/set_tree.hpp"
-#include "store/object_codec.hpp"
-#include "store/source_text.hpp"
-#include "store/sqlite_store.hpp"
+#include "core/key/compile_request.hpp"
+#include "core/key/dependency_set.hpp"
+#include "core/key/set_tree.hpp"
+#include "core/store/object_codec.hpp"
+#include "core/store/source_text.hpp"
+#include "core/store/sqlite_store.hpp"
 #include "support/store_entries.hpp"
 
 namespace {

@@ -11,11 +11,11 @@
 #include <cstdint>
 #include <string>
 
-#include "base/bytes.hpp"
-#include "base/file.hpp"
+#include "core/base/bytes.hpp"
+#include "core/base/file.hpp"
 #include "fuzz/require.hpp"
-#include "wire/frame.hpp"
-#include "wire/messages.hpp"
+#include "core/wire/frame.hpp"
+#include "core/wire/messages.hpp"
 
 namespace {
 

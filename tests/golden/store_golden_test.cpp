@@ -8,7 +8,7 @@
 #include <fstream>
 #include <iterator>
 
-#include "store/sqlite_store.hpp"
+#include "core/store/sqlite_store.hpp"
 #include "support/golden_entries.hpp"
 #include "support/paths.hpp"
 

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Looks up all kernels that come with an installed cukiln, without compiling or launching one.
-#include <cukiln/nvfp4.h>
-#include <cukiln/torch.h>
+#include <cukiln/nvfp4/nvfp4.h>
+#include <cukiln/nvfp4/torch.h>
 #include <cukiln/cukiln.hpp>
-#include <cukiln/nvfp4.hpp>
-#include <cukiln/nvfp4_moe.hpp>
-#include <cukiln/sampling.hpp>
+#include <cukiln/nvfp4/nvfp4.hpp>
+#include <cukiln/nvfp4/moe.hpp>
+#include <cukiln/nvfp4/sampling.hpp>
 
 #include <cstdio>
 

@@ -96,7 +96,7 @@ def test_python_has_each_field(record):
 def test_cpp_has_each_field(record, name):
     row = SCHEMA[record][name]
     if record == "miss":
-        assert re.search(rf"\b{name},", (ROOT / "src/loader/miss.hpp").read_text())
+        assert re.search(rf"\b{name},", (ROOT / "src/core/loader/miss.hpp").read_text())
         structs = []
     elif record in ("options", "settings"):
         structs = row["in"].split(", ") if "in" in row else []

@@ -12,8 +12,8 @@
 
 #include <doctest/doctest.h>
 
-#include "compile/nvrtc_compiler.hpp"
-#include "compile/worker_process.hpp"
+#include "core/compile/nvrtc_compiler.hpp"
+#include "core/compile/worker_process.hpp"
 #include "support/paths.hpp"
 #include "support/scratch.hpp"
 #include "support/wait.hpp"

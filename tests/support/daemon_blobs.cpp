@@ -10,7 +10,7 @@
 #include <iterator>
 #include <string>
 
-#include "loader/use_daemon.hpp"
+#include "core/loader/use_daemon.hpp"
 
 using namespace cukiln;
 

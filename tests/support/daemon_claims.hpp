@@ -7,10 +7,10 @@
 #include <string>
 #include <vector>
 
-#include "compile/nvrtc_compiler.hpp"
-#include "loader/module_request.hpp"
+#include "core/compile/nvrtc_compiler.hpp"
+#include "core/loader/module_request.hpp"
 #include "support/daemon_process.hpp"
-#include "wire/sealed_file.hpp"
+#include "core/wire/sealed_file.hpp"
 
 namespace cukiln::testing {
 

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "daemon/client/daemon_client.hpp"
+#include "addons/daemon/client/daemon_client.hpp"
 #include "support/build_process.hpp"
 #include "support/child.hpp"
 

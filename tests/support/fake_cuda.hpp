@@ -27,7 +27,7 @@
 
 #include <doctest/doctest.h>
 
-#include "driver/cuda_types.hpp"
+#include "core/driver/cuda_types.hpp"
 #include "support/paths.hpp"
 
 namespace cukiln::testing {

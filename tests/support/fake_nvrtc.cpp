@@ -287,7 +287,7 @@ void run_threads(int count) {
   }
 }
 
-/// One attempt to leave the sandbox; tests/unit/compile/sandbox_test.cpp has the list.
+/// One attempt to leave the sandbox; tests/core/compile/sandbox_test.cpp has the list.
 std::string attempt(const std::string& order) {
   const std::size_t blank = std::min(order.find(' '), order.size());
   const std::string call = order.substr(0, blank);

@@ -3,8 +3,8 @@
 
 #include <vector>
 
-#include "key/stat_cache.hpp"
-#include "store/store_blob.hpp"
+#include "core/key/stat_cache.hpp"
+#include "core/store/store_blob.hpp"
 #include "support/store_entries.hpp"
 
 namespace cukiln::testing {

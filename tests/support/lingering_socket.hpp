@@ -8,7 +8,7 @@
 #include <chrono>
 #include <string>
 
-#include "base/file.hpp"
+#include "core/base/file.hpp"
 
 namespace cukiln::testing {
 

@@ -6,9 +6,9 @@
 #include <random>
 #include <string>
 
-#include "base/hasher.hpp"
-#include "key/dependency_set.hpp"
-#include "key/set_tree.hpp"
+#include "core/base/hasher.hpp"
+#include "core/key/dependency_set.hpp"
+#include "core/key/set_tree.hpp"
 
 namespace cukiln::testing {
 

@@ -7,7 +7,7 @@
 // No test runs it.
 #include <cstdio>
 
-#include "store/sqlite_store.hpp"
+#include "core/store/sqlite_store.hpp"
 #include "support/golden_entries.hpp"
 
 int main(int count, char** values) {

@@ -9,7 +9,7 @@
 #include <cstdlib>
 #include <string>
 
-#include "base/file.hpp"
+#include "core/base/file.hpp"
 
 namespace cukiln::testing {
 

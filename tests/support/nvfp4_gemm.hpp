@@ -10,7 +10,7 @@
 #include <random>
 #include <vector>
 
-#include <cukiln/nvfp4.hpp>
+#include <cukiln/nvfp4/nvfp4.hpp>
 
 namespace cukiln::testing {
 

@@ -14,8 +14,8 @@
 #include <cstdio>
 #include <iostream>
 
-#include "daemon/ops/admin_http_server.hpp"
-#include "daemon/ops/http_responder.hpp"
+#include "addons/daemon/ops/admin_http_server.hpp"
+#include "addons/daemon/ops/http_responder.hpp"
 #include "support/ops_source.hpp"
 
 namespace {

@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "daemon/ops/ops_source.hpp"
+#include "addons/daemon/ops/ops_source.hpp"
 #include "support/store_entries.hpp"
 
 namespace cukiln::testing {

@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
-#include "compile/compile_log.hpp"
-#include "compile/nvrtc_api.hpp"
+#include "core/compile/compile_log.hpp"
+#include "core/compile/nvrtc_api.hpp"
 #include "support/nvrtc_fixture.hpp"
 
 #include <cukiln/cukiln.hpp>

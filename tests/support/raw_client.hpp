@@ -10,10 +10,10 @@
 #include <optional>
 #include <string>
 
-#include "base/serial.hpp"
-#include "wire/daemon_messages.hpp"
-#include "wire/sealed_file.hpp"
-#include "wire/unix_socket.hpp"
+#include "core/base/serial.hpp"
+#include "core/wire/daemon_messages.hpp"
+#include "core/wire/sealed_file.hpp"
+#include "core/wire/unix_socket.hpp"
 
 namespace cukiln::testing {
 

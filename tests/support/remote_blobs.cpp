@@ -10,7 +10,7 @@
 #include <iterator>
 #include <string>
 
-#include "remote/remote_store.hpp"
+#include "addons/fleet/remote_store.hpp"
 
 using namespace cukiln;
 

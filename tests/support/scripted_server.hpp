@@ -15,7 +15,7 @@
 #include <thread>
 #include <vector>
 
-#include "base/file.hpp"
+#include "core/base/file.hpp"
 
 namespace cukiln::testing {
 

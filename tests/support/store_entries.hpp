@@ -10,11 +10,11 @@
 #include <string>
 #include <utility>
 
-#include "base/clock.hpp"
-#include "base/hasher.hpp"
-#include "key/compile_request.hpp"
-#include "store/cubin_store.hpp"
-#include "store/store_blob.hpp"
+#include "core/base/clock.hpp"
+#include "core/base/hasher.hpp"
+#include "core/key/compile_request.hpp"
+#include "core/store/cubin_store.hpp"
+#include "core/store/store_blob.hpp"
 #include "support/scratch.hpp"
 
 namespace cukiln::testing {

@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "store/sqlite_store.hpp"
+#include "core/store/sqlite_store.hpp"
 #include "support/child.hpp"
 #include "support/paths.hpp"
 #include "support/sanitized.hpp"

@@ -18,10 +18,10 @@
 #include <string_view>
 #include <thread>
 
-#include "base/file_lock.hpp"
-#include "base/result.hpp"
-#include "store/store_admin.hpp"
-#include "store/tiered_store.hpp"
+#include "core/base/file_lock.hpp"
+#include "core/base/result.hpp"
+#include "core/store/store_admin.hpp"
+#include "core/store/tiered_store.hpp"
 #include "support/store_entries.hpp"
 
 namespace cukiln::testing {

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <memory>
 
-#include <cukiln/nvfp4.hpp>
+#include <cukiln/nvfp4/nvfp4.hpp>
 
 namespace cukiln::nvfp4 {
 inline namespace v0 {

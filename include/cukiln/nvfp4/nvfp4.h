@@ -7,7 +7,7 @@
 ///     cukiln_nvfp4_preload(loader, NULL, NULL);                           // all of them, ready
 ///     cukiln_kernel amax = cukiln_loader_find(loader, "amax_gsa");        // NULL: not there
 ///
-/// What each takes: `kernels_src/README.md`. PyTorch ops over them: <cukiln/torch.h>.
+/// What each takes: `kernels_src/README.md`. PyTorch ops over them: <cukiln/nvfp4/torch.h>.
 
 // NOLINTBEGIN(readability-identifier-naming, modernize-use-using, modernize-deprecated-headers): C
 #include <cukiln/cukiln.h>
@@ -56,7 +56,7 @@ typedef struct cukiln_nvfp4_tactic {  // never grows: it is used in arrays
 CUKILN_API cukiln_code cukiln_nvfp4_gemm_tactic(const cukiln_nvfp4_gemm* gemm, int64_t m, int64_t n,
                                                 int64_t k, int tactic, cukiln_nvfp4_tactic* name);
 
-/// Operands in device memory, in <cukiln/nvfp4.hpp>'s layouts.
+/// Operands in device memory, in <cukiln/nvfp4/nvfp4.hpp>'s layouts.
 typedef struct cukiln_nvfp4_gemm_call {
   size_t struct_bytes;
   void* stream;

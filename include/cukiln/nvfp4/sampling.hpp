@@ -9,7 +9,7 @@
 #include <cukiln/kernel.hpp>
 #include <cukiln/loader.hpp>
 #include <cukiln/result.hpp>
-#include <cukiln/tensor_view.hpp>
+#include <cukiln/nvfp4/tensor_view.hpp>
 
 /// One token for each row of logits, and log-probabilities. Semantics in full:
 /// `kernels_src/sampling/sampler.md`.

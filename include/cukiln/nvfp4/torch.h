@@ -11,7 +11,7 @@
 ///
 /// The library is built without PyTorch and serves 2.11 and later: it uses libtorch's stable C
 /// interface, found at run time. Ops, shapes and formulas: `cukiln/torch/__init__.py` and
-/// <cukiln/nvfp4.hpp>. Errors, strings, structs: as in <cukiln/cukiln.h>. Of an op, an
+/// <cukiln/nvfp4/nvfp4.hpp>. Errors, strings, structs: as in <cukiln/cukiln.h>. Of an op, an
 /// unknown runner is an IndexError, anything else a RuntimeError, as with PyTorch's own ops.
 
 // NOLINTBEGIN(readability-identifier-naming, modernize-use-using, modernize-deprecated-headers): C
@@ -34,7 +34,7 @@ CUKILN_API cukiln_code cukiln_torch_register(void);
 /// is an error of the op that needs it.
 CUKILN_API cukiln_code cukiln_torch_set_loader(cukiln_loader* loader);
 
-/// The weights of a linear layer, quantised as <cukiln/nvfp4.hpp> says, on one device. Pointers are
+/// The weights of a linear layer, quantised as <cukiln/nvfp4/nvfp4.hpp> says, on one device. Pointers are
 /// the caller's, and stay valid until the runner is destroyed.
 typedef struct cukiln_torch_linear {
   size_t struct_bytes;
@@ -51,7 +51,7 @@ typedef struct cukiln_torch_linear {
   int64_t w4a16;  ///< not 0: inputs stay in bf16, and input_global_scale is not read
 } cukiln_torch_linear;
 
-/// The weights of a mixture of experts: <cukiln/nvfp4_moe.hpp>.
+/// The weights of a mixture of experts: <cukiln/nvfp4/moe.hpp>.
 typedef struct cukiln_torch_moe {
   size_t struct_bytes;
   int device;

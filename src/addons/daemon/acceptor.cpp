@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "daemon/acceptor.hpp"
+#include "addons/daemon/acceptor.hpp"
 
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
@@ -9,7 +9,7 @@
 #include <chrono>
 #include <utility>
 
-#include "base/result.hpp"
+#include "core/base/result.hpp"
 
 namespace cukiln::daemon {
 

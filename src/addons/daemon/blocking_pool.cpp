@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "daemon/blocking_pool.hpp"
+#include "addons/daemon/blocking_pool.hpp"
 
 #include <chrono>
 
-#include "base/spin_wait.hpp"
+#include "core/base/spin_wait.hpp"
 
 namespace cukiln::daemon {
 

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "daemon/closing_thread.hpp"
+#include "addons/daemon/closing_thread.hpp"
 
 #include <chrono>
 #include <thread>
 #include <utility>
 
-#include "base/mutex.hpp"
-#include "base/result.hpp"
+#include "core/base/mutex.hpp"
+#include "core/base/result.hpp"
 
 namespace cukiln::daemon {
 

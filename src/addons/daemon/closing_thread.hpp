@@ -5,7 +5,7 @@
 #include <list>
 #include <memory>
 
-#include "base/file.hpp"
+#include "core/base/file.hpp"
 
 #include <cukiln/result.hpp>
 

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "daemon/compile_run.hpp"
+#include "addons/daemon/compile_run.hpp"
 
 #include <algorithm>
 #include <utility>
 
-#include "base/result.hpp"
-#include "daemon/client/daemon_client.hpp"
+#include "core/base/result.hpp"
+#include "addons/daemon/client/daemon_client.hpp"
 
 namespace cukiln::daemon {
 

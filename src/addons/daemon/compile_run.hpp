@@ -9,19 +9,19 @@
 #include <string>
 #include <thread>
 
-#include "base/file.hpp"
-#include "base/logger.hpp"
-#include "base/mutex.hpp"
-#include "compile/answer_recorder.hpp"
-#include "compile/compiler.hpp"
-#include "compile/file_provider.hpp"
-#include "daemon/compile_submission.hpp"
-#include "daemon/compilers.hpp"
-#include "daemon/event_loop.hpp"
-#include "loader/compile_pipeline.hpp"
-#include "store/remote_tier.hpp"
-#include "store/tiered_store.hpp"
-#include "wire/daemon_messages.hpp"
+#include "core/base/file.hpp"
+#include "core/base/logger.hpp"
+#include "core/base/mutex.hpp"
+#include "core/compile/answer_recorder.hpp"
+#include "core/compile/compiler.hpp"
+#include "core/compile/file_provider.hpp"
+#include "addons/daemon/compile_submission.hpp"
+#include "addons/daemon/compilers.hpp"
+#include "addons/daemon/event_loop.hpp"
+#include "core/loader/compile_pipeline.hpp"
+#include "core/store/remote_tier.hpp"
+#include "core/store/tiered_store.hpp"
+#include "core/wire/daemon_messages.hpp"
 
 #include <cukiln/result.hpp>
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "daemon/compile_scheduler.hpp"
+#include "addons/daemon/compile_scheduler.hpp"
 
 #include <algorithm>
 
-#include "base/result.hpp"
+#include "core/base/result.hpp"
 
 namespace cukiln::daemon {
 

@@ -6,15 +6,15 @@
 #include <string>
 #include <utility>
 
-#include "base/logger.hpp"
-#include "daemon/compile_run.hpp"
-#include "daemon/counters.hpp"
-#include "daemon/event_loop.hpp"
-#include "daemon/fair_share.hpp"
-#include "daemon/in_flight_table.hpp"
-#include "daemon/request_handle.hpp"
-#include "loader/failure_memory.hpp"
-#include "wire/daemon_messages.hpp"
+#include "core/base/logger.hpp"
+#include "addons/daemon/compile_run.hpp"
+#include "addons/daemon/counters.hpp"
+#include "addons/daemon/event_loop.hpp"
+#include "addons/daemon/fair_share.hpp"
+#include "addons/daemon/in_flight_table.hpp"
+#include "addons/daemon/request_handle.hpp"
+#include "core/loader/failure_memory.hpp"
+#include "core/wire/daemon_messages.hpp"
 
 namespace cukiln::daemon {
 

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "daemon/compilers.hpp"
+#include "addons/daemon/compilers.hpp"
 
 #include <algorithm>
 
-#include "base/result.hpp"
-#include "key/file_server.hpp"
-#include "key/std_headers.hpp"
-#include "loader/make_compiler.hpp"
-#include "loader/module_request.hpp"
+#include "core/base/result.hpp"
+#include "core/key/file_server.hpp"
+#include "core/key/std_headers.hpp"
+#include "core/loader/make_compiler.hpp"
+#include "core/loader/module_request.hpp"
 
 namespace cukiln::daemon {
 

@@ -6,12 +6,12 @@
 #include <string>
 #include <utility>
 
-#include "base/mutex.hpp"
-#include "compile/compiler.hpp"
-#include "compile/nvrtc_compiler.hpp"
-#include "key/stat_cache.hpp"
-#include "store/tiered_store.hpp"
-#include "wire/daemon_messages.hpp"
+#include "core/base/mutex.hpp"
+#include "core/compile/compiler.hpp"
+#include "core/compile/nvrtc_compiler.hpp"
+#include "core/key/stat_cache.hpp"
+#include "core/store/tiered_store.hpp"
+#include "core/wire/daemon_messages.hpp"
 
 #include <cukiln/loader.hpp>
 

@@ -10,8 +10,8 @@
 #include <utility>
 #include <vector>
 
-#include "base/histogram.hpp"
-#include "wire/daemon_frame.hpp"
+#include "core/base/histogram.hpp"
+#include "core/wire/daemon_frame.hpp"
 
 namespace cukiln::daemon {
 

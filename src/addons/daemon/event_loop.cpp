@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "daemon/event_loop.hpp"
+#include "addons/daemon/event_loop.hpp"
 
 #include <poll.h>
 #include <sys/epoll.h>
@@ -10,8 +10,8 @@
 #include <ctime>
 #include <utility>
 
-#include "base/result.hpp"
-#include "base/spin_wait.hpp"
+#include "core/base/result.hpp"
+#include "core/base/spin_wait.hpp"
 
 namespace cukiln::daemon {
 

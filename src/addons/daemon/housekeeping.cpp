@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "daemon/housekeeping.hpp"
+#include "addons/daemon/housekeeping.hpp"
 
 #include <fmt/format.h>
 
 #include <chrono>
 
-#include "base/clock.hpp"
-#include "base/result.hpp"
+#include "core/base/clock.hpp"
+#include "core/base/result.hpp"
 
 namespace cukiln::daemon {
 

@@ -5,8 +5,8 @@
 #include <functional>
 #include <future>
 
-#include "daemon/event_loop.hpp"
-#include "daemon/service_manager.hpp"
+#include "addons/daemon/event_loop.hpp"
+#include "addons/daemon/service_manager.hpp"
 
 namespace cukiln::daemon {
 

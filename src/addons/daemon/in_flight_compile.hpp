@@ -9,9 +9,9 @@
 #include <optional>
 #include <utility>
 
-#include "daemon/compile_run.hpp"
-#include "daemon/request_handle.hpp"
-#include "wire/daemon_messages.hpp"
+#include "addons/daemon/compile_run.hpp"
+#include "addons/daemon/request_handle.hpp"
+#include "core/wire/daemon_messages.hpp"
 
 namespace cukiln::daemon {
 

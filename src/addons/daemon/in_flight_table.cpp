@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "daemon/in_flight_table.hpp"
+#include "addons/daemon/in_flight_table.hpp"
 
 #include <algorithm>
 #include <cassert>

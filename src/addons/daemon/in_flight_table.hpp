@@ -6,7 +6,7 @@
 #include <list>
 #include <unordered_map>
 
-#include "daemon/in_flight_compile.hpp"
+#include "addons/daemon/in_flight_compile.hpp"
 
 namespace cukiln::daemon {
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "daemon/ipc_listener.hpp"
+#include "addons/daemon/ipc_listener.hpp"
 
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -10,8 +10,8 @@
 #include <chrono>
 #include <cstring>
 
-#include "base/result.hpp"
-#include "wire/unix_socket.hpp"
+#include "core/base/result.hpp"
+#include "core/wire/unix_socket.hpp"
 
 namespace cukiln::daemon {
 

@@ -5,8 +5,8 @@
 
 #include <string>
 
-#include "base/file.hpp"
-#include "base/file_lock.hpp"
+#include "core/base/file.hpp"
+#include "core/base/file_lock.hpp"
 
 #include <cukiln/result.hpp>
 

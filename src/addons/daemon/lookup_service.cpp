@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "daemon/lookup_service.hpp"
+#include "addons/daemon/lookup_service.hpp"
 
 #include <unistd.h>
 
@@ -7,10 +7,10 @@
 #include <chrono>
 #include <utility>
 
-#include "base/result.hpp"
-#include "daemon/client/daemon_client.hpp"
-#include "wire/daemon_messages.hpp"
-#include "wire/sealed_file.hpp"
+#include "core/base/result.hpp"
+#include "addons/daemon/client/daemon_client.hpp"
+#include "core/wire/daemon_messages.hpp"
+#include "core/wire/sealed_file.hpp"
 
 namespace cukiln::daemon {
 

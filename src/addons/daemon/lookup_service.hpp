@@ -7,15 +7,15 @@
 #include <optional>
 #include <string>
 
-#include "base/bytes.hpp"
-#include "base/file.hpp"
-#include "daemon/blocking_pool.hpp"
-#include "daemon/event_loop.hpp"
-#include "daemon/sealed_entry_cache.hpp"
-#include "store/remote_tier.hpp"
-#include "store/tiered_store.hpp"
-#include "wire/daemon_frame.hpp"
-#include "wire/daemon_messages.hpp"
+#include "core/base/bytes.hpp"
+#include "core/base/file.hpp"
+#include "addons/daemon/blocking_pool.hpp"
+#include "addons/daemon/event_loop.hpp"
+#include "addons/daemon/sealed_entry_cache.hpp"
+#include "core/store/remote_tier.hpp"
+#include "core/store/tiered_store.hpp"
+#include "core/wire/daemon_frame.hpp"
+#include "core/wire/daemon_messages.hpp"
 
 namespace cukiln::daemon {
 

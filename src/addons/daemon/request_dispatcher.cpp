@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "daemon/request_dispatcher.hpp"
+#include "addons/daemon/request_dispatcher.hpp"
 
 #include <optional>
 
-#include "base/result.hpp"
-#include "daemon/client/daemon_client.hpp"
-#include "loader/loader_telemetry.hpp"
+#include "core/base/result.hpp"
+#include "addons/daemon/client/daemon_client.hpp"
+#include "core/loader/loader_telemetry.hpp"
 
 #include <cukiln/version.hpp>
 

@@ -9,13 +9,13 @@
 #include <utility>
 #include <vector>
 
-#include "daemon/blocking_pool.hpp"
-#include "daemon/compile_scheduler.hpp"
-#include "daemon/counters.hpp"
-#include "daemon/lookup_service.hpp"
-#include "daemon/session.hpp"
-#include "store/tiered_store.hpp"
-#include "wire/daemon_messages.hpp"
+#include "addons/daemon/blocking_pool.hpp"
+#include "addons/daemon/compile_scheduler.hpp"
+#include "addons/daemon/counters.hpp"
+#include "addons/daemon/lookup_service.hpp"
+#include "addons/daemon/session.hpp"
+#include "core/store/tiered_store.hpp"
+#include "core/wire/daemon_messages.hpp"
 
 namespace cukiln::daemon {
 

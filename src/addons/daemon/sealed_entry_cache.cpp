@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "daemon/sealed_entry_cache.hpp"
+#include "addons/daemon/sealed_entry_cache.hpp"
 
 #include <sys/stat.h>
 

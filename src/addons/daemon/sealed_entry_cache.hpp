@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "base/file.hpp"
+#include "core/base/file.hpp"
 
 #include <cukiln/digest.hpp>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "daemon/server.hpp"
+#include "addons/daemon/server.hpp"
 
 #include <signal.h>
 #include <sys/epoll.h>
@@ -12,8 +12,8 @@
 #include <future>
 #include <utility>
 
-#include "base/result.hpp"
-#include "wire/unix_socket.hpp"
+#include "core/base/result.hpp"
+#include "core/wire/unix_socket.hpp"
 
 #include <cukiln/version.hpp>
 

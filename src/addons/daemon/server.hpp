@@ -8,21 +8,21 @@
 #include <optional>
 #include <string>
 
-#include "base/file.hpp"
-#include "base/logger.hpp"
-#include "daemon/acceptor.hpp"
-#include "daemon/blocking_pool.hpp"
-#include "daemon/compile_scheduler.hpp"
-#include "daemon/compilers.hpp"
-#include "daemon/counters.hpp"
-#include "daemon/event_loop.hpp"
-#include "daemon/housekeeping.hpp"
-#include "daemon/lookup_service.hpp"
-#include "daemon/request_dispatcher.hpp"
-#include "daemon/service_manager.hpp"
-#include "daemon/session.hpp"
-#include "store/tiered_store.hpp"
-#include "wire/daemon_frame.hpp"
+#include "core/base/file.hpp"
+#include "core/base/logger.hpp"
+#include "addons/daemon/acceptor.hpp"
+#include "addons/daemon/blocking_pool.hpp"
+#include "addons/daemon/compile_scheduler.hpp"
+#include "addons/daemon/compilers.hpp"
+#include "addons/daemon/counters.hpp"
+#include "addons/daemon/event_loop.hpp"
+#include "addons/daemon/housekeeping.hpp"
+#include "addons/daemon/lookup_service.hpp"
+#include "addons/daemon/request_dispatcher.hpp"
+#include "addons/daemon/service_manager.hpp"
+#include "addons/daemon/session.hpp"
+#include "core/store/tiered_store.hpp"
+#include "core/wire/daemon_frame.hpp"
 
 namespace cukiln::daemon {
 

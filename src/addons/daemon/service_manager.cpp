@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "daemon/service_manager.hpp"
+#include "addons/daemon/service_manager.hpp"
 
 #include <fcntl.h>
 #include <sys/socket.h>
@@ -11,7 +11,7 @@
 #include <cstring>
 #include <vector>
 
-#include "base/result.hpp"
+#include "core/base/result.hpp"
 
 namespace cukiln::daemon {
 

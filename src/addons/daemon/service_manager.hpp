@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include "base/file.hpp"
+#include "core/base/file.hpp"
 
 namespace cukiln::daemon {
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "daemon/session.hpp"
+#include "addons/daemon/session.hpp"
 
 #include <linux/sockios.h>
 #include <sys/epoll.h>
@@ -12,9 +12,9 @@
 #include <iterator>
 #include <utility>
 
-#include "base/result.hpp"
-#include "wire/daemon_messages.hpp"
-#include "wire/sealed_file.hpp"
+#include "core/base/result.hpp"
+#include "core/wire/daemon_messages.hpp"
+#include "core/wire/sealed_file.hpp"
 
 namespace cukiln::daemon {
 

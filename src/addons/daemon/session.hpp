@@ -12,16 +12,16 @@
 #include <unordered_map>
 #include <vector>
 
-#include "base/file.hpp"
-#include "base/logger.hpp"
-#include "daemon/closing_thread.hpp"
-#include "daemon/counters.hpp"
-#include "daemon/event_loop.hpp"
-#include "daemon/fair_share.hpp"
-#include "daemon/request_handle.hpp"
-#include "daemon/unread_files.hpp"
-#include "wire/daemon_frame.hpp"
-#include "wire/unix_socket.hpp"
+#include "core/base/file.hpp"
+#include "core/base/logger.hpp"
+#include "addons/daemon/closing_thread.hpp"
+#include "addons/daemon/counters.hpp"
+#include "addons/daemon/event_loop.hpp"
+#include "addons/daemon/fair_share.hpp"
+#include "addons/daemon/request_handle.hpp"
+#include "addons/daemon/unread_files.hpp"
+#include "core/wire/daemon_frame.hpp"
+#include "core/wire/unix_socket.hpp"
 
 #include <cukiln/result.hpp>
 

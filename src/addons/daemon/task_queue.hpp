@@ -10,10 +10,10 @@
 #include <list>
 #include <utility>
 
-#include "base/file.hpp"
-#include "base/logger.hpp"
-#include "base/mutex.hpp"
-#include "base/result.hpp"
+#include "core/base/file.hpp"
+#include "core/base/logger.hpp"
+#include "core/base/mutex.hpp"
+#include "core/base/result.hpp"
 
 namespace cukiln::daemon {
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "daemon/unread_files.hpp"
+#include "addons/daemon/unread_files.hpp"
 
 #include <sys/stat.h>
 

@@ -7,7 +7,7 @@
 #include <map>
 #include <set>
 
-#include "daemon/fair_share.hpp"
+#include "addons/daemon/fair_share.hpp"
 
 namespace cukiln::daemon {
 

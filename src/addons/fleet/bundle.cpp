@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "remote/bundle.hpp"
+#include "addons/fleet/bundle.hpp"
 
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -9,10 +9,10 @@
 #include <cassert>
 #include <cerrno>
 
-#include "base/cache_format.hpp"
-#include "base/file.hpp"
-#include "base/result.hpp"
-#include "base/serial.hpp"
+#include "core/base/cache_format.hpp"
+#include "core/base/file.hpp"
+#include "core/base/result.hpp"
+#include "core/base/serial.hpp"
 
 namespace cukiln {
 

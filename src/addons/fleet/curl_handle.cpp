@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #ifdef CUKILN_HAS_CURL
 
-#include "remote/curl_handle.hpp"
+#include "addons/fleet/curl_handle.hpp"
 
 #include <algorithm>
 #include <cerrno>
 #include <string_view>
 
-#include "base/result.hpp"
+#include "core/base/result.hpp"
 
 namespace cukiln {
 

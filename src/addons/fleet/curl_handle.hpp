@@ -7,7 +7,7 @@
 #include <memory>
 #include <string>
 
-#include "remote/endpoint.hpp"
+#include "addons/fleet/endpoint.hpp"
 
 namespace cukiln {
 

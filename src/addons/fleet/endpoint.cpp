@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "remote/endpoint.hpp"
+#include "addons/fleet/endpoint.hpp"
 
 #include <fcntl.h>
 
@@ -7,8 +7,8 @@
 #include <cerrno>
 #include <iterator>
 
-#include "base/file.hpp"
-#include "base/result.hpp"
+#include "core/base/file.hpp"
+#include "core/base/result.hpp"
 
 namespace cukiln {
 

@@ -7,8 +7,8 @@
 #include <string>
 #include <string_view>
 
-#include "base/bytes.hpp"
-#include "store/object_name.hpp"
+#include "core/base/bytes.hpp"
+#include "core/store/object_name.hpp"
 
 #include <cukiln/result.hpp>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "remote/envelope.hpp"
+#include "addons/fleet/envelope.hpp"
 
 #include <zstd.h>
 
@@ -8,16 +8,16 @@
 #include <memory>
 #include <optional>
 
-#include "base/cache_format.hpp"
-#include "base/clock.hpp"
-#include "base/hasher.hpp"
-#include "base/result.hpp"
-#include "base/serial.hpp"
-#include "key/compile_request.hpp"
-#include "store/blob_name.hpp"
-#include "store/object_codec.hpp"
-#include "store/signers.hpp"
-#include "store/source_text.hpp"
+#include "core/base/cache_format.hpp"
+#include "core/base/clock.hpp"
+#include "core/base/hasher.hpp"
+#include "core/base/result.hpp"
+#include "core/base/serial.hpp"
+#include "core/key/compile_request.hpp"
+#include "core/store/blob_name.hpp"
+#include "core/store/object_codec.hpp"
+#include "core/store/signers.hpp"
+#include "core/store/source_text.hpp"
 
 namespace cukiln {
 

@@ -7,12 +7,12 @@
 #include <string_view>
 #include <vector>
 
-#include "base/bytes.hpp"
-#include "base/clock.hpp"
-#include "remote/keys.hpp"
-#include "store/cubin_store.hpp"
-#include "store/object_name.hpp"
-#include "store/store_blob.hpp"
+#include "core/base/bytes.hpp"
+#include "core/base/clock.hpp"
+#include "addons/fleet/keys.hpp"
+#include "core/store/cubin_store.hpp"
+#include "core/store/object_name.hpp"
+#include "core/store/store_blob.hpp"
 
 #include <cukiln/blob_store.hpp>
 #include <cukiln/result.hpp>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "remote/endpoint.hpp"
+#include "addons/fleet/endpoint.hpp"
 
 #ifdef CUKILN_HAS_CURL
 
@@ -9,10 +9,10 @@
 #include <array>
 #include <vector>
 
-#include "base/mutex.hpp"
-#include "base/result.hpp"
-#include "remote/curl_handle.hpp"
-#include "remote/envelope.hpp"
+#include "core/base/mutex.hpp"
+#include "core/base/result.hpp"
+#include "addons/fleet/curl_handle.hpp"
+#include "addons/fleet/envelope.hpp"
 
 namespace cukiln {
 
@@ -234,7 +234,7 @@ Result<std::unique_ptr<RemoteEndpoint>> make_http_remote(const std::string& url,
 
 #else  // for portable builds: libcurl cannot be linked statically without twenty other libraries
 
-#include "base/result.hpp"
+#include "core/base/result.hpp"
 
 namespace cukiln {
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "remote/keys.hpp"
+#include "addons/fleet/keys.hpp"
 
 #include <fcntl.h>
 #include <sodium.h>
@@ -9,9 +9,9 @@
 #include <algorithm>
 #include <cerrno>
 
-#include "base/file.hpp"
-#include "base/result.hpp"
-#include "remote/base64.hpp"
+#include "core/base/file.hpp"
+#include "core/base/result.hpp"
+#include "addons/fleet/base64.hpp"
 
 namespace cukiln {
 

@@ -7,9 +7,9 @@
 #include <string_view>
 #include <vector>
 
-#include "base/bytes.hpp"
-#include "base/file.hpp"
-#include "store/signers.hpp"
+#include "core/base/bytes.hpp"
+#include "core/base/file.hpp"
+#include "core/store/signers.hpp"
 
 #include <cukiln/result.hpp>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "remote/negative_cache.hpp"
+#include "addons/fleet/negative_cache.hpp"
 
 #include <algorithm>
 

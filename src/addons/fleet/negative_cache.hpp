@@ -3,9 +3,9 @@
 
 #include <unordered_map>
 
-#include "base/mutex.hpp"
-#include "remote/endpoint.hpp"
-#include "store/object_name.hpp"
+#include "core/base/mutex.hpp"
+#include "addons/fleet/endpoint.hpp"
+#include "core/store/object_name.hpp"
 
 namespace cukiln {
 

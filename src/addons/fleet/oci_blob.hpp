@@ -10,9 +10,9 @@
 
 #include <nlohmann/json.hpp>
 
-#include "base/bytes.hpp"
-#include "base/file.hpp"
-#include "base/result.hpp"
+#include "core/base/bytes.hpp"
+#include "core/base/file.hpp"
+#include "core/base/result.hpp"
 
 namespace cukiln {
 

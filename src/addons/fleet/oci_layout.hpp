@@ -6,9 +6,9 @@
 #include <string>
 #include <vector>
 
-#include "remote/envelope.hpp"
-#include "remote/keys.hpp"
-#include "store/cubin_store.hpp"
+#include "addons/fleet/envelope.hpp"
+#include "addons/fleet/keys.hpp"
+#include "core/store/cubin_store.hpp"
 
 #include <cukiln/result.hpp>
 

@@ -11,12 +11,12 @@
 #include <memory>
 #include <utility>
 
-#include "remote/oci_blob.hpp"
-#include "remote/oci_layout.hpp"
-#include "remote/tar.hpp"
-#include "store/object_name.hpp"
-#include "store/store_directory.hpp"
-#include "store/system_store.hpp"
+#include "addons/fleet/oci_blob.hpp"
+#include "addons/fleet/oci_layout.hpp"
+#include "addons/fleet/tar.hpp"
+#include "core/store/object_name.hpp"
+#include "core/store/store_directory.hpp"
+#include "core/store/system_store.hpp"
 
 namespace cukiln {
 

@@ -12,11 +12,11 @@
 
 #include <fmt/ranges.h>
 
-#include "remote/base64.hpp"
-#include "remote/oci_blob.hpp"
-#include "remote/oci_layout.hpp"
-#include "remote/tar.hpp"
-#include "store/object_name.hpp"
+#include "addons/fleet/base64.hpp"
+#include "addons/fleet/oci_blob.hpp"
+#include "addons/fleet/oci_layout.hpp"
+#include "addons/fleet/tar.hpp"
+#include "core/store/object_name.hpp"
 
 namespace cukiln {
 

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "remote/remote_leases.hpp"
+#include "addons/fleet/remote_leases.hpp"
 
 #include <sodium.h>
 
-#include "base/serial.hpp"
-#include "remote/envelope.hpp"
+#include "core/base/serial.hpp"
+#include "addons/fleet/envelope.hpp"
 
 namespace cukiln {
 

@@ -6,10 +6,10 @@
 #include <string>
 #include <thread>
 
-#include "base/mutex.hpp"
-#include "remote/remote_server.hpp"
-#include "remote/remote_store_options.hpp"
-#include "store/object_name.hpp"
+#include "core/base/mutex.hpp"
+#include "addons/fleet/remote_server.hpp"
+#include "addons/fleet/remote_store_options.hpp"
+#include "core/store/object_name.hpp"
 
 namespace cukiln {
 

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "remote/remote_server.hpp"
+#include "addons/fleet/remote_server.hpp"
 
 #include <chrono>
 #include <utility>
 
-#include "base/result.hpp"
+#include "core/base/result.hpp"
 
 namespace cukiln {
 

@@ -9,14 +9,14 @@
 #include <string_view>
 #include <utility>
 
-#include "remote/endpoint.hpp"
-#include "remote/envelope.hpp"
-#include "remote/negative_cache.hpp"
-#include "remote/remote_stats.hpp"
-#include "remote/remote_store_options.hpp"
-#include "remote/server_breaker.hpp"
-#include "store/cubin_store.hpp"
-#include "store/store_blob.hpp"
+#include "addons/fleet/endpoint.hpp"
+#include "addons/fleet/envelope.hpp"
+#include "addons/fleet/negative_cache.hpp"
+#include "addons/fleet/remote_stats.hpp"
+#include "addons/fleet/remote_store_options.hpp"
+#include "addons/fleet/server_breaker.hpp"
+#include "core/store/cubin_store.hpp"
+#include "core/store/store_blob.hpp"
 
 namespace cukiln {
 

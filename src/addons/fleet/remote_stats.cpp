@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "remote/remote_stats.hpp"
+#include "addons/fleet/remote_stats.hpp"
 
 namespace cukiln {
 

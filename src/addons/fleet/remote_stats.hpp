@@ -5,9 +5,9 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "base/telemetry.hpp"
-#include "remote/endpoint.hpp"
-#include "remote/envelope.hpp"
+#include "core/base/telemetry.hpp"
+#include "addons/fleet/endpoint.hpp"
+#include "addons/fleet/envelope.hpp"
 
 namespace cukiln {
 

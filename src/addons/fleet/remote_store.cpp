@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "remote/remote_store.hpp"
+#include "addons/fleet/remote_store.hpp"
 
 #include <algorithm>
 #include <thread>
 
-#include "base/backoff.hpp"
-#include "base/result.hpp"
+#include "core/base/backoff.hpp"
+#include "core/base/result.hpp"
 
 namespace cukiln {
 

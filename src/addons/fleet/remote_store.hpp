@@ -10,15 +10,15 @@
 #include <string_view>
 #include <vector>
 
-#include "base/cancel_flags.hpp"
-#include "remote/keys.hpp"
-#include "remote/negative_cache.hpp"
-#include "remote/remote_leases.hpp"
-#include "remote/remote_server.hpp"
-#include "remote/remote_stats.hpp"
-#include "remote/remote_store_options.hpp"
-#include "remote/remote_uploads.hpp"
-#include "store/remote_tier.hpp"
+#include "core/base/cancel_flags.hpp"
+#include "addons/fleet/keys.hpp"
+#include "addons/fleet/negative_cache.hpp"
+#include "addons/fleet/remote_leases.hpp"
+#include "addons/fleet/remote_server.hpp"
+#include "addons/fleet/remote_stats.hpp"
+#include "addons/fleet/remote_store_options.hpp"
+#include "addons/fleet/remote_uploads.hpp"
+#include "core/store/remote_tier.hpp"
 
 namespace cukiln {
 

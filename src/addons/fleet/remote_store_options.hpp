@@ -7,10 +7,10 @@
 #include <optional>
 #include <vector>
 
-#include "base/clock.hpp"
-#include "base/logger.hpp"
-#include "remote/endpoint.hpp"
-#include "remote/keys.hpp"
+#include "core/base/clock.hpp"
+#include "core/base/logger.hpp"
+#include "addons/fleet/endpoint.hpp"
+#include "addons/fleet/keys.hpp"
 
 namespace cukiln {
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "remote/remote_uploads.hpp"
+#include "addons/fleet/remote_uploads.hpp"
 
 #include <algorithm>
 #include <memory>

@@ -9,13 +9,13 @@
 #include <thread>
 #include <vector>
 
-#include "base/mutex.hpp"
-#include "remote/negative_cache.hpp"
-#include "remote/remote_leases.hpp"
-#include "remote/remote_server.hpp"
-#include "remote/remote_store_options.hpp"
-#include "store/blob_name.hpp"
-#include "store/store_blob.hpp"
+#include "core/base/mutex.hpp"
+#include "addons/fleet/negative_cache.hpp"
+#include "addons/fleet/remote_leases.hpp"
+#include "addons/fleet/remote_server.hpp"
+#include "addons/fleet/remote_store_options.hpp"
+#include "core/store/blob_name.hpp"
+#include "core/store/store_blob.hpp"
 
 namespace cukiln {
 

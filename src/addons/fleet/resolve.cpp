@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "remote/resolve.hpp"
+#include "addons/fleet/resolve.hpp"
 
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -9,9 +9,9 @@
 #include <cerrno>
 #include <thread>
 
-#include "base/mutex.hpp"
-#include "base/poll_until.hpp"
-#include "base/result.hpp"
+#include "core/base/mutex.hpp"
+#include "core/base/poll_until.hpp"
+#include "core/base/result.hpp"
 
 namespace cukiln {
 

@@ -6,8 +6,8 @@
 #include <memory>
 #include <string>
 
-#include "base/file.hpp"
-#include "remote/endpoint.hpp"
+#include "core/base/file.hpp"
+#include "addons/fleet/endpoint.hpp"
 
 namespace cukiln {
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "remote/server_breaker.hpp"
+#include "addons/fleet/server_breaker.hpp"
 
 #include <algorithm>
 

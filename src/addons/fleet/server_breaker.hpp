@@ -6,8 +6,8 @@
 #include <chrono>
 #include <cstdint>
 
-#include "base/breaker.hpp"
-#include "remote/endpoint.hpp"
+#include "core/base/breaker.hpp"
+#include "addons/fleet/endpoint.hpp"
 
 namespace cukiln {
 

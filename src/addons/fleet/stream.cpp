@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "remote/stream.hpp"
+#include "addons/fleet/stream.hpp"
 
 #include <sys/socket.h>
 
 #include <cerrno>
 
-#include "base/file.hpp"
-#include "remote/resolve.hpp"
+#include "core/base/file.hpp"
+#include "addons/fleet/resolve.hpp"
 
 namespace cukiln {
 

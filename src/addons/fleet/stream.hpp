@@ -4,8 +4,8 @@
 #include <memory>
 #include <string>
 
-#include "base/bytes.hpp"
-#include "remote/endpoint.hpp"
+#include "core/base/bytes.hpp"
+#include "addons/fleet/endpoint.hpp"
 
 namespace cukiln {
 

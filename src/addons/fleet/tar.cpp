@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "remote/tar.hpp"
+#include "addons/fleet/tar.hpp"
 
 #include <algorithm>
 #include <charconv>

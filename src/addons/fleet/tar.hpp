@@ -6,7 +6,7 @@
 #include <optional>
 #include <string>
 
-#include "base/bytes.hpp"
+#include "core/base/bytes.hpp"
 
 #include <cukiln/result.hpp>
 

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // TLS by libcurl, which HTTP needs anyway: it connects, verifies the server's certificate, and then
 // sends and receives raw bytes.
-#include "remote/stream.hpp"
+#include "addons/fleet/stream.hpp"
 
 #ifdef CUKILN_HAS_CURL
 
-#include "base/result.hpp"
-#include "remote/curl_handle.hpp"
+#include "core/base/result.hpp"
+#include "addons/fleet/curl_handle.hpp"
 
 namespace cukiln {
 

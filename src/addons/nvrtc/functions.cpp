@@ -16,13 +16,13 @@
 #include <utility>
 #include <vector>
 
-#include "base/fork_gate.hpp"
-#include "compile/nvrtc_library.hpp"
-#include "dropin/host.hpp"
-#include "dropin/nvrtc_functions.hpp"
-#include "dropin/program.hpp"
-#include "loader/make_compiler.hpp"
-#include "loader/module_request.hpp"
+#include "core/base/fork_gate.hpp"
+#include "core/compile/nvrtc_library.hpp"
+#include "addons/nvrtc/host.hpp"
+#include "addons/nvrtc/nvrtc_functions.hpp"
+#include "addons/nvrtc/program.hpp"
+#include "core/loader/make_compiler.hpp"
+#include "core/loader/module_request.hpp"
 
 #include <cukiln/export.hpp>
 #include <cukiln/settings.hpp>

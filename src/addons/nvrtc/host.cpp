@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "dropin/host.hpp"
+#include "addons/nvrtc/host.hpp"
 
 #include <fcntl.h>
 #include <unistd.h>
@@ -7,12 +7,12 @@
 #include <cstdio>
 #include <utility>
 
-#include "base/file.hpp"
-#include "base/file_size_limit.hpp"
-#include "base/fork_gate.hpp"
-#include "base/result.hpp"
-#include "loader/loader_services.hpp"
-#include "loader/module_request.hpp"
+#include "core/base/file.hpp"
+#include "core/base/file_size_limit.hpp"
+#include "core/base/fork_gate.hpp"
+#include "core/base/result.hpp"
+#include "core/loader/loader_services.hpp"
+#include "core/loader/module_request.hpp"
 
 #include <cukiln/settings.hpp>
 

@@ -5,11 +5,11 @@
 #include <string>
 #include <string_view>
 
-#include "base/mutex.hpp"
-#include "base/process_local.hpp"
-#include "compile/compile_job.hpp"
-#include "dropin/nvrtc_functions.hpp"
-#include "loader/program_request.hpp"
+#include "core/base/mutex.hpp"
+#include "core/base/process_local.hpp"
+#include "core/compile/compile_job.hpp"
+#include "addons/nvrtc/nvrtc_functions.hpp"
+#include "core/loader/program_request.hpp"
 
 #include <cukiln/loader.hpp>
 #include <cukiln/store.hpp>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "dropin/options.hpp"
+#include "addons/nvrtc/options.hpp"
 
 #include <algorithm>
 #include <iterator>

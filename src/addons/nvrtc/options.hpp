@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "key/output_kind.hpp"
+#include "core/key/output_kind.hpp"
 
 #include <cukiln/target.hpp>
 

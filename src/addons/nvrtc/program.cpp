@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "dropin/program.hpp"
+#include "addons/nvrtc/program.hpp"
 
 #include <algorithm>
 #include <cstring>
 #include <filesystem>
 #include <system_error>
 
-#include "key/time_macro.hpp"
+#include "core/key/time_macro.hpp"
 
 namespace cukiln::dropin {
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A command that was built without cukiln_nvfp4.
-#include "base/result.hpp"
+#include "core/base/result.hpp"
 #include "cli/shipped.hpp"
 
 namespace cukiln::cli {

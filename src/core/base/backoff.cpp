@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "base/backoff.hpp"
+#include "core/base/backoff.hpp"
 
 #include <algorithm>
 #include <cmath>

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "base/breaker.hpp"
+#include "core/base/breaker.hpp"
 
 #include <algorithm>
 #include <bitset>
 #include <cassert>
 
-#include "base/fork_gate.hpp"
+#include "core/base/fork_gate.hpp"
 
 namespace cukiln {
 

@@ -7,8 +7,8 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "base/backoff.hpp"
-#include "base/mutex.hpp"
+#include "core/base/backoff.hpp"
+#include "core/base/mutex.hpp"
 
 namespace cukiln {
 

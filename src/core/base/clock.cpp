@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "base/clock.hpp"
+#include "core/base/clock.hpp"
 
 #include <chrono>
 #include <new>

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "base/event_queue.hpp"
+#include "core/base/event_queue.hpp"
 
 #include <algorithm>
 #include <iterator>
 
-#include "base/fork_gate.hpp"
+#include "core/base/fork_gate.hpp"
 
 namespace cukiln {
 

@@ -5,8 +5,8 @@
 #include <utility>
 #include <vector>
 
-#include "base/call_host.hpp"
-#include "base/mutex.hpp"
+#include "core/base/call_host.hpp"
+#include "core/base/mutex.hpp"
 
 #include <cukiln/event.hpp>
 

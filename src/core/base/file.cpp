@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "base/file.hpp"
+#include "core/base/file.hpp"
 
 #include <fcntl.h>
 #include <unistd.h>
@@ -10,9 +10,9 @@
 #include <cstring>
 #include <system_error>
 
-#include "base/file_size_limit.hpp"
-#include "base/hasher.hpp"
-#include "base/result.hpp"
+#include "core/base/file_size_limit.hpp"
+#include "core/base/hasher.hpp"
+#include "core/base/result.hpp"
 
 namespace cukiln {
 

@@ -7,8 +7,8 @@
 #include <string>
 #include <utility>
 
-#include "base/bytes.hpp"
-#include "base/hasher.hpp"
+#include "core/base/bytes.hpp"
+#include "core/base/hasher.hpp"
 
 #include <cukiln/digest.hpp>
 #include <cukiln/result.hpp>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "base/file_lock.hpp"
+#include "core/base/file_lock.hpp"
 
 #include <fcntl.h>
 #include <pthread.h>
@@ -14,9 +14,9 @@
 #include <string_view>
 #include <thread>
 
-#include "base/file_size_limit.hpp"
-#include "base/fork_gate.hpp"
-#include "base/result.hpp"
+#include "core/base/file_size_limit.hpp"
+#include "core/base/fork_gate.hpp"
+#include "core/base/result.hpp"
 
 namespace cukiln {
 

@@ -6,7 +6,7 @@
 #include <string>
 #include <string_view>
 
-#include "base/kept_fd.hpp"
+#include "core/base/kept_fd.hpp"
 
 #include <cukiln/result.hpp>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "base/file_size_limit.hpp"
+#include "core/base/file_size_limit.hpp"
 
 #include <sys/resource.h>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "base/file_system.hpp"
+#include "core/base/file_system.hpp"
 
 #include <fcntl.h>
 #include <linux/magic.h>

@@ -7,7 +7,7 @@
 #include <optional>
 #include <string>
 
-#include "base/file.hpp"
+#include "core/base/file.hpp"
 
 namespace cukiln {
 

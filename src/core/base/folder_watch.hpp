@@ -9,7 +9,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "base/file.hpp"
+#include "core/base/file.hpp"
 
 namespace cukiln {
 

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "base/fork_gate.hpp"
+#include "core/base/fork_gate.hpp"
 
 #include <pthread.h>
 
 #include <cassert>
 
-#include "base/mutex.hpp"
+#include "core/base/mutex.hpp"
 
 #if defined(__SANITIZE_THREAD__)
 extern "C" void AnnotateRWLockReleased(const char* file, int line, const volatile void* lock,

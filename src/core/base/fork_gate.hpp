@@ -3,7 +3,7 @@
 
 #include <cukiln/export.hpp>
 
-#include "base/mutex.hpp"
+#include "core/base/mutex.hpp"
 
 namespace cukiln {
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "base/hasher.hpp"
+#include "core/base/hasher.hpp"
 
 #include <sodium/crypto_generichash_blake2b.h>
 

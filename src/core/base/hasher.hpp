@@ -7,7 +7,7 @@
 #include <initializer_list>
 #include <memory>
 
-#include "base/bytes.hpp"
+#include "core/base/bytes.hpp"
 
 #include <cukiln/digest.hpp>
 

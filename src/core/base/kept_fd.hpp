@@ -3,7 +3,7 @@
 
 #include <utility>
 
-#include "base/file.hpp"
+#include "core/base/file.hpp"
 
 namespace cukiln {
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "base/logger.hpp"
+#include "core/base/logger.hpp"
 
-#include "base/call_host.hpp"
+#include "core/base/call_host.hpp"
 
 namespace cukiln {
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "base/machine.hpp"
+#include "core/base/machine.hpp"
 
 #include <fcntl.h>
 #include <sched.h>
@@ -13,7 +13,7 @@
 #include <thread>
 #include <vector>
 
-#include "base/file.hpp"
+#include "core/base/file.hpp"
 
 namespace cukiln {
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "base/nvtx.hpp"
+#include "core/base/nvtx.hpp"
 
 #include <dlfcn.h>
 

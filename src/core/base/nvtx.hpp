@@ -4,7 +4,7 @@
 #include <string>
 #include <string_view>
 
-#include "base/logger.hpp"
+#include "core/base/logger.hpp"
 
 namespace cukiln {
 

@@ -6,8 +6,8 @@
 #include <cstdlib>
 #include <new>
 
-#include "base/result.hpp"
-#include "base/target_families.hpp"
+#include "core/base/result.hpp"
+#include "core/base/target_families.hpp"
 
 #include <cukiln/digest.hpp>
 #include <cukiln/loader.hpp>

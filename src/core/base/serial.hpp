@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "base/bytes.hpp"
+#include "core/base/bytes.hpp"
 
 namespace cukiln {
 

@@ -10,7 +10,7 @@
 #include <string_view>
 #include <utility>
 
-#include "base/histogram.hpp"
+#include "core/base/histogram.hpp"
 
 namespace cukiln {
 

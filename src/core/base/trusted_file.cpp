@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "base/trusted_file.hpp"
+#include "core/base/trusted_file.hpp"
 
 #include <dlfcn.h>
 #include <fcntl.h>
@@ -17,8 +17,8 @@
 #include <memory>
 #include <optional>
 
-#include "base/fork_gate.hpp"
-#include "base/result.hpp"
+#include "core/base/fork_gate.hpp"
+#include "core/base/result.hpp"
 
 namespace cukiln {
 

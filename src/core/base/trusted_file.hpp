@@ -7,7 +7,7 @@
 #include <cstddef>
 #include <string>
 
-#include "base/file.hpp"
+#include "core/base/file.hpp"
 
 #include <cukiln/result.hpp>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "compile/answer_recorder.hpp"
+#include "core/compile/answer_recorder.hpp"
 
 #include <algorithm>
 

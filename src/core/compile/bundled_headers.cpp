@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "compile/bundled_headers.hpp"
+#include "core/compile/bundled_headers.hpp"
 
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -13,14 +13,14 @@
 #include <filesystem>
 #include <system_error>
 
-#include "base/file.hpp"
-#include "base/file_lock.hpp"
-#include "base/hasher.hpp"
-#include "base/poll_until.hpp"
-#include "base/result.hpp"
-#include "base/trusted_file.hpp"
-#include "compile/nvrtc_api.hpp"
-#include "compile/spawn.hpp"
+#include "core/base/file.hpp"
+#include "core/base/file_lock.hpp"
+#include "core/base/hasher.hpp"
+#include "core/base/poll_until.hpp"
+#include "core/base/result.hpp"
+#include "core/base/trusted_file.hpp"
+#include "core/compile/nvrtc_api.hpp"
+#include "core/compile/spawn.hpp"
 
 namespace cukiln {
 

@@ -4,8 +4,8 @@
 #include <string>
 #include <string_view>
 
-#include "compile/nvrtc_library.hpp"
-#include "key/compile_request.hpp"
+#include "core/compile/nvrtc_library.hpp"
+#include "core/key/compile_request.hpp"
 
 #include <cukiln/result.hpp>
 

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "compile/choose_target.hpp"
+#include "core/compile/choose_target.hpp"
 
 #include <algorithm>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "base/result.hpp"
-#include "base/target_families.hpp"
-#include "compile/nvrtc_library.hpp"
+#include "core/base/result.hpp"
+#include "core/base/target_families.hpp"
+#include "core/compile/nvrtc_library.hpp"
 
 namespace cukiln {
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "compile/compiler.hpp"
+#include "core/compile/compiler.hpp"
 
 #include <cukiln/result.hpp>
 #include <cukiln/target.hpp>

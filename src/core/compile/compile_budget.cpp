@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "compile/compile_budget.hpp"
+#include "core/compile/compile_budget.hpp"
 
 #include <unistd.h>
 
 #include <algorithm>
 #include <limits>
 
-#include "base/machine.hpp"
-#include "base/result.hpp"
+#include "core/base/machine.hpp"
+#include "core/base/result.hpp"
 
 namespace cukiln {
 

@@ -9,9 +9,9 @@
 #include <string>
 #include <utility>
 
-#include "base/cancel_flags.hpp"
-#include "base/mutex.hpp"
-#include "base/process_local.hpp"
+#include "core/base/cancel_flags.hpp"
+#include "core/base/mutex.hpp"
+#include "core/base/process_local.hpp"
 
 #include <cukiln/result.hpp>
 

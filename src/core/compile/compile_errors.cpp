@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "compile/compile_errors.hpp"
+#include "core/compile/compile_errors.hpp"
 
 #include <signal.h>
 #include <unistd.h>
 
 #include <algorithm>
 
-#include "base/file.hpp"
-#include "base/result.hpp"
-#include "compile/compile_log.hpp"
-#include "compile/kernel_names.hpp"
-#include "compile/nvrtc_api.hpp"
-#include "key/std_headers.hpp"
+#include "core/base/file.hpp"
+#include "core/base/result.hpp"
+#include "core/compile/compile_log.hpp"
+#include "core/compile/kernel_names.hpp"
+#include "core/compile/nvrtc_api.hpp"
+#include "core/key/std_headers.hpp"
 
 namespace cukiln {
 

@@ -4,9 +4,9 @@
 #include <cstdint>
 #include <string>
 
-#include "compile/compiler.hpp"
-#include "compile/nvrtc_compiler.hpp"
-#include "compile/worker_process.hpp"
+#include "core/compile/compiler.hpp"
+#include "core/compile/nvrtc_compiler.hpp"
+#include "core/compile/worker_process.hpp"
 
 namespace cukiln {
 

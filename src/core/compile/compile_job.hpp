@@ -6,12 +6,12 @@
 #include <string>
 #include <vector>
 
-#include "base/cancel_flags.hpp"
-#include "compile/file_provider.hpp"
-#include "key/compile_request.hpp"
-#include "key/dependency_set.hpp"
-#include "key/entry_labels.hpp"
-#include "key/file_server.hpp"
+#include "core/base/cancel_flags.hpp"
+#include "core/compile/file_provider.hpp"
+#include "core/key/compile_request.hpp"
+#include "core/key/dependency_set.hpp"
+#include "core/key/entry_labels.hpp"
+#include "core/key/file_server.hpp"
 
 #include <cukiln/kernel_info.hpp>
 

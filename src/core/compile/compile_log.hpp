@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "base/bytes.hpp"
+#include "core/base/bytes.hpp"
 
 #include <cukiln/kernel_info.hpp>
 

@@ -6,10 +6,10 @@
 #include <string>
 #include <vector>
 
-#include "compile/compile_job.hpp"
-#include "key/compile_request.hpp"
-#include "key/cubin.hpp"
-#include "key/dependency_set.hpp"
+#include "core/compile/compile_job.hpp"
+#include "core/key/compile_request.hpp"
+#include "core/key/cubin.hpp"
+#include "core/key/dependency_set.hpp"
 
 #include <cukiln/result.hpp>
 

@@ -7,9 +7,9 @@
 #include <optional>
 #include <string>
 
-#include "base/logger.hpp"
-#include "compile/compiler.hpp"
-#include "compile/nvrtc_library.hpp"
+#include "core/base/logger.hpp"
+#include "core/compile/compiler.hpp"
+#include "core/compile/nvrtc_library.hpp"
 
 namespace cukiln {
 

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "compile/dependency_recorder.hpp"
+#include "core/compile/dependency_recorder.hpp"
 
 #include <algorithm>
 #include <utility>
 
-#include "base/result.hpp"
+#include "core/base/result.hpp"
 
 namespace cukiln {
 

@@ -6,11 +6,11 @@
 #include <unordered_map>
 #include <vector>
 
-#include "base/hasher.hpp"
-#include "key/compile_request.hpp"
-#include "key/dependency_set.hpp"
-#include "key/set_tree.hpp"
-#include "wire/messages.hpp"
+#include "core/base/hasher.hpp"
+#include "core/key/compile_request.hpp"
+#include "core/key/dependency_set.hpp"
+#include "core/key/set_tree.hpp"
+#include "core/wire/messages.hpp"
 
 namespace cukiln {
 

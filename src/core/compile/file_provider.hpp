@@ -3,8 +3,8 @@
 
 #include <string>
 
-#include "key/dependency_set.hpp"
-#include "wire/messages.hpp"
+#include "core/key/dependency_set.hpp"
+#include "core/wire/messages.hpp"
 
 #include <cukiln/result.hpp>
 

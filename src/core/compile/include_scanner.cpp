@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "compile/include_scanner.hpp"
+#include "core/compile/include_scanner.hpp"
 
 #include <algorithm>
 

@@ -5,8 +5,8 @@
 #include <string_view>
 #include <vector>
 
-#include "base/bytes.hpp"
-#include "key/compile_request.hpp"
+#include "core/base/bytes.hpp"
+#include "core/key/compile_request.hpp"
 
 namespace cukiln {
 

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "compile/kernel_names.hpp"
+#include "core/compile/kernel_names.hpp"
 
 #include <algorithm>
 #include <string_view>
 
-#include "key/name_expression.hpp"
+#include "core/key/name_expression.hpp"
 
 namespace cukiln {
 

@@ -5,7 +5,7 @@
 #include <string_view>
 #include <vector>
 
-#include "base/bytes.hpp"
+#include "core/base/bytes.hpp"
 
 namespace cukiln {
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "compile/linker_api.hpp"
+#include "core/compile/linker_api.hpp"
 
 #include <dlfcn.h>
 #include <unistd.h>
@@ -10,7 +10,7 @@
 #include <type_traits>
 #include <vector>
 
-#include "base/elf_image.hpp"
+#include "core/base/elf_image.hpp"
 
 namespace cukiln {
 

@@ -5,8 +5,8 @@
 #include <cstdint>
 #include <string>
 
-#include "base/bytes.hpp"
-#include "wire/messages.hpp"
+#include "core/base/bytes.hpp"
+#include "core/wire/messages.hpp"
 
 namespace cukiln {
 

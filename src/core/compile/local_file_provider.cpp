@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "compile/local_file_provider.hpp"
+#include "core/compile/local_file_provider.hpp"
 
-#include "base/file.hpp"
-#include "compile/include_scanner.hpp"
+#include "core/base/file.hpp"
+#include "core/compile/include_scanner.hpp"
 
 namespace cukiln {
 

@@ -9,12 +9,12 @@
 #include <utility>
 #include <vector>
 
-#include "compile/dependency_recorder.hpp"
-#include "compile/file_provider.hpp"
-#include "key/compile_request.hpp"
-#include "key/dependency_set.hpp"
-#include "key/file_server.hpp"
-#include "wire/messages.hpp"
+#include "core/compile/dependency_recorder.hpp"
+#include "core/compile/file_provider.hpp"
+#include "core/key/compile_request.hpp"
+#include "core/key/dependency_set.hpp"
+#include "core/key/file_server.hpp"
+#include "core/wire/messages.hpp"
 
 namespace cukiln {
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "compile/nvrtc_api.hpp"
+#include "core/compile/nvrtc_api.hpp"
 
 #include <dlfcn.h>
 
@@ -7,7 +7,7 @@
 #include <chrono>
 #include <vector>
 
-#include "key/compile_request.hpp"
+#include "core/key/compile_request.hpp"
 
 namespace cukiln {
 

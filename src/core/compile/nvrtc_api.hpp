@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "key/output_kind.hpp"
-#include "wire/messages.hpp"
+#include "core/key/output_kind.hpp"
+#include "core/wire/messages.hpp"
 
 namespace cukiln {
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "compile/nvrtc_compiler.hpp"
+#include "core/compile/nvrtc_compiler.hpp"
 
 #include <unistd.h>
 
@@ -8,18 +8,18 @@
 #include <optional>
 #include <thread>
 
-#include "base/file_lock.hpp"
-#include "base/mutex.hpp"
-#include "base/process_local.hpp"
-#include "base/result.hpp"
-#include "compile/bundled_headers.hpp"
-#include "compile/compile_errors.hpp"
-#include "compile/compile_log.hpp"
-#include "compile/local_file_provider.hpp"
-#include "compile/nvrtc_api.hpp"
-#include "compile/toolchain_identity.hpp"
-#include "compile/worker_pool.hpp"
-#include "key/variables.hpp"
+#include "core/base/file_lock.hpp"
+#include "core/base/mutex.hpp"
+#include "core/base/process_local.hpp"
+#include "core/base/result.hpp"
+#include "core/compile/bundled_headers.hpp"
+#include "core/compile/compile_errors.hpp"
+#include "core/compile/compile_log.hpp"
+#include "core/compile/local_file_provider.hpp"
+#include "core/compile/nvrtc_api.hpp"
+#include "core/compile/toolchain_identity.hpp"
+#include "core/compile/worker_pool.hpp"
+#include "core/key/variables.hpp"
 
 namespace cukiln {
 

@@ -12,13 +12,13 @@
 #include <string>
 #include <utility>
 
-#include "base/logger.hpp"
-#include "compile/compile_budget.hpp"
-#include "compile/compiler.hpp"
-#include "compile/nvrtc_library.hpp"
-#include "compile/toolchain_identity.hpp"
-#include "compile/worker_process.hpp"
-#include "key/stat_cache.hpp"
+#include "core/base/logger.hpp"
+#include "core/compile/compile_budget.hpp"
+#include "core/compile/compiler.hpp"
+#include "core/compile/nvrtc_library.hpp"
+#include "core/compile/toolchain_identity.hpp"
+#include "core/compile/worker_process.hpp"
+#include "core/key/stat_cache.hpp"
 
 namespace cukiln {
 

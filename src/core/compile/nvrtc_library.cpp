@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "compile/nvrtc_library.hpp"
+#include "core/compile/nvrtc_library.hpp"
 
 #include <sys/stat.h>
 
@@ -9,10 +9,10 @@
 #include <cstdlib>
 #include <set>
 
-#include "base/file.hpp"
-#include "base/result.hpp"
-#include "base/trusted_file.hpp"
-#include "compile/search_folders.hpp"
+#include "core/base/file.hpp"
+#include "core/base/result.hpp"
+#include "core/base/trusted_file.hpp"
+#include "core/compile/search_folders.hpp"
 
 #ifndef CUKILN_DEFAULT_CUDA_ROOTS
 #define CUKILN_DEFAULT_CUDA_ROOTS ""

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "compile/search_folders.hpp"
+#include "core/compile/search_folders.hpp"
 
 #include <dirent.h>
 #include <fcntl.h>
@@ -16,8 +16,8 @@
 #include <memory>
 #include <new>
 
-#include "base/file.hpp"
-#include "base/fork_gate.hpp"
+#include "core/base/file.hpp"
+#include "core/base/fork_gate.hpp"
 
 namespace cukiln {
 

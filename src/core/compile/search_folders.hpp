@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include "compile/nvrtc_library.hpp"
+#include "core/compile/nvrtc_library.hpp"
 
 namespace cukiln {
 

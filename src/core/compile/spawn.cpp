@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "compile/spawn.hpp"
+#include "core/compile/spawn.hpp"
 
 #include <fcntl.h>
 #include <pthread.h>
@@ -17,8 +17,8 @@
 #include <iterator>
 #include <new>
 
-#include "base/result.hpp"
-#include "wire/messages.hpp"
+#include "core/base/result.hpp"
+#include "core/wire/messages.hpp"
 
 // A host may have a SIGCHLD handler, a wait(-1) loop, or both, which must not get children that the
 // host did not start. Linux notifies the parent with the child's exit signal, which clone sets:

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "base/file.hpp"
+#include "core/base/file.hpp"
 
 #include <cukiln/result.hpp>
 

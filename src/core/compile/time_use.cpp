@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "compile/time_use.hpp"
+#include "core/compile/time_use.hpp"
 
 #include <deque>
 #include <unordered_set>
 #include <vector>
 
-#include "base/file.hpp"
-#include "compile/include_scanner.hpp"
-#include "key/time_macro.hpp"
+#include "core/base/file.hpp"
+#include "core/compile/include_scanner.hpp"
+#include "core/key/time_macro.hpp"
 
 namespace cukiln {
 

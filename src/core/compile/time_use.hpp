@@ -4,8 +4,8 @@
 #include <optional>
 #include <string>
 
-#include "key/compile_request.hpp"
-#include "key/file_server.hpp"
+#include "core/key/compile_request.hpp"
+#include "core/key/file_server.hpp"
 
 namespace cukiln {
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "compile/toolchain_identity.hpp"
+#include "core/compile/toolchain_identity.hpp"
 
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -11,9 +11,9 @@
 #include <chrono>
 #include <thread>
 
-#include "base/clock.hpp"
-#include "base/hasher.hpp"
-#include "base/result.hpp"
+#include "core/base/clock.hpp"
+#include "core/base/hasher.hpp"
+#include "core/base/result.hpp"
 
 namespace cukiln {
 

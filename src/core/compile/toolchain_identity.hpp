@@ -6,11 +6,11 @@
 #include <string>
 #include <vector>
 
-#include "base/file.hpp"
-#include "compile/nvrtc_library.hpp"
-#include "compile/worker_process.hpp"
-#include "key/compile_request.hpp"
-#include "key/stat_cache.hpp"
+#include "core/base/file.hpp"
+#include "core/compile/nvrtc_library.hpp"
+#include "core/compile/worker_process.hpp"
+#include "core/key/compile_request.hpp"
+#include "core/key/stat_cache.hpp"
 
 namespace cukiln {
 

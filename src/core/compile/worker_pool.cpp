@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "compile/worker_pool.hpp"
+#include "core/compile/worker_pool.hpp"
 
 #include <utility>
 

@@ -6,8 +6,8 @@
 #include <memory>
 #include <vector>
 
-#include "base/mutex.hpp"
-#include "compile/worker_process.hpp"
+#include "core/base/mutex.hpp"
+#include "core/compile/worker_process.hpp"
 
 namespace cukiln {
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "compile/worker_process.hpp"
+#include "core/compile/worker_process.hpp"
 
 #include <fcntl.h>
 #include <poll.h>
@@ -11,9 +11,9 @@
 #include <algorithm>
 #include <array>
 
-#include "base/result.hpp"
-#include "base/trusted_file.hpp"
-#include "compile/spawn.hpp"
+#include "core/base/result.hpp"
+#include "core/base/trusted_file.hpp"
+#include "core/compile/spawn.hpp"
 
 namespace cukiln {
 

@@ -8,9 +8,9 @@
 #include <memory>
 #include <string>
 
-#include "base/kept_fd.hpp"
-#include "wire/frame.hpp"
-#include "wire/messages.hpp"
+#include "core/base/kept_fd.hpp"
+#include "core/wire/frame.hpp"
+#include "core/wire/messages.hpp"
 
 #include <cukiln/result.hpp>
 

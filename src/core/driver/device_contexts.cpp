@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "driver/device_contexts.hpp"
+#include "core/driver/device_contexts.hpp"
 
 #include <algorithm>
 
-#include "base/result.hpp"
-#include "driver/parallel.hpp"
+#include "core/base/result.hpp"
+#include "core/driver/parallel.hpp"
 
 namespace cukiln {
 namespace {

@@ -4,7 +4,7 @@
 #include <memory>
 #include <vector>
 
-#include "driver/driver_api.hpp"
+#include "core/driver/driver_api.hpp"
 
 #include <cukiln/result.hpp>
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "base/result.hpp"
-#include "driver/module.hpp"
+#include "core/base/result.hpp"
+#include "core/driver/module.hpp"
 
 namespace cukiln {
 

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "driver/driver_api.hpp"
+#include "core/driver/driver_api.hpp"
 
 #include <dlfcn.h>
 
 #include <string_view>
 
-#include "base/result.hpp"
+#include "core/base/result.hpp"
 
 namespace cukiln {
 namespace {

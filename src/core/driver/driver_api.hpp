@@ -7,7 +7,7 @@
 
 #include <cukiln/result.hpp>
 
-#include "driver/cuda_types.hpp"
+#include "core/driver/cuda_types.hpp"
 
 namespace cukiln {
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 
-#include "base/result.hpp"
-#include "driver/loaded_module_impl.hpp"
+#include "core/base/result.hpp"
+#include "core/driver/loaded_module_impl.hpp"
 
 namespace cukiln {
 

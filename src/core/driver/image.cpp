@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "driver/image.hpp"
+#include "core/driver/image.hpp"
 
 #include <cassert>
 #include <cstring>
 
-#include "base/elf_image.hpp"
-#include "base/result.hpp"
+#include "core/base/elf_image.hpp"
+#include "core/base/result.hpp"
 
 namespace cukiln {
 namespace {

@@ -4,9 +4,9 @@
 #include <algorithm>
 #include <utility>
 
-#include "base/fork_gate.hpp"
-#include "base/result.hpp"
-#include "driver/kernel_state.hpp"
+#include "core/base/fork_gate.hpp"
+#include "core/base/result.hpp"
+#include "core/driver/kernel_state.hpp"
 
 namespace cukiln {
 namespace {

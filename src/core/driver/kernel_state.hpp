@@ -6,9 +6,9 @@
 #include <string>
 #include <vector>
 
-#include "base/mutex.hpp"
-#include "driver/device_contexts.hpp"
-#include "driver/driver_api.hpp"
+#include "core/base/mutex.hpp"
+#include "core/driver/device_contexts.hpp"
+#include "core/driver/driver_api.hpp"
 
 #include <cukiln/kernel.hpp>
 

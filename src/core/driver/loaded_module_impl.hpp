@@ -5,8 +5,8 @@
 #include <memory>
 #include <vector>
 
-#include "driver/kernel_state.hpp"
-#include "driver/module.hpp"
+#include "core/driver/kernel_state.hpp"
+#include "core/driver/module.hpp"
 
 namespace cukiln {
 

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "driver/module.hpp"
+#include "core/driver/module.hpp"
 
-#include "base/result.hpp"
-#include "driver/image.hpp"
-#include "driver/loaded_module_impl.hpp"
-#include "driver/parallel.hpp"
+#include "core/base/result.hpp"
+#include "core/driver/image.hpp"
+#include "core/driver/loaded_module_impl.hpp"
+#include "core/driver/parallel.hpp"
 
 namespace cukiln {
 namespace {

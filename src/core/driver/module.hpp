@@ -7,9 +7,9 @@
 #include <string_view>
 #include <vector>
 
-#include "base/bytes.hpp"
-#include "driver/device_contexts.hpp"
-#include "driver/driver_api.hpp"
+#include "core/base/bytes.hpp"
+#include "core/driver/device_contexts.hpp"
+#include "core/driver/driver_api.hpp"
 
 #include <cukiln/device.hpp>
 #include <cukiln/kernel.hpp>

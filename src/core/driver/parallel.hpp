@@ -6,7 +6,7 @@
 #include <thread>
 #include <vector>
 
-#include "base/result.hpp"
+#include "core/base/result.hpp"
 
 namespace cukiln {
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <cukiln/tensor_map.hpp>
 
-#include "base/result.hpp"
-#include "driver/kernel_state.hpp"
+#include "core/base/result.hpp"
+#include "core/driver/kernel_state.hpp"
 
 namespace cukiln {
 namespace {

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "key/compile_request.hpp"
+#include "core/key/compile_request.hpp"
 
 #include <algorithm>
 
-#include "base/cache_format.hpp"
-#include "base/hasher.hpp"
-#include "base/result.hpp"
-#include "base/serial.hpp"
-#include "key/name_expression.hpp"
+#include "core/base/cache_format.hpp"
+#include "core/base/hasher.hpp"
+#include "core/base/result.hpp"
+#include "core/base/serial.hpp"
+#include "core/key/name_expression.hpp"
 
 namespace cukiln {
 

@@ -8,9 +8,9 @@
 #include <utility>
 #include <vector>
 
-#include "base/bytes.hpp"
-#include "base/hasher.hpp"
-#include "key/output_kind.hpp"
+#include "core/base/bytes.hpp"
+#include "core/base/hasher.hpp"
+#include "core/key/output_kind.hpp"
 
 #include <cukiln/digest.hpp>
 #include <cukiln/target.hpp>
@@ -56,7 +56,7 @@ struct CompileOptions {
   std::vector<std::string> name_expressions;
 };
 
-/// What only a request of NVRTC's own interface has (`src/dropin`). Such a compile is the caller's
+/// What only a request of NVRTC's own interface has (`src/addons/nvrtc`). Such a compile is the caller's
 /// to the letter: real names in place of virtual ones, no argument added, the log as it is.
 struct NvrtcProgram {
   OutputKind output = OutputKind::cubin;

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "key/cubin.hpp"
+#include "core/key/cubin.hpp"
 
 #include <ar.h>
 
 #include <algorithm>
 #include <charconv>
 
-#include "base/elf_image.hpp"
-#include "base/result.hpp"
-#include "base/serial.hpp"
+#include "core/base/elf_image.hpp"
+#include "core/base/result.hpp"
+#include "core/base/serial.hpp"
 
 namespace cukiln {
 

@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
-#include "base/bytes.hpp"
-#include "key/output_kind.hpp"
+#include "core/base/bytes.hpp"
+#include "core/key/output_kind.hpp"
 
 #include <cukiln/kernel_info.hpp>
 #include <cukiln/result.hpp>

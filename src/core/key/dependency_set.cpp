@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "key/dependency_set.hpp"
+#include "core/key/dependency_set.hpp"
 
 #include <algorithm>
 
-#include "base/result.hpp"
-#include "base/serial.hpp"
-#include "key/compile_request.hpp"
+#include "core/base/result.hpp"
+#include "core/base/serial.hpp"
+#include "core/key/compile_request.hpp"
 
 namespace cukiln {
 

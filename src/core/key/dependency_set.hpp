@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "base/bytes.hpp"
-#include "base/hasher.hpp"
+#include "core/base/bytes.hpp"
+#include "core/base/hasher.hpp"
 
 #include <cukiln/digest.hpp>
 #include <cukiln/result.hpp>

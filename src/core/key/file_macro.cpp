@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "key/file_macro.hpp"
+#include "core/key/file_macro.hpp"
 
 #include <algorithm>
 #include <initializer_list>
 
-#include "key/time_macro.hpp"
+#include "core/key/time_macro.hpp"
 
 namespace cukiln {
 

@@ -3,7 +3,7 @@
 
 #include <string_view>
 
-#include "base/bytes.hpp"
+#include "core/base/bytes.hpp"
 
 namespace cukiln {
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "key/file_server.hpp"
+#include "core/key/file_server.hpp"
 
 #include <sys/stat.h>
 
@@ -8,9 +8,9 @@
 #include <cerrno>
 #include <utility>
 
-#include "base/hasher.hpp"
-#include "base/result.hpp"
-#include "key/std_headers.hpp"
+#include "core/base/hasher.hpp"
+#include "core/base/result.hpp"
+#include "core/key/std_headers.hpp"
 
 namespace cukiln {
 

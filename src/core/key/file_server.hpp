@@ -9,13 +9,13 @@
 #include <utility>
 #include <vector>
 
-#include "base/bytes.hpp"
-#include "base/clock.hpp"
-#include "base/hasher.hpp"
-#include "key/compile_request.hpp"
-#include "key/dependency_set.hpp"
-#include "key/set_tree.hpp"
-#include "key/stat_cache.hpp"
+#include "core/base/bytes.hpp"
+#include "core/base/clock.hpp"
+#include "core/base/hasher.hpp"
+#include "core/key/compile_request.hpp"
+#include "core/key/dependency_set.hpp"
+#include "core/key/set_tree.hpp"
+#include "core/key/stat_cache.hpp"
 
 namespace cukiln {
 

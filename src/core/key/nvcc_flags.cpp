@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "key/nvcc_flags.hpp"
+#include "core/key/nvcc_flags.hpp"
 
 #include <algorithm>
 #include <array>
@@ -9,9 +9,9 @@
 #include <string_view>
 #include <system_error>
 
-#include "base/nearest.hpp"
-#include "base/result.hpp"
-#include "key/compile_request.hpp"
+#include "core/base/nearest.hpp"
+#include "core/base/result.hpp"
+#include "core/key/compile_request.hpp"
 
 namespace cukiln {
 

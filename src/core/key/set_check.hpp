@@ -5,9 +5,9 @@
 #include <string>
 #include <utility>
 
-#include "key/dependency_set.hpp"
-#include "key/file_server.hpp"
-#include "key/set_tree.hpp"
+#include "core/key/dependency_set.hpp"
+#include "core/key/file_server.hpp"
+#include "core/key/set_tree.hpp"
 
 namespace cukiln {
 

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "key/set_tree.hpp"
+#include "core/key/set_tree.hpp"
 
 #include <algorithm>
 #include <memory>
 #include <utility>
 
-#include "base/serial.hpp"
+#include "core/base/serial.hpp"
 
 namespace cukiln {
 

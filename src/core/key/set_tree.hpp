@@ -9,8 +9,8 @@
 #include <utility>
 #include <vector>
 
-#include "base/bytes.hpp"
-#include "key/dependency_set.hpp"
+#include "core/base/bytes.hpp"
+#include "core/key/dependency_set.hpp"
 
 #include <cukiln/digest.hpp>
 

@@ -8,10 +8,10 @@
 #include <unordered_map>
 #include <vector>
 
-#include "base/file.hpp"
-#include "base/file_system.hpp"
-#include "base/hasher.hpp"
-#include "base/mutex.hpp"
+#include "core/base/file.hpp"
+#include "core/base/file_system.hpp"
+#include "core/base/hasher.hpp"
+#include "core/base/mutex.hpp"
 
 #include <cukiln/digest.hpp>
 

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "key/std_headers.hpp"
+#include "core/key/std_headers.hpp"
 
 #include <algorithm>
 #include <span>
 
-#include "base/file.hpp"
+#include "core/base/file.hpp"
 #include "embedded/std_headers.hpp"
-#include "key/compile_request.hpp"
+#include "core/key/compile_request.hpp"
 
 namespace cukiln {
 

@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include "base/hasher.hpp"
+#include "core/base/hasher.hpp"
 
 namespace cukiln {
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "key/time_macro.hpp"
+#include "core/key/time_macro.hpp"
 
 #include <string>
 

@@ -5,7 +5,7 @@
 #include <string>
 #include <string_view>
 
-#include "base/bytes.hpp"
+#include "core/base/bytes.hpp"
 
 namespace cukiln {
 

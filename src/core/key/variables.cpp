@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "key/variables.hpp"
+#include "core/key/variables.hpp"
 
 #include <algorithm>
 #include <iterator>
 #include <limits>
 #include <string_view>
 
-#include "base/elf_image.hpp"
+#include "core/base/elf_image.hpp"
 
 namespace cukiln {
 

@@ -3,7 +3,7 @@
 
 #include <vector>
 
-#include "base/bytes.hpp"
+#include "core/base/bytes.hpp"
 
 #include <cukiln/kernel_info.hpp>
 #include <cukiln/variable_info.hpp>

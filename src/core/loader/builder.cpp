@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "loader/builder.hpp"
+#include "core/loader/builder.hpp"
 
 #include <algorithm>
 #include <utility>
 
-#include "base/result.hpp"
-#include "key/std_headers.hpp"
-#include "loader/compile_pipeline.hpp"
-#include "loader/link_parts.hpp"
+#include "core/base/result.hpp"
+#include "core/key/std_headers.hpp"
+#include "core/loader/compile_pipeline.hpp"
+#include "core/loader/link_parts.hpp"
 
 namespace cukiln {
 

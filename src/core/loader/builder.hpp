@@ -9,19 +9,19 @@
 #include <optional>
 #include <string>
 
-#include "base/event_queue.hpp"
-#include "base/logger.hpp"
-#include "base/nvtx.hpp"
-#include "compile/compiler.hpp"
-#include "loader/failure_memory.hpp"
-#include "loader/in_flight.hpp"
-#include "loader/loader_telemetry.hpp"
-#include "loader/miss.hpp"
-#include "loader/module_request.hpp"
-#include "loader/phase_meter.hpp"
-#include "store/cubin_store.hpp"
-#include "store/remote_tier.hpp"
-#include "store/signers.hpp"
+#include "core/base/event_queue.hpp"
+#include "core/base/logger.hpp"
+#include "core/base/nvtx.hpp"
+#include "core/compile/compiler.hpp"
+#include "core/loader/failure_memory.hpp"
+#include "core/loader/in_flight.hpp"
+#include "core/loader/loader_telemetry.hpp"
+#include "core/loader/miss.hpp"
+#include "core/loader/module_request.hpp"
+#include "core/loader/phase_meter.hpp"
+#include "core/store/cubin_store.hpp"
+#include "core/store/remote_tier.hpp"
+#include "core/store/signers.hpp"
 
 #include <cukiln/loader.hpp>
 

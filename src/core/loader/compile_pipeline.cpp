@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "loader/compile_pipeline.hpp"
+#include "core/loader/compile_pipeline.hpp"
 
 #include <thread>
 #include <utility>
 
-#include "base/file.hpp"
-#include "base/file_lock.hpp"
-#include "base/result.hpp"
-#include "loader/make_entry.hpp"
+#include "core/base/file.hpp"
+#include "core/base/file_lock.hpp"
+#include "core/base/result.hpp"
+#include "core/loader/make_entry.hpp"
 
 namespace cukiln {
 

@@ -6,16 +6,16 @@
 #include <optional>
 #include <string>
 
-#include "base/backoff.hpp"
-#include "base/cancel_flags.hpp"
-#include "base/logger.hpp"
-#include "compile/compiler.hpp"
-#include "key/set_check.hpp"
-#include "loader/in_flight.hpp"
-#include "loader/not_stored.hpp"
-#include "loader/phase_meter.hpp"
-#include "store/cubin_store.hpp"
-#include "store/remote_tier.hpp"
+#include "core/base/backoff.hpp"
+#include "core/base/cancel_flags.hpp"
+#include "core/base/logger.hpp"
+#include "core/compile/compiler.hpp"
+#include "core/key/set_check.hpp"
+#include "core/loader/in_flight.hpp"
+#include "core/loader/not_stored.hpp"
+#include "core/loader/phase_meter.hpp"
+#include "core/store/cubin_store.hpp"
+#include "core/store/remote_tier.hpp"
 
 #include <cukiln/result.hpp>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "loader/config_text.hpp"
+#include "core/loader/config_text.hpp"
 
 #include <sstream>
 #include <string>
@@ -8,8 +8,8 @@
 #define TOML_ASSERT(expr) static_assert(true)
 #include <toml++/toml.h>
 
-#include "base/printable.hpp"
-#include "base/result.hpp"
+#include "core/base/printable.hpp"
+#include "core/base/result.hpp"
 
 namespace cukiln {
 

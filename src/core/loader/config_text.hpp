@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "base/bytes.hpp"
+#include "core/base/bytes.hpp"
 
 #include <cukiln/result.hpp>
 

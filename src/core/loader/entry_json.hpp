@@ -8,11 +8,11 @@
 
 #include <nlohmann/json.hpp>
 
-#include "key/compile_request.hpp"
-#include "key/variables.hpp"
-#include "loader/module_request.hpp"
-#include "store/cubin_store.hpp"
-#include "store/signers.hpp"
+#include "core/key/compile_request.hpp"
+#include "core/key/variables.hpp"
+#include "core/loader/module_request.hpp"
+#include "core/store/cubin_store.hpp"
+#include "core/store/signers.hpp"
 
 #include <cukiln/kernel_info.hpp>
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "store/cubin_store.hpp"
+#include "core/store/cubin_store.hpp"
 
 /// Orders in which front ends list a store's entries.
 namespace cukiln::entry_order {

@@ -3,10 +3,10 @@
 #include <limits>
 #include <optional>
 
-#include "base/result.hpp"
-#include "compile/time_use.hpp"
-#include "loader/explain_miss.hpp"
-#include "loader/loader_impl.hpp"
+#include "core/base/result.hpp"
+#include "core/compile/time_use.hpp"
+#include "core/loader/explain_miss.hpp"
+#include "core/loader/loader_impl.hpp"
 
 namespace cukiln {
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "loader/builder.hpp"
-#include "loader/module_request.hpp"
-#include "store/tiered_store.hpp"
+#include "core/loader/builder.hpp"
+#include "core/loader/module_request.hpp"
+#include "core/store/tiered_store.hpp"
 
 #include <cukiln/explain.hpp>
 

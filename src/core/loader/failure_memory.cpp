@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "loader/failure_memory.hpp"
+#include "core/loader/failure_memory.hpp"
 
 #include <algorithm>
 #include <utility>
 
-#include "base/fork_gate.hpp"
+#include "core/base/fork_gate.hpp"
 
 namespace cukiln {
 

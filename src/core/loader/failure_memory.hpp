@@ -6,8 +6,8 @@
 #include <map>
 #include <optional>
 
-#include "base/backoff.hpp"
-#include "base/mutex.hpp"
+#include "core/base/backoff.hpp"
+#include "core/base/mutex.hpp"
 
 #include <cukiln/digest.hpp>
 #include <cukiln/result.hpp>

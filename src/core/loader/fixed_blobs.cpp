@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "loader/fixed_blobs.hpp"
+#include "core/loader/fixed_blobs.hpp"
 
-#include "base/fork_gate.hpp"
-#include "base/printable.hpp"
-#include "base/result.hpp"
-#include "store/blob_name.hpp"
+#include "core/base/fork_gate.hpp"
+#include "core/base/printable.hpp"
+#include "core/base/result.hpp"
+#include "core/store/blob_name.hpp"
 
 namespace cukiln {
 

@@ -8,9 +8,9 @@
 #include <string_view>
 #include <utility>
 
-#include "base/logger.hpp"
-#include "base/mutex.hpp"
-#include "store/tiered_store.hpp"
+#include "core/base/logger.hpp"
+#include "core/base/mutex.hpp"
+#include "core/store/tiered_store.hpp"
 
 namespace cukiln {
 

@@ -5,9 +5,9 @@
 #include <string>
 #include <vector>
 
-#include "base/fork_gate.hpp"
-#include "base/logger.hpp"
-#include "base/mutex.hpp"
+#include "core/base/fork_gate.hpp"
+#include "core/base/logger.hpp"
+#include "core/base/mutex.hpp"
 
 namespace cukiln {
 

@@ -3,8 +3,8 @@
 
 #include <set>
 
-#include "base/mutex.hpp"
-#include "base/process_local.hpp"
+#include "core/base/mutex.hpp"
+#include "core/base/process_local.hpp"
 
 #include <cukiln/digest.hpp>
 

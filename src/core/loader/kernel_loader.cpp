@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 
-#include "base/result.hpp"
-#include "loader/loader_impl.hpp"
-#include "loader/make_compiler.hpp"
-#include "loader/spec_modules.hpp"
-#include "loader/use_daemon.hpp"
+#include "core/base/result.hpp"
+#include "core/loader/loader_impl.hpp"
+#include "core/loader/make_compiler.hpp"
+#include "core/loader/spec_modules.hpp"
+#include "core/loader/use_daemon.hpp"
 
 namespace cukiln {
 

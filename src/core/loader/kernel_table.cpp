@@ -10,11 +10,11 @@
 #include <type_traits>
 #include <vector>
 
-#include "base/fork_gate.hpp"
-#include "base/hasher.hpp"
-#include "base/mutex.hpp"
-#include "driver/kernel_state.hpp"
-#include "key/name_expression.hpp"
+#include "core/base/fork_gate.hpp"
+#include "core/base/hasher.hpp"
+#include "core/base/mutex.hpp"
+#include "core/driver/kernel_state.hpp"
+#include "core/key/name_expression.hpp"
 
 namespace cukiln {
 namespace {

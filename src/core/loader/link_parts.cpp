@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "loader/link_parts.hpp"
+#include "core/loader/link_parts.hpp"
 
 #include <algorithm>
 #include <deque>
@@ -9,10 +9,10 @@
 #include <string_view>
 #include <utility>
 
-#include "base/result.hpp"
-#include "compile/kernel_names.hpp"
-#include "key/name_expression.hpp"
-#include "loader/run_parallel.hpp"
+#include "core/base/result.hpp"
+#include "core/compile/kernel_names.hpp"
+#include "core/key/name_expression.hpp"
+#include "core/loader/run_parallel.hpp"
 
 namespace cukiln {
 

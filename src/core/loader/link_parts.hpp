@@ -5,9 +5,9 @@
 #include <string>
 #include <vector>
 
-#include "compile/compile_job.hpp"
-#include "key/file_server.hpp"
-#include "loader/module_request.hpp"
+#include "core/compile/compile_job.hpp"
+#include "core/key/file_server.hpp"
+#include "core/loader/module_request.hpp"
 
 #include <cukiln/result.hpp>
 

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "loader/loader_impl.hpp"
+#include "core/loader/loader_impl.hpp"
 
 #include <algorithm>
 #include <chrono>
 #include <optional>
 
-#include "base/fork_gate.hpp"
-#include "base/result.hpp"
-#include "compile/kernel_names.hpp"
-#include "key/variables.hpp"
+#include "core/base/fork_gate.hpp"
+#include "core/base/result.hpp"
+#include "core/compile/kernel_names.hpp"
+#include "core/key/variables.hpp"
 
 namespace cukiln {
 

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "loader/loader_services.hpp"
+#include "core/loader/loader_services.hpp"
 
 #include <algorithm>
 #include <utility>
 
-#include "base/hasher.hpp"
-#include "base/result.hpp"
-#include "key/std_headers.hpp"
-#include "loader/link_parts.hpp"
-#include "loader/loader_impl.hpp"
-#include "loader/make_entry.hpp"
-#include "loader/replaced_nvrtc.hpp"
+#include "core/base/hasher.hpp"
+#include "core/base/result.hpp"
+#include "core/key/std_headers.hpp"
+#include "core/loader/link_parts.hpp"
+#include "core/loader/loader_impl.hpp"
+#include "core/loader/make_entry.hpp"
+#include "core/loader/replaced_nvrtc.hpp"
 
 namespace cukiln {
 

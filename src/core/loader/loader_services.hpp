@@ -5,11 +5,11 @@
 #include <string>
 #include <vector>
 
-#include "base/bytes.hpp"
-#include "compile/compile_job.hpp"
-#include "loader/program_request.hpp"
-#include "store/cubin_store.hpp"
-#include "store/remote_tier.hpp"
+#include "core/base/bytes.hpp"
+#include "core/compile/compile_job.hpp"
+#include "core/loader/program_request.hpp"
+#include "core/store/cubin_store.hpp"
+#include "core/store/remote_tier.hpp"
 
 #include <cukiln/loader.hpp>
 

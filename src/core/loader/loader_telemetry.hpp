@@ -10,10 +10,10 @@
 #include <set>
 #include <string>
 
-#include "base/telemetry.hpp"
-#include "loader/not_stored.hpp"
-#include "loader/stats_fields.hpp"
-#include "store/cubin_store.hpp"
+#include "core/base/telemetry.hpp"
+#include "core/loader/not_stored.hpp"
+#include "core/loader/stats_fields.hpp"
+#include "core/store/cubin_store.hpp"
 
 #include <cukiln/stats.hpp>
 

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "loader/make_compiler.hpp"
+#include "core/loader/make_compiler.hpp"
 
 #include <utility>
 
-#include "compile/compiler_by_target.hpp"
-#include "compile/nvrtc_compiler.hpp"
-#include "loader/use_daemon.hpp"
+#include "core/compile/compiler_by_target.hpp"
+#include "core/compile/nvrtc_compiler.hpp"
+#include "core/loader/use_daemon.hpp"
 
 namespace cukiln {
 

@@ -3,10 +3,10 @@
 
 #include <memory>
 
-#include "compile/compiler.hpp"
-#include "compile/nvrtc_compiler.hpp"
-#include "compile/nvrtc_library.hpp"
-#include "key/stat_cache.hpp"
+#include "core/compile/compiler.hpp"
+#include "core/compile/nvrtc_compiler.hpp"
+#include "core/compile/nvrtc_library.hpp"
+#include "core/key/stat_cache.hpp"
 
 #include <cukiln/loader.hpp>
 

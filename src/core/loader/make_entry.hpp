@@ -4,9 +4,9 @@
 #include <string>
 #include <vector>
 
-#include "compile/compiler.hpp"
-#include "key/compile_request.hpp"
-#include "store/cubin_store.hpp"
+#include "core/compile/compiler.hpp"
+#include "core/key/compile_request.hpp"
+#include "core/store/cubin_store.hpp"
 
 namespace cukiln {
 

@@ -8,9 +8,9 @@
 
 #include <nlohmann/json.hpp>
 
-#include "base/file.hpp"
-#include "base/result.hpp"
-#include "loader/link_options.hpp"
+#include "core/base/file.hpp"
+#include "core/base/result.hpp"
+#include "core/loader/link_options.hpp"
 
 namespace cukiln {
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "loader/miss.hpp"
+#include "core/loader/miss.hpp"
 
 #include <cstddef>
 

@@ -3,8 +3,8 @@
 
 #include <optional>
 
-#include "base/result.hpp"
-#include "driver/module.hpp"
+#include "core/base/result.hpp"
+#include "core/driver/module.hpp"
 
 #include <cukiln/name_expression.hpp>
 

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "loader/module_json.hpp"
+#include "core/loader/module_json.hpp"
 
 #include <filesystem>
 
 #include <nlohmann/json.hpp>
 
-#include "key/nvcc_flags.hpp"
-#include "loader/link_options.hpp"
-#include "loader/module_request.hpp"
+#include "core/key/nvcc_flags.hpp"
+#include "core/loader/link_options.hpp"
+#include "core/loader/module_request.hpp"
 
 namespace cukiln {
 

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "loader/module_request.hpp"
+#include "core/loader/module_request.hpp"
 
 #include <algorithm>
 #include <filesystem>
 #include <optional>
 
-#include "base/file.hpp"
-#include "base/result.hpp"
-#include "key/cubin.hpp"
-#include "key/name_expression.hpp"
-#include "key/nvcc_flags.hpp"
-#include "loader/link_options.hpp"
+#include "core/base/file.hpp"
+#include "core/base/result.hpp"
+#include "core/key/cubin.hpp"
+#include "core/key/name_expression.hpp"
+#include "core/key/nvcc_flags.hpp"
+#include "core/loader/link_options.hpp"
 
 namespace cukiln {
 

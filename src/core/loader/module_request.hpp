@@ -7,9 +7,9 @@
 #include <utility>
 #include <vector>
 
-#include "key/compile_request.hpp"
-#include "key/file_server.hpp"
-#include "store/cubin_store.hpp"
+#include "core/key/compile_request.hpp"
+#include "core/key/file_server.hpp"
+#include "core/store/cubin_store.hpp"
 
 #include <cukiln/module_spec.hpp>
 #include <cukiln/result.hpp>

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <utility>
 
-#include "base/result.hpp"
-#include "loader/settings.hpp"
-#include "loader/use_daemon.hpp"
+#include "core/base/result.hpp"
+#include "core/loader/settings.hpp"
+#include "core/loader/use_daemon.hpp"
 
 #include <cukiln/store.hpp>
 

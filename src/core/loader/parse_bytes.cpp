@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <charconv>
 
-#include "base/result.hpp"
+#include "core/base/result.hpp"
 
 #include <cukiln/settings.hpp>
 

@@ -5,7 +5,7 @@
 #include <chrono>
 #include <cstddef>
 
-#include "base/mutex.hpp"
+#include "core/base/mutex.hpp"
 
 #include <cukiln/loader.hpp>
 

@@ -3,12 +3,12 @@
 #include <optional>
 #include <utility>
 
-#include "base/mutex.hpp"
-#include "base/result.hpp"
-#include "key/nvcc_flags.hpp"
-#include "loader/loader_impl.hpp"
-#include "loader/replaced_nvrtc.hpp"
-#include "loader/run_parallel.hpp"
+#include "core/base/mutex.hpp"
+#include "core/base/result.hpp"
+#include "core/key/nvcc_flags.hpp"
+#include "core/loader/loader_impl.hpp"
+#include "core/loader/replaced_nvrtc.hpp"
+#include "core/loader/run_parallel.hpp"
 
 namespace cukiln {
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "loader/program_request.hpp"
+#include "core/loader/program_request.hpp"
 
 #include <algorithm>
 #include <filesystem>
@@ -8,8 +8,8 @@
 
 #include <fmt/format.h>
 
-#include "base/file.hpp"
-#include "key/file_macro.hpp"
+#include "core/base/file.hpp"
+#include "core/key/file_macro.hpp"
 
 namespace cukiln {
 

@@ -7,10 +7,10 @@
 #include <utility>
 #include <vector>
 
-#include "key/compile_request.hpp"
-#include "key/cubin.hpp"
-#include "key/output_kind.hpp"
-#include "loader/module_request.hpp"
+#include "core/key/compile_request.hpp"
+#include "core/key/cubin.hpp"
+#include "core/key/output_kind.hpp"
+#include "core/loader/module_request.hpp"
 
 #include <cukiln/digest.hpp>
 #include <cukiln/loader.hpp>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "loader/recorder.hpp"
+#include "core/loader/recorder.hpp"
 
 #include <fcntl.h>
 #include <unistd.h>
@@ -8,12 +8,12 @@
 
 #include <nlohmann/json.hpp>
 
-#include "base/file.hpp"
-#include "base/file_size_limit.hpp"
-#include "base/fork_gate.hpp"
-#include "base/hasher.hpp"
-#include "base/result.hpp"
-#include "loader/module_json.hpp"
+#include "core/base/file.hpp"
+#include "core/base/file_size_limit.hpp"
+#include "core/base/fork_gate.hpp"
+#include "core/base/hasher.hpp"
+#include "core/base/result.hpp"
+#include "core/loader/module_json.hpp"
 
 namespace cukiln {
 

@@ -4,9 +4,9 @@
 #include <set>
 #include <string>
 
-#include "base/hasher.hpp"
-#include "base/logger.hpp"
-#include "base/mutex.hpp"
+#include "core/base/hasher.hpp"
+#include "core/base/logger.hpp"
+#include "core/base/mutex.hpp"
 
 #include <cukiln/digest.hpp>
 #include <cukiln/module_spec.hpp>

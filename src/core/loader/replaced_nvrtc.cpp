@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "loader/replaced_nvrtc.hpp"
+#include "core/loader/replaced_nvrtc.hpp"
 
 #include <utility>
 
-#include "base/result.hpp"
+#include "core/base/result.hpp"
 
 namespace cukiln {
 

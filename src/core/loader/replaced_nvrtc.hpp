@@ -3,7 +3,7 @@
 
 #include <atomic>
 
-#include "loader/loader_impl.hpp"
+#include "core/loader/loader_impl.hpp"
 
 namespace cukiln {
 

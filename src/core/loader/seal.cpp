@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "loader/seal.hpp"
+#include "core/loader/seal.hpp"
 
 #include <algorithm>
 
-#include "base/fork_gate.hpp"
-#include "base/result.hpp"
-#include "loader/explain_miss.hpp"
-#include "loader/module_json.hpp"
+#include "core/base/fork_gate.hpp"
+#include "core/base/result.hpp"
+#include "core/loader/explain_miss.hpp"
+#include "core/loader/module_json.hpp"
 
 namespace cukiln {
 

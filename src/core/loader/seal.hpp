@@ -6,14 +6,14 @@
 #include <string>
 #include <unordered_map>
 
-#include "base/event_queue.hpp"
-#include "base/logger.hpp"
-#include "base/mutex.hpp"
-#include "key/stat_cache.hpp"
-#include "loader/builder.hpp"
-#include "loader/loader_telemetry.hpp"
-#include "loader/module_request.hpp"
-#include "store/tiered_store.hpp"
+#include "core/base/event_queue.hpp"
+#include "core/base/logger.hpp"
+#include "core/base/mutex.hpp"
+#include "core/key/stat_cache.hpp"
+#include "core/loader/builder.hpp"
+#include "core/loader/loader_telemetry.hpp"
+#include "core/loader/module_request.hpp"
+#include "core/store/tiered_store.hpp"
 
 #include <cukiln/loader.hpp>
 

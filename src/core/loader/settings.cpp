@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "loader/settings.hpp"
+#include "core/loader/settings.hpp"
 
 #include <unistd.h>
 
@@ -7,12 +7,12 @@
 #include <cerrno>
 #include <charconv>
 
-#include "base/file.hpp"
-#include "base/nearest.hpp"
-#include "base/result.hpp"
-#include "base/trusted_file.hpp"
-#include "loader/config_text.hpp"
-#include "store/signers.hpp"
+#include "core/base/file.hpp"
+#include "core/base/nearest.hpp"
+#include "core/base/result.hpp"
+#include "core/base/trusted_file.hpp"
+#include "core/loader/config_text.hpp"
+#include "core/store/signers.hpp"
 
 namespace cukiln {
 

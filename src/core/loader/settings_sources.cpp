@@ -5,9 +5,9 @@
 
 #include <cstdlib>
 
-#include "base/file.hpp"
-#include "base/result.hpp"
-#include "loader/settings.hpp"
+#include "core/base/file.hpp"
+#include "core/base/result.hpp"
+#include "core/loader/settings.hpp"
 
 extern char** environ;  // NOLINT: POSIX's own
 

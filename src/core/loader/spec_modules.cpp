@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "loader/spec_modules.hpp"
+#include "core/loader/spec_modules.hpp"
 
 #include <algorithm>
 #include <utility>
 
-#include "base/result.hpp"
-#include "key/name_expression.hpp"
-#include "loader/replaced_nvrtc.hpp"
+#include "core/base/result.hpp"
+#include "core/key/name_expression.hpp"
+#include "core/loader/replaced_nvrtc.hpp"
 
 namespace cukiln {
 

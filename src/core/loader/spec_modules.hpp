@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "loader/loader_impl.hpp"
+#include "core/loader/loader_impl.hpp"
 
 #include <cukiln/cancel_token.hpp>
 

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "loader/toolchains.hpp"
+#include "core/loader/toolchains.hpp"
 
 #include <set>
 #include <string>
 #include <utility>
 
-#include "base/fork_gate.hpp"
-#include "base/result.hpp"
-#include "base/target_families.hpp"
-#include "key/compile_request.hpp"
+#include "core/base/fork_gate.hpp"
+#include "core/base/result.hpp"
+#include "core/base/target_families.hpp"
+#include "core/key/compile_request.hpp"
 
 namespace cukiln {
 

@@ -4,9 +4,9 @@
 #include <optional>
 #include <vector>
 
-#include "base/mutex.hpp"
-#include "compile/choose_target.hpp"
-#include "store/cubin_store.hpp"
+#include "core/base/mutex.hpp"
+#include "core/compile/choose_target.hpp"
+#include "core/store/cubin_store.hpp"
 
 namespace cukiln {
 

@@ -4,8 +4,8 @@
 #include <memory>
 #include <utility>
 
-#include "daemon/client/daemon_client.hpp"
-#include "store/tiered_store.hpp"
+#include "addons/daemon/client/daemon_client.hpp"
+#include "core/store/tiered_store.hpp"
 
 namespace cukiln {
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "store/blob_flights.hpp"
+#include "core/store/blob_flights.hpp"
 
 #include <sys/stat.h>
 #include <unistd.h>
@@ -8,11 +8,11 @@
 #include <map>
 #include <utility>
 
-#include "base/backoff.hpp"
-#include "base/clock.hpp"
-#include "base/file.hpp"
-#include "base/fork_gate.hpp"
-#include "base/result.hpp"
+#include "core/base/backoff.hpp"
+#include "core/base/clock.hpp"
+#include "core/base/file.hpp"
+#include "core/base/fork_gate.hpp"
+#include "core/base/result.hpp"
 
 namespace cukiln {
 

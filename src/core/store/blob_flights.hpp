@@ -7,9 +7,9 @@
 #include <string>
 #include <thread>
 
-#include "base/cancel_flags.hpp"
-#include "base/file_lock.hpp"
-#include "store/blob_name.hpp"
+#include "core/base/cancel_flags.hpp"
+#include "core/base/file_lock.hpp"
+#include "core/store/blob_name.hpp"
 
 #include <cukiln/result.hpp>
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "store/blob_name.hpp"
+#include "core/store/blob_name.hpp"
 
-#include "base/hasher.hpp"
-#include "base/result.hpp"
+#include "core/base/hasher.hpp"
+#include "core/base/result.hpp"
 
 namespace cukiln {
 

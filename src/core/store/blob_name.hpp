@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "base/bytes.hpp"
+#include "core/base/bytes.hpp"
 
 #include <cukiln/blob_store.hpp>
 #include <cukiln/result.hpp>

@@ -3,8 +3,8 @@
 
 #include <utility>
 
-#include "base/result.hpp"
-#include "store/tiered_store.hpp"
+#include "core/base/result.hpp"
+#include "core/store/tiered_store.hpp"
 
 namespace cukiln {
 

@@ -8,13 +8,13 @@
 #include <variant>
 #include <vector>
 
-#include "base/bytes.hpp"
-#include "key/cubin.hpp"
-#include "key/dependency_set.hpp"
-#include "key/entry_labels.hpp"
-#include "key/set_check.hpp"
-#include "key/set_tree.hpp"
-#include "store/signers.hpp"
+#include "core/base/bytes.hpp"
+#include "core/key/cubin.hpp"
+#include "core/key/dependency_set.hpp"
+#include "core/key/entry_labels.hpp"
+#include "core/key/set_check.hpp"
+#include "core/key/set_tree.hpp"
+#include "core/store/signers.hpp"
 
 #include <cukiln/digest.hpp>
 #include <cukiln/result.hpp>
@@ -99,7 +99,7 @@ enum class PutOutcome {
 };
 
 /// Stores cubins: one tier, or several in order. Threads: every member is safe from any thread.
-/// One contract suite (tests/unit/store/contract.hpp) runs on every implementation.
+/// One contract suite (tests/core/store/contract.hpp) runs on every implementation.
 class CubinStore {
  public:
   virtual ~CubinStore() = default;

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "store/current_generation.hpp"
+#include "core/store/current_generation.hpp"
 
 #include <sys/stat.h>
 
 #include <chrono>
 #include <string_view>
 
-#include "base/clock.hpp"
-#include "base/result.hpp"
-#include "store/disk_reserve.hpp"
+#include "core/base/clock.hpp"
+#include "core/base/result.hpp"
+#include "core/store/disk_reserve.hpp"
 
 namespace cukiln {
 

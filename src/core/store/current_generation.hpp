@@ -9,13 +9,13 @@
 #include <optional>
 #include <string>
 
-#include "base/file.hpp"
-#include "base/mutex.hpp"
-#include "store/generation.hpp"
-#include "store/space_limits.hpp"
-#include "store/sqlite_options.hpp"
-#include "store/store_directory.hpp"
-#include "store/writer_lock.hpp"
+#include "core/base/file.hpp"
+#include "core/base/mutex.hpp"
+#include "core/store/generation.hpp"
+#include "core/store/space_limits.hpp"
+#include "core/store/sqlite_options.hpp"
+#include "core/store/store_directory.hpp"
+#include "core/store/writer_lock.hpp"
 
 namespace cukiln {
 

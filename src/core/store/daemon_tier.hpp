@@ -4,8 +4,8 @@
 #include <optional>
 #include <string>
 
-#include "store/blob_name.hpp"
-#include "store/cubin_store.hpp"
+#include "core/store/blob_name.hpp"
+#include "core/store/cubin_store.hpp"
 
 namespace cukiln {
 

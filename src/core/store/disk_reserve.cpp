@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "store/disk_reserve.hpp"
+#include "core/store/disk_reserve.hpp"
 
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -7,8 +7,8 @@
 
 #include <algorithm>
 
-#include "base/file.hpp"
-#include "base/file_size_limit.hpp"
+#include "core/base/file.hpp"
+#include "core/base/file_size_limit.hpp"
 
 namespace cukiln {
 

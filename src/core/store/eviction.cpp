@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "store/eviction.hpp"
+#include "core/store/eviction.hpp"
 
 #include <algorithm>
 #include <cassert>
 #include <utility>
 
-#include "base/result.hpp"
-#include "store/object_codec.hpp"
+#include "core/base/result.hpp"
+#include "core/store/object_codec.hpp"
 
 namespace cukiln {
 

@@ -7,9 +7,9 @@
 #include <utility>
 #include <vector>
 
-#include "store/maintenance.hpp"
-#include "store/store_accounting.hpp"
-#include "store/store_session.hpp"
+#include "core/store/maintenance.hpp"
+#include "core/store/store_accounting.hpp"
+#include "core/store/store_session.hpp"
 
 namespace cukiln {
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "store/generation.hpp"
+#include "core/store/generation.hpp"
 
 #include <fcntl.h>
 #include <linux/fs.h>
@@ -10,10 +10,10 @@
 #include <cerrno>
 #include <new>
 
-#include "base/file.hpp"
-#include "base/result.hpp"
+#include "core/base/file.hpp"
+#include "core/base/result.hpp"
 #include "embedded/store_schema.hpp"
-#include "store/meta_rows.hpp"
+#include "core/store/meta_rows.hpp"
 
 namespace cukiln {
 

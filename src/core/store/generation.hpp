@@ -7,13 +7,13 @@
 #include <string>
 #include <vector>
 
-#include "base/cache_format.hpp"
-#include "base/file_lock.hpp"
-#include "base/fork_gate.hpp"
-#include "base/mutex.hpp"
-#include "store/process_lock.hpp"
-#include "store/sqlite_handle.hpp"
-#include "store/store_directory.hpp"
+#include "core/base/cache_format.hpp"
+#include "core/base/file_lock.hpp"
+#include "core/base/fork_gate.hpp"
+#include "core/base/mutex.hpp"
+#include "core/store/process_lock.hpp"
+#include "core/store/sqlite_handle.hpp"
+#include "core/store/store_directory.hpp"
 
 #include <cukiln/result.hpp>
 

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "store/host_facts.hpp"
+#include "core/store/host_facts.hpp"
 
 #include <unistd.h>
 
 #include <cerrno>
 
-#include "base/file_system.hpp"
+#include "core/base/file_system.hpp"
 
 namespace cukiln {
 

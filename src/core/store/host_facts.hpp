@@ -6,7 +6,7 @@
 
 #include <string>
 
-#include "base/file_system.hpp"
+#include "core/base/file_system.hpp"
 
 namespace cukiln {
 

@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "base/fork_gate.hpp"
-#include "base/mutex.hpp"
+#include "core/base/fork_gate.hpp"
+#include "core/base/mutex.hpp"
 
 #include <cukiln/digest.hpp>
 #include <cukiln/result.hpp>

@@ -3,8 +3,8 @@
 
 #include <chrono>
 
-#include "base/file_lock.hpp"
-#include "store/store_directory.hpp"
+#include "core/base/file_lock.hpp"
+#include "core/store/store_directory.hpp"
 
 namespace cukiln {
 

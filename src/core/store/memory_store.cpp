@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "store/memory_store.hpp"
+#include "core/store/memory_store.hpp"
 
 #include <algorithm>
 #include <cassert>
 #include <utility>
 
-#include "base/fork_gate.hpp"
-#include "base/result.hpp"
-#include "store/object_codec.hpp"
+#include "core/base/fork_gate.hpp"
+#include "core/base/result.hpp"
+#include "core/store/object_codec.hpp"
 
 namespace cukiln {
 

@@ -7,9 +7,9 @@
 #include <unordered_map>
 #include <vector>
 
-#include "base/clock.hpp"
-#include "base/mutex.hpp"
-#include "store/cubin_store.hpp"
+#include "core/base/clock.hpp"
+#include "core/base/mutex.hpp"
+#include "core/store/cubin_store.hpp"
 
 namespace cukiln {
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "store/meta_rows.hpp"
+#include "core/store/meta_rows.hpp"
 
 #include <array>
 #include <cassert>
@@ -7,7 +7,7 @@
 
 #include <fmt/format.h>
 
-#include "base/result.hpp"
+#include "core/base/result.hpp"
 
 namespace cukiln {
 

@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
-#include "store/generation.hpp"
-#include "store/sqlite_handle.hpp"
+#include "core/store/generation.hpp"
+#include "core/store/sqlite_handle.hpp"
 
 #include <cukiln/result.hpp>
 

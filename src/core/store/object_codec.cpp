@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "store/object_codec.hpp"
+#include "core/store/object_codec.hpp"
 
 #include <utility>
 
-#include "base/result.hpp"
-#include "base/serial.hpp"
-#include "key/compile_request.hpp"
-#include "store/blob_name.hpp"
+#include "core/base/result.hpp"
+#include "core/base/serial.hpp"
+#include "core/key/compile_request.hpp"
+#include "core/store/blob_name.hpp"
 
 namespace cukiln {
 

@@ -6,12 +6,12 @@
 #include <string>
 #include <vector>
 
-#include "base/bytes.hpp"
-#include "key/entry_labels.hpp"
-#include "key/output_kind.hpp"
-#include "store/cubin_store.hpp"
-#include "store/object_name.hpp"
-#include "store/store_blob.hpp"
+#include "core/base/bytes.hpp"
+#include "core/key/entry_labels.hpp"
+#include "core/key/output_kind.hpp"
+#include "core/store/cubin_store.hpp"
+#include "core/store/object_name.hpp"
+#include "core/store/store_blob.hpp"
 
 #include <cukiln/kernel_info.hpp>
 #include <cukiln/result.hpp>

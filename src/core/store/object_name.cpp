@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "store/object_name.hpp"
+#include "core/store/object_name.hpp"
 
-#include "key/compile_request.hpp"
+#include "core/key/compile_request.hpp"
 
 namespace cukiln {
 

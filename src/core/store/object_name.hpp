@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "base/bytes.hpp"
-#include "base/hasher.hpp"
+#include "core/base/bytes.hpp"
+#include "core/base/hasher.hpp"
 
 #include <cukiln/blob_store.hpp>
 #include <cukiln/digest.hpp>

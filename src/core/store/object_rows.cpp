@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "store/object_rows.hpp"
+#include "core/store/object_rows.hpp"
 
 #include <cassert>
 #include <utility>
 
-#include "base/result.hpp"
-#include "key/compile_request.hpp"
+#include "core/base/result.hpp"
+#include "core/key/compile_request.hpp"
 
 namespace cukiln {
 

@@ -6,10 +6,10 @@
 #include <optional>
 #include <string>
 
-#include "base/hasher.hpp"
-#include "store/cubin_store.hpp"
-#include "store/object_codec.hpp"
-#include "store/sqlite_handle.hpp"
+#include "core/base/hasher.hpp"
+#include "core/store/cubin_store.hpp"
+#include "core/store/object_codec.hpp"
+#include "core/store/sqlite_handle.hpp"
 
 #include <cukiln/digest.hpp>
 #include <cukiln/result.hpp>

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "store/object_writer.hpp"
+#include "core/store/object_writer.hpp"
 
 #include <algorithm>
 #include <utility>
 
-#include "base/result.hpp"
-#include "store/object_rows.hpp"
-#include "store/set_records.hpp"
-#include "store/source_text.hpp"
+#include "core/base/result.hpp"
+#include "core/store/object_rows.hpp"
+#include "core/store/set_records.hpp"
+#include "core/store/source_text.hpp"
 
 namespace cukiln {
 

@@ -3,12 +3,12 @@
 
 #include <cstdint>
 
-#include "store/blob_name.hpp"
-#include "store/cubin_store.hpp"
-#include "store/eviction.hpp"
-#include "store/object_codec.hpp"
-#include "store/store_accounting.hpp"
-#include "store/store_session.hpp"
+#include "core/store/blob_name.hpp"
+#include "core/store/cubin_store.hpp"
+#include "core/store/eviction.hpp"
+#include "core/store/object_codec.hpp"
+#include "core/store/store_accounting.hpp"
+#include "core/store/store_session.hpp"
 
 namespace cukiln {
 

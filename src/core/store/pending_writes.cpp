@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "store/pending_writes.hpp"
+#include "core/store/pending_writes.hpp"
 
 #include <unistd.h>
 
@@ -8,10 +8,10 @@
 #include <cstring>
 #include <utility>
 
-#include "base/fork_gate.hpp"
-#include "base/result.hpp"
-#include "store/object_rows.hpp"
-#include "store/set_records.hpp"
+#include "core/base/fork_gate.hpp"
+#include "core/base/result.hpp"
+#include "core/store/object_rows.hpp"
+#include "core/store/set_records.hpp"
 
 namespace cukiln {
 

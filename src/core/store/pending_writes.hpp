@@ -10,10 +10,10 @@
 #include <unordered_map>
 #include <vector>
 
-#include "base/mutex.hpp"
-#include "key/stat_cache.hpp"
-#include "store/object_name.hpp"
-#include "store/sqlite_handle.hpp"
+#include "core/base/mutex.hpp"
+#include "core/key/stat_cache.hpp"
+#include "core/store/object_name.hpp"
+#include "core/store/sqlite_handle.hpp"
 
 #include <cukiln/digest.hpp>
 #include <cukiln/result.hpp>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "store/process_lock.hpp"
+#include "core/store/process_lock.hpp"
 
 #include <fcntl.h>
 #include <sys/auxv.h>
@@ -8,8 +8,8 @@
 #include <cerrno>
 #include <cstdint>
 
-#include "base/hasher.hpp"
-#include "base/result.hpp"
+#include "core/base/hasher.hpp"
+#include "core/base/result.hpp"
 
 namespace cukiln {
 

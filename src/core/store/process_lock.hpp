@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "base/kept_fd.hpp"
+#include "core/base/kept_fd.hpp"
 
 #include <cukiln/result.hpp>
 

@@ -6,7 +6,7 @@
 #include <optional>
 #include <utility>
 
-#include "base/fork_gate.hpp"
+#include "core/base/fork_gate.hpp"
 
 #include <cukiln/result.hpp>
 

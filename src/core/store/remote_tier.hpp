@@ -9,11 +9,11 @@
 #include <string_view>
 #include <utility>
 
-#include "base/bytes.hpp"
-#include "base/cancel_flags.hpp"
-#include "store/blob_name.hpp"
-#include "store/cubin_store.hpp"
-#include "store/store_blob.hpp"
+#include "core/base/bytes.hpp"
+#include "core/base/cancel_flags.hpp"
+#include "core/store/blob_name.hpp"
+#include "core/store/cubin_store.hpp"
+#include "core/store/store_blob.hpp"
 
 namespace cukiln {
 

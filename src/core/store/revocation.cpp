@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "store/revocation.hpp"
+#include "core/store/revocation.hpp"
 
-#include "base/result.hpp"
-#include "store/tiered_store.hpp"
+#include "core/base/result.hpp"
+#include "core/store/tiered_store.hpp"
 
 namespace cukiln {
 

@@ -3,8 +3,8 @@
 
 #include <cstdint>
 
-#include "store/cubin_store.hpp"
-#include "store/signers.hpp"
+#include "core/store/cubin_store.hpp"
+#include "core/store/signers.hpp"
 
 namespace cukiln {
 

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "store/set_records.hpp"
+#include "core/store/set_records.hpp"
 
 #include <algorithm>
 #include <cassert>
 #include <utility>
 
-#include "base/result.hpp"
+#include "core/base/result.hpp"
 
 namespace cukiln {
 

@@ -5,9 +5,9 @@
 #include <string>
 #include <vector>
 
-#include "key/set_tree.hpp"
-#include "store/object_rows.hpp"
-#include "store/sqlite_handle.hpp"
+#include "core/key/set_tree.hpp"
+#include "core/store/object_rows.hpp"
+#include "core/store/sqlite_handle.hpp"
 
 #include <cukiln/digest.hpp>
 #include <cukiln/result.hpp>

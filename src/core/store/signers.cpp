@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "store/signers.hpp"
+#include "core/store/signers.hpp"
 
 #include <time.h>
 
 #include <algorithm>
 
-#include "base/result.hpp"
-#include "base/trusted_file.hpp"
+#include "core/base/result.hpp"
+#include "core/base/trusted_file.hpp"
 
 namespace cukiln {
 

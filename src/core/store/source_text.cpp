@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "store/source_text.hpp"
+#include "core/store/source_text.hpp"
 
 #include <zstd.h>
 
@@ -7,9 +7,9 @@
 #include <memory>
 #include <new>
 
-#include "base/file.hpp"
-#include "base/result.hpp"
-#include "key/compile_request.hpp"
+#include "core/base/file.hpp"
+#include "core/base/result.hpp"
+#include "core/key/compile_request.hpp"
 
 namespace cukiln {
 

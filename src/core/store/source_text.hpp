@@ -4,8 +4,8 @@
 #include <optional>
 #include <string>
 
-#include "base/bytes.hpp"
-#include "base/hasher.hpp"
+#include "core/base/bytes.hpp"
+#include "core/base/hasher.hpp"
 
 #include <cukiln/digest.hpp>
 #include <cukiln/result.hpp>

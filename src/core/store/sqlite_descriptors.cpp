@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "store/sqlite_descriptors.hpp"
+#include "core/store/sqlite_descriptors.hpp"
 
 #include <sqlite3.h>
 #include <sys/mman.h>
@@ -11,7 +11,7 @@
 #include <iterator>
 #include <utility>
 
-#include "base/kept_fd.hpp"
+#include "core/base/kept_fd.hpp"
 
 namespace cukiln {
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "store/sqlite_handle.hpp"
+#include "core/store/sqlite_handle.hpp"
 
 #include <sqlite3.h>
 #include <sys/mman.h>
@@ -11,9 +11,9 @@
 #include <memory>
 #include <new>
 
-#include "base/portable.hpp"
-#include "base/result.hpp"
-#include "store/wal_index_vfs.hpp"
+#include "core/base/portable.hpp"
+#include "core/base/result.hpp"
+#include "core/store/wal_index_vfs.hpp"
 
 namespace cukiln {
 

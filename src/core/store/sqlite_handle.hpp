@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "base/bytes.hpp"
+#include "core/base/bytes.hpp"
 
 #include <cukiln/result.hpp>
 

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "store/sqlite_inventory.hpp"
+#include "core/store/sqlite_inventory.hpp"
 
 #include <algorithm>
 
-#include "base/result.hpp"
-#include "store/object_rows.hpp"
-#include "store/set_records.hpp"
-#include "store/source_text.hpp"
+#include "core/base/result.hpp"
+#include "core/store/object_rows.hpp"
+#include "core/store/set_records.hpp"
+#include "core/store/source_text.hpp"
 
 namespace cukiln {
 

@@ -7,10 +7,10 @@
 #include <string>
 #include <vector>
 
-#include "key/stat_cache.hpp"
-#include "store/cubin_store.hpp"
-#include "store/store_accounting.hpp"
-#include "store/store_session.hpp"
+#include "core/key/stat_cache.hpp"
+#include "core/store/cubin_store.hpp"
+#include "core/store/store_accounting.hpp"
+#include "core/store/store_session.hpp"
 
 #include <cukiln/blob_store.hpp>
 

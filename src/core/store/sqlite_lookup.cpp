@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "store/sqlite_lookup.hpp"
+#include "core/store/sqlite_lookup.hpp"
 
 #include <utility>
 
-#include "base/result.hpp"
-#include "key/compile_request.hpp"
-#include "store/set_records.hpp"
+#include "core/base/result.hpp"
+#include "core/key/compile_request.hpp"
+#include "core/store/set_records.hpp"
 
 namespace cukiln {
 

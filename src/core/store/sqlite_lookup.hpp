@@ -4,11 +4,11 @@
 #include <optional>
 #include <vector>
 
-#include "store/blob_name.hpp"
-#include "store/cubin_store.hpp"
-#include "store/object_rows.hpp"
-#include "store/store_accounting.hpp"
-#include "store/store_session.hpp"
+#include "core/store/blob_name.hpp"
+#include "core/store/cubin_store.hpp"
+#include "core/store/object_rows.hpp"
+#include "core/store/store_accounting.hpp"
+#include "core/store/store_session.hpp"
 
 namespace cukiln {
 

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "store/sqlite_maintenance.hpp"
+#include "core/store/sqlite_maintenance.hpp"
 
 #include <algorithm>
 
-#include "base/file_lock.hpp"
-#include "base/result.hpp"
+#include "core/base/file_lock.hpp"
+#include "core/base/result.hpp"
 
 namespace cukiln {
 

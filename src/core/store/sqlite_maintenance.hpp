@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "store/eviction.hpp"
-#include "store/maintenance.hpp"
-#include "store/store_accounting.hpp"
-#include "store/store_session.hpp"
+#include "core/store/eviction.hpp"
+#include "core/store/maintenance.hpp"
+#include "core/store/store_accounting.hpp"
+#include "core/store/store_session.hpp"
 
 namespace cukiln {
 

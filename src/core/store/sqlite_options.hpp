@@ -5,11 +5,11 @@
 #include <cstdint>
 #include <string>
 
-#include "base/clock.hpp"
-#include "base/event_queue.hpp"
-#include "base/logger.hpp"
-#include "store/generation.hpp"
-#include "store/host_facts.hpp"
+#include "core/base/clock.hpp"
+#include "core/base/event_queue.hpp"
+#include "core/base/logger.hpp"
+#include "core/store/generation.hpp"
+#include "core/store/host_facts.hpp"
 
 namespace cukiln {
 

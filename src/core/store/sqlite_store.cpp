@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "store/sqlite_store.hpp"
+#include "core/store/sqlite_store.hpp"
 
-#include "base/result.hpp"
+#include "core/base/result.hpp"
 
 namespace cukiln {
 

@@ -11,17 +11,17 @@
 #include <utility>
 #include <vector>
 
-#include "key/stat_cache.hpp"
-#include "store/cubin_store.hpp"
-#include "store/eviction.hpp"
-#include "store/maintenance.hpp"
-#include "store/object_writer.hpp"
-#include "store/sqlite_inventory.hpp"
-#include "store/sqlite_lookup.hpp"
-#include "store/sqlite_maintenance.hpp"
-#include "store/store_accounting.hpp"
-#include "store/store_session.hpp"
-#include "store/verification.hpp"
+#include "core/key/stat_cache.hpp"
+#include "core/store/cubin_store.hpp"
+#include "core/store/eviction.hpp"
+#include "core/store/maintenance.hpp"
+#include "core/store/object_writer.hpp"
+#include "core/store/sqlite_inventory.hpp"
+#include "core/store/sqlite_lookup.hpp"
+#include "core/store/sqlite_maintenance.hpp"
+#include "core/store/store_accounting.hpp"
+#include "core/store/store_session.hpp"
+#include "core/store/verification.hpp"
 
 namespace cukiln {
 
@@ -114,7 +114,7 @@ class SqliteStore final : public CubinStore {
   const StoreDirectory& directory() const noexcept { return session_->directory(); }
   /// The folder for lock files of compiles and of blobs; empty if it cannot be written.
   std::string lock_folder() const;
-  /// For src/store and its tests only.
+  /// For src/core/store and its tests only.
   StoreSession& session() noexcept { return *session_; }
 
  private:

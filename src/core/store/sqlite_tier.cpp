@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "store/sqlite_tier.hpp"
+#include "core/store/sqlite_tier.hpp"
 
 namespace cukiln {
 

@@ -10,8 +10,8 @@
 #include <utility>
 #include <vector>
 
-#include "base/breaker.hpp"
-#include "store/sqlite_store.hpp"
+#include "core/base/breaker.hpp"
+#include "core/store/sqlite_store.hpp"
 
 namespace cukiln {
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "store/tiered_store.hpp"
+#include "core/store/tiered_store.hpp"
 
 #include <cukiln/store.hpp>
 

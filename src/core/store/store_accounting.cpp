@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "store/store_accounting.hpp"
+#include "core/store/store_accounting.hpp"
 
 #include <algorithm>
 #include <utility>
 
-#include "base/result.hpp"
-#include "store/object_rows.hpp"
+#include "core/base/result.hpp"
+#include "core/store/object_rows.hpp"
 
 namespace cukiln {
 

@@ -7,10 +7,10 @@
 #include <cstdint>
 #include <string_view>
 
-#include "base/telemetry.hpp"
-#include "store/cubin_store.hpp"
-#include "store/pending_writes.hpp"
-#include "store/store_session.hpp"
+#include "core/base/telemetry.hpp"
+#include "core/store/cubin_store.hpp"
+#include "core/store/pending_writes.hpp"
+#include "core/store/store_session.hpp"
 
 namespace cukiln {
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "store/store_admin.hpp"
+#include "core/store/store_admin.hpp"
 
 #include <sqlite3.h>
 #include <sys/stat.h>
@@ -7,10 +7,10 @@
 
 #include <utility>
 
-#include "base/file.hpp"
-#include "base/result.hpp"
-#include "store/revocation.hpp"
-#include "store/tiered_store.hpp"
+#include "core/base/file.hpp"
+#include "core/base/result.hpp"
+#include "core/store/revocation.hpp"
+#include "core/store/tiered_store.hpp"
 
 namespace cukiln {
 

@@ -8,10 +8,10 @@
 #include <string_view>
 #include <vector>
 
-#include "store/cubin_store.hpp"
-#include "store/maintenance.hpp"
-#include "store/signers.hpp"
-#include "store/store_blob.hpp"
+#include "core/store/cubin_store.hpp"
+#include "core/store/maintenance.hpp"
+#include "core/store/signers.hpp"
+#include "core/store/store_blob.hpp"
 
 #include <cukiln/blob_store.hpp>
 #include <cukiln/store.hpp>

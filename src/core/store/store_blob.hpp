@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <string>
 
-#include "base/bytes.hpp"
+#include "core/base/bytes.hpp"
 
 namespace cukiln {
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "store/store_directory.hpp"
+#include "core/store/store_directory.hpp"
 
 #include <dirent.h>
 #include <fcntl.h>
@@ -13,8 +13,8 @@
 #include <ctime>
 #include <memory>
 
-#include "base/file.hpp"
-#include "base/result.hpp"
+#include "core/base/file.hpp"
+#include "core/base/result.hpp"
 
 namespace cukiln {
 

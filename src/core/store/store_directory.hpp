@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "base/cache_format.hpp"
-#include "store/host_facts.hpp"
+#include "core/base/cache_format.hpp"
+#include "core/store/host_facts.hpp"
 
 #include <cukiln/result.hpp>
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "store/store_records.hpp"
+#include "core/store/store_records.hpp"
 
-#include "base/fork_gate.hpp"
-#include "base/result.hpp"
+#include "core/base/fork_gate.hpp"
+#include "core/base/result.hpp"
 
 namespace cukiln {
 

@@ -9,9 +9,9 @@
 #include <utility>
 #include <vector>
 
-#include "key/stat_cache.hpp"
-#include "store/pending_writes.hpp"
-#include "store/sqlite_tier.hpp"
+#include "core/key/stat_cache.hpp"
+#include "core/store/pending_writes.hpp"
+#include "core/store/sqlite_tier.hpp"
 
 namespace cukiln {
 

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "store/store_session.hpp"
+#include "core/store/store_session.hpp"
 
 #include <sys/stat.h>
 
 #include <utility>
 
-#include "base/file.hpp"
+#include "core/base/file.hpp"
 
 namespace cukiln {
 

@@ -6,17 +6,17 @@
 #include <memory>
 #include <string>
 
-#include "base/fork_gate.hpp"
-#include "base/histogram.hpp"
-#include "base/result.hpp"
-#include "store/current_generation.hpp"
-#include "store/disk_reserve.hpp"
-#include "store/maintenance_owner.hpp"
-#include "store/space_limits.hpp"
-#include "store/sqlite_options.hpp"
-#include "store/store_directory.hpp"
-#include "store/wal_checkpoints.hpp"
-#include "store/writer_lock.hpp"
+#include "core/base/fork_gate.hpp"
+#include "core/base/histogram.hpp"
+#include "core/base/result.hpp"
+#include "core/store/current_generation.hpp"
+#include "core/store/disk_reserve.hpp"
+#include "core/store/maintenance_owner.hpp"
+#include "core/store/space_limits.hpp"
+#include "core/store/sqlite_options.hpp"
+#include "core/store/store_directory.hpp"
+#include "core/store/wal_checkpoints.hpp"
+#include "core/store/writer_lock.hpp"
 
 namespace cukiln {
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "store/system_store.hpp"
+#include "core/store/system_store.hpp"
 
 #include <fcntl.h>
 #include <sys/file.h>
@@ -10,13 +10,13 @@
 #include <cerrno>
 #include <filesystem>
 
-#include "base/clock.hpp"
-#include "base/fork_gate.hpp"
-#include "base/hasher.hpp"
-#include "base/result.hpp"
-#include "store/blob_name.hpp"
-#include "store/sqlite_store.hpp"
-#include "store/store_directory.hpp"
+#include "core/base/clock.hpp"
+#include "core/base/fork_gate.hpp"
+#include "core/base/hasher.hpp"
+#include "core/base/result.hpp"
+#include "core/store/blob_name.hpp"
+#include "core/store/sqlite_store.hpp"
+#include "core/store/store_directory.hpp"
 
 namespace cukiln {
 

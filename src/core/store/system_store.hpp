@@ -6,9 +6,9 @@
 #include <memory>
 #include <string>
 
-#include "base/file.hpp"
-#include "store/cubin_store.hpp"
-#include "store/store_blob.hpp"
+#include "core/base/file.hpp"
+#include "core/store/cubin_store.hpp"
+#include "core/store/store_blob.hpp"
 
 #include <cukiln/result.hpp>
 

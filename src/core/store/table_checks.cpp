@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "store/table_checks.hpp"
+#include "core/store/table_checks.hpp"
 
 #include <optional>
 #include <unordered_map>
 #include <unordered_set>
 #include <utility>
 
-#include "base/result.hpp"
-#include "store/meta_rows.hpp"
-#include "store/object_rows.hpp"
-#include "store/pending_writes.hpp"
-#include "store/set_records.hpp"
-#include "store/source_text.hpp"
+#include "core/base/result.hpp"
+#include "core/store/meta_rows.hpp"
+#include "core/store/object_rows.hpp"
+#include "core/store/pending_writes.hpp"
+#include "core/store/set_records.hpp"
+#include "core/store/source_text.hpp"
 
 namespace cukiln {
 

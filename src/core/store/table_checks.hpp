@@ -5,9 +5,9 @@
 #include <string>
 #include <vector>
 
-#include "store/generation.hpp"
-#include "store/maintenance.hpp"
-#include "store/sqlite_handle.hpp"
+#include "core/store/generation.hpp"
+#include "core/store/maintenance.hpp"
+#include "core/store/sqlite_handle.hpp"
 
 #include <cukiln/result.hpp>
 

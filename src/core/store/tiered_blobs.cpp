@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "store/tiered_blobs.hpp"
+#include "core/store/tiered_blobs.hpp"
 
 #include <algorithm>
 #include <unordered_set>
 #include <utility>
 
-#include "base/fork_gate.hpp"
-#include "base/result.hpp"
+#include "core/base/fork_gate.hpp"
+#include "core/base/result.hpp"
 
 namespace cukiln {
 

@@ -6,15 +6,15 @@
 #include <string>
 #include <vector>
 
-#include "base/logger.hpp"
-#include "store/blob_flights.hpp"
-#include "store/blob_name.hpp"
-#include "store/cubin_store.hpp"
-#include "store/daemon_tier.hpp"
-#include "store/signers.hpp"
-#include "store/sqlite_tier.hpp"
-#include "store/store_blob.hpp"
-#include "store/store_records.hpp"
+#include "core/base/logger.hpp"
+#include "core/store/blob_flights.hpp"
+#include "core/store/blob_name.hpp"
+#include "core/store/cubin_store.hpp"
+#include "core/store/daemon_tier.hpp"
+#include "core/store/signers.hpp"
+#include "core/store/sqlite_tier.hpp"
+#include "core/store/store_blob.hpp"
+#include "core/store/store_records.hpp"
 
 namespace cukiln {
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "store/tiered_store.hpp"
+#include "core/store/tiered_store.hpp"
 
 #include <sys/stat.h>
 
@@ -7,8 +7,8 @@
 #include <unordered_set>
 #include <utility>
 
-#include "base/clock.hpp"
-#include "base/result.hpp"
+#include "core/base/clock.hpp"
+#include "core/base/result.hpp"
 
 namespace cukiln {
 

@@ -13,20 +13,20 @@
 #include <utility>
 #include <vector>
 
-#include "base/event_queue.hpp"
-#include "base/logger.hpp"
-#include "key/stat_cache.hpp"
-#include "store/cubin_store.hpp"
-#include "store/daemon_tier.hpp"
-#include "store/memory_store.hpp"
-#include "store/put_failures.hpp"
-#include "store/signers.hpp"
-#include "store/sqlite_store.hpp"
-#include "store/sqlite_tier.hpp"
-#include "store/store_accounting.hpp"
-#include "store/store_records.hpp"
-#include "store/tiered_blobs.hpp"
-#include "wire/daemon_frame.hpp"
+#include "core/base/event_queue.hpp"
+#include "core/base/logger.hpp"
+#include "core/key/stat_cache.hpp"
+#include "core/store/cubin_store.hpp"
+#include "core/store/daemon_tier.hpp"
+#include "core/store/memory_store.hpp"
+#include "core/store/put_failures.hpp"
+#include "core/store/signers.hpp"
+#include "core/store/sqlite_store.hpp"
+#include "core/store/sqlite_tier.hpp"
+#include "core/store/store_accounting.hpp"
+#include "core/store/store_records.hpp"
+#include "core/store/tiered_blobs.hpp"
+#include "core/wire/daemon_frame.hpp"
 
 #include <cukiln/store.hpp>
 

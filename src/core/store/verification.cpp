@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "store/verification.hpp"
+#include "core/store/verification.hpp"
 
 #include <algorithm>
 
-#include "base/result.hpp"
-#include "store/meta_rows.hpp"
-#include "store/table_checks.hpp"
+#include "core/base/result.hpp"
+#include "core/store/meta_rows.hpp"
+#include "core/store/table_checks.hpp"
 
 namespace cukiln {
 

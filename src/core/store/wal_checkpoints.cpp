@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "store/wal_checkpoints.hpp"
+#include "core/store/wal_checkpoints.hpp"
 
 #include <algorithm>
 #include <chrono>
 
-#include "base/result.hpp"
+#include "core/base/result.hpp"
 
 namespace cukiln {
 

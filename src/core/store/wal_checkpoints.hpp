@@ -3,13 +3,13 @@
 
 #include <atomic>
 
-#include "base/fork_gate.hpp"
-#include "base/mutex.hpp"
-#include "store/maintenance.hpp"
-#include "store/maintenance_owner.hpp"
-#include "store/space_limits.hpp"
-#include "store/sqlite_handle.hpp"
-#include "store/sqlite_options.hpp"
+#include "core/base/fork_gate.hpp"
+#include "core/base/mutex.hpp"
+#include "core/store/maintenance.hpp"
+#include "core/store/maintenance_owner.hpp"
+#include "core/store/space_limits.hpp"
+#include "core/store/sqlite_handle.hpp"
+#include "core/store/sqlite_options.hpp"
 
 namespace cukiln {
 

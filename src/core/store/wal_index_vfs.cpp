@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "store/wal_index_vfs.hpp"
+#include "core/store/wal_index_vfs.hpp"
 
 #include <linux/futex.h>
 #include <sqlite3.h>
@@ -13,9 +13,9 @@
 #include <cstdio>
 #include <new>
 
-#include "base/file_size_limit.hpp"
-#include "base/portable.hpp"
-#include "store/sqlite_descriptors.hpp"
+#include "core/base/file_size_limit.hpp"
+#include "core/base/portable.hpp"
+#include "core/store/sqlite_descriptors.hpp"
 
 namespace cukiln {
 

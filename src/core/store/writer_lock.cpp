@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "store/writer_lock.hpp"
+#include "core/store/writer_lock.hpp"
 
 #include <unistd.h>
 
-#include "base/clock.hpp"
-#include "base/result.hpp"
+#include "core/base/clock.hpp"
+#include "core/base/result.hpp"
 
 namespace cukiln {
 

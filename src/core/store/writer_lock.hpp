@@ -5,10 +5,10 @@
 #include <chrono>
 #include <cstdint>
 
-#include "base/file_lock.hpp"
-#include "base/histogram.hpp"
-#include "store/sqlite_options.hpp"
-#include "store/store_directory.hpp"
+#include "core/base/file_lock.hpp"
+#include "core/base/histogram.hpp"
+#include "core/store/sqlite_options.hpp"
+#include "core/store/store_directory.hpp"
 
 namespace cukiln {
 

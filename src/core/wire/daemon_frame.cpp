@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "wire/daemon_frame.hpp"
+#include "core/wire/daemon_frame.hpp"
 
 #include <algorithm>
 #include <utility>
 
-#include "base/serial.hpp"
+#include "core/base/serial.hpp"
 
 namespace cukiln::wire {
 

@@ -6,9 +6,9 @@
 #include <string>
 #include <utility>
 
-#include "base/bytes.hpp"
-#include "base/file.hpp"
-#include "wire/frame_codec.hpp"
+#include "core/base/bytes.hpp"
+#include "core/base/file.hpp"
+#include "core/wire/frame_codec.hpp"
 
 namespace cukiln::wire {
 

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "wire/daemon_messages.hpp"
+#include "core/wire/daemon_messages.hpp"
 
 #include <algorithm>
 #include <set>
 
-#include "base/hasher.hpp"
-#include "base/serial.hpp"
-#include "wire/message_codec.hpp"
-#include "wire/sealed_file.hpp"
+#include "core/base/hasher.hpp"
+#include "core/base/serial.hpp"
+#include "core/wire/message_codec.hpp"
+#include "core/wire/sealed_file.hpp"
 
 namespace cukiln::wire {
 

@@ -8,13 +8,13 @@
 #include <utility>
 #include <vector>
 
-#include "base/bytes.hpp"
-#include "base/file.hpp"
-#include "key/compile_request.hpp"
-#include "key/dependency_set.hpp"
-#include "key/entry_labels.hpp"
-#include "key/set_tree.hpp"
-#include "wire/daemon_frame.hpp"
+#include "core/base/bytes.hpp"
+#include "core/base/file.hpp"
+#include "core/key/compile_request.hpp"
+#include "core/key/dependency_set.hpp"
+#include "core/key/entry_labels.hpp"
+#include "core/key/set_tree.hpp"
+#include "core/wire/daemon_frame.hpp"
 
 #include <cukiln/blob_store.hpp>
 #include <cukiln/digest.hpp>

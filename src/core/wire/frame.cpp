@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "wire/frame.hpp"
+#include "core/wire/frame.hpp"
 
 #include <poll.h>
 #include <sys/socket.h>
@@ -12,8 +12,8 @@
 #include <cstring>
 #include <span>
 
-#include "base/poll_until.hpp"
-#include "wire/send_all.hpp"
+#include "core/base/poll_until.hpp"
+#include "core/wire/send_all.hpp"
 
 namespace cukiln::wire {
 

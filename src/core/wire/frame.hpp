@@ -10,9 +10,9 @@
 #include <string>
 #include <utility>
 
-#include "base/bytes.hpp"
-#include "base/cancel_flags.hpp"
-#include "wire/frame_codec.hpp"
+#include "core/base/bytes.hpp"
+#include "core/base/cancel_flags.hpp"
+#include "core/wire/frame_codec.hpp"
 
 namespace cukiln::wire {
 

@@ -8,8 +8,8 @@
 #include <cstring>
 #include <string>
 
-#include "base/bytes.hpp"
-#include "base/serial.hpp"
+#include "core/base/bytes.hpp"
+#include "core/base/serial.hpp"
 
 namespace cukiln::wire {
 

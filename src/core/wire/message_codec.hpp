@@ -9,8 +9,8 @@
 #include <utility>
 #include <vector>
 
-#include "base/bytes.hpp"
-#include "base/serial.hpp"
+#include "core/base/bytes.hpp"
+#include "core/base/serial.hpp"
 
 namespace cukiln::wire {
 

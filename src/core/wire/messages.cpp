@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "wire/messages.hpp"
+#include "core/wire/messages.hpp"
 
-#include "wire/message_codec.hpp"
+#include "core/wire/message_codec.hpp"
 
 namespace cukiln::wire {
 

@@ -8,8 +8,8 @@
 #include <utility>
 #include <vector>
 
-#include "base/bytes.hpp"
-#include "key/output_kind.hpp"
+#include "core/base/bytes.hpp"
+#include "core/key/output_kind.hpp"
 
 namespace cukiln::wire {
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "wire/sealed_file.hpp"
+#include "core/wire/sealed_file.hpp"
 
 #include <fcntl.h>
 #include <linux/magic.h>
@@ -11,7 +11,7 @@
 #include <cerrno>
 #include <memory>
 
-#include "base/result.hpp"
+#include "core/base/result.hpp"
 
 namespace cukiln::wire {
 

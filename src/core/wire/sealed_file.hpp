@@ -5,8 +5,8 @@
 #include <initializer_list>
 #include <string>
 
-#include "base/bytes.hpp"
-#include "base/file.hpp"
+#include "core/base/bytes.hpp"
+#include "core/base/file.hpp"
 
 #include <cukiln/result.hpp>
 

@@ -12,7 +12,7 @@
 #include <cstring>
 #include <span>
 
-#include "base/bytes.hpp"
+#include "core/base/bytes.hpp"
 
 namespace cukiln::wire {
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "wire/unix_socket.hpp"
+#include "core/wire/unix_socket.hpp"
 
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -10,8 +10,8 @@
 #include <cstring>
 #include <span>
 
-#include "base/result.hpp"
-#include "wire/send_all.hpp"
+#include "core/base/result.hpp"
+#include "core/wire/send_all.hpp"
 
 namespace cukiln::wire {
 

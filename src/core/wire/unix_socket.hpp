@@ -9,8 +9,8 @@
 #include <string>
 #include <vector>
 
-#include "base/bytes.hpp"
-#include "base/file.hpp"
+#include "core/base/bytes.hpp"
+#include "core/base/file.hpp"
 
 #include <cukiln/result.hpp>
 

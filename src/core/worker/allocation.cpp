@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "compile/worker/allocation.hpp"
+#include "core/worker/allocation.hpp"
 
 #include <sys/mman.h>
 #include <sys/syscall.h>
@@ -9,8 +9,8 @@
 #include <cstddef>
 #include <cstdlib>
 
-#include "compile/worker/interpose.hpp"
-#include "compile/worker/sanitizer.hpp"
+#include "core/worker/interpose.hpp"
+#include "core/worker/sanitizer.hpp"
 
 #if !defined(__SANITIZE_ADDRESS__)
 

@@ -3,7 +3,7 @@
 // call time, clock, gettimeofday, getpid and syscall(SYS_clock_gettime). Functions that convert a
 // time (localtime, ctime, strftime) also depend on the time zone, which is set to UTC.
 
-#include "compile/worker/clock.hpp"
+#include "core/worker/clock.hpp"
 
 #include <dlfcn.h>
 #include <sys/resource.h>
@@ -19,7 +19,7 @@
 #include <cstring>
 #include <ctime>
 
-#include "compile/worker/interpose.hpp"
+#include "core/worker/interpose.hpp"
 
 namespace cukiln::worker {
 namespace {

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "compile/worker/install_headers.hpp"
+#include "core/worker/install_headers.hpp"
 
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <string>
 
-#include "compile/nvrtc_api.hpp"
-#include "wire/messages.hpp"
+#include "core/compile/nvrtc_api.hpp"
+#include "core/wire/messages.hpp"
 
 namespace cukiln::worker {
 

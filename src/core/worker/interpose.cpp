@@ -23,9 +23,9 @@
 #include <string>
 #include <string_view>
 
-#include "compile/worker/clock.hpp"
-#include "compile/worker/interpose.hpp"
-#include "compile/worker/served_files.hpp"
+#include "core/worker/clock.hpp"
+#include "core/worker/interpose.hpp"
+#include "core/worker/served_files.hpp"
 
 namespace cukiln::worker {
 namespace {

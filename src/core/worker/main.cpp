@@ -17,22 +17,22 @@
 #include <string>
 #include <vector>
 
-#include "compile/linker_api.hpp"
-#include "compile/nvrtc_api.hpp"
-#include "compile/worker/allocation.hpp"
-#include "compile/worker/clock.hpp"
-#include "compile/worker/install_headers.hpp"
-#include "compile/worker/peak_memory.hpp"
-#include "compile/worker/process.hpp"
-#include "compile/worker/sandbox.hpp"
-#include "compile/worker/self_probe.hpp"
-#include "compile/worker/served_files.hpp"
-#include "compile/worker/task_limit.hpp"
-#include "key/compile_request.hpp"
-#include "key/file_macro.hpp"
-#include "key/time_macro.hpp"
-#include "wire/frame.hpp"
-#include "wire/messages.hpp"
+#include "core/compile/linker_api.hpp"
+#include "core/compile/nvrtc_api.hpp"
+#include "core/worker/allocation.hpp"
+#include "core/worker/clock.hpp"
+#include "core/worker/install_headers.hpp"
+#include "core/worker/peak_memory.hpp"
+#include "core/worker/process.hpp"
+#include "core/worker/sandbox.hpp"
+#include "core/worker/self_probe.hpp"
+#include "core/worker/served_files.hpp"
+#include "core/worker/task_limit.hpp"
+#include "core/key/compile_request.hpp"
+#include "core/key/file_macro.hpp"
+#include "core/key/time_macro.hpp"
+#include "core/wire/frame.hpp"
+#include "core/wire/messages.hpp"
 
 namespace cukiln::worker {
 namespace {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "compile/worker/peak_memory.hpp"
+#include "core/worker/peak_memory.hpp"
 
 #include <fcntl.h>
 #include <sys/syscall.h>

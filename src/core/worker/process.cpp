@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "compile/worker/process.hpp"
+#include "core/worker/process.hpp"
 
 #include <dirent.h>
 #include <fcntl.h>
@@ -22,11 +22,11 @@
 #include <cstdint>
 #include <cstring>
 
-#include "base/serial.hpp"
-#include "compile/worker/allocation.hpp"
-#include "compile/worker/sanitizer.hpp"
-#include "compile/worker/task_limit.hpp"
-#include "wire/messages.hpp"
+#include "core/base/serial.hpp"
+#include "core/worker/allocation.hpp"
+#include "core/worker/sanitizer.hpp"
+#include "core/worker/task_limit.hpp"
+#include "core/wire/messages.hpp"
 
 namespace cukiln::worker {
 

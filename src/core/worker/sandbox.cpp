@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "compile/worker/sandbox.hpp"
+#include "core/worker/sandbox.hpp"
 
 #include <fcntl.h>
 #include <linux/audit.h>
@@ -17,7 +17,7 @@
 #include <ctime>
 #include <vector>
 
-#include "compile/worker/sanitizer.hpp"
+#include "core/worker/sanitizer.hpp"
 
 namespace cukiln::worker {
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "compile/worker/self_probe.hpp"
+#include "core/worker/self_probe.hpp"
 
 #include <string_view>
 
-#include "compile/worker/served_files.hpp"
+#include "core/worker/served_files.hpp"
 
 namespace cukiln::worker {
 

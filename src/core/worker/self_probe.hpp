@@ -3,9 +3,9 @@
 
 #include <string>
 
-#include "compile/linker_api.hpp"
-#include "compile/nvrtc_api.hpp"
-#include "wire/messages.hpp"
+#include "core/compile/linker_api.hpp"
+#include "core/compile/nvrtc_api.hpp"
+#include "core/wire/messages.hpp"
 
 namespace cukiln::worker {
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "compile/worker/served_files.hpp"
+#include "core/worker/served_files.hpp"
 
 #include <unistd.h>
 
@@ -9,10 +9,10 @@
 #include <string_view>
 #include <utility>
 
-#include "compile/worker/clock.hpp"
-#include "key/compile_request.hpp"
-#include "key/file_macro.hpp"
-#include "key/time_macro.hpp"
+#include "core/worker/clock.hpp"
+#include "core/key/compile_request.hpp"
+#include "core/key/file_macro.hpp"
+#include "core/key/time_macro.hpp"
 
 namespace cukiln::worker {
 

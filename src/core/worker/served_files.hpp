@@ -8,9 +8,9 @@
 #include <unordered_map>
 #include <vector>
 
-#include "base/mutex.hpp"
-#include "wire/frame.hpp"
-#include "wire/messages.hpp"
+#include "core/base/mutex.hpp"
+#include "core/wire/frame.hpp"
+#include "core/wire/messages.hpp"
 
 namespace cukiln::worker {
 

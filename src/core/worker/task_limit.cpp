@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "compile/worker/task_limit.hpp"
+#include "core/worker/task_limit.hpp"
 
 #include <dlfcn.h>
 #include <linux/capability.h>
@@ -12,9 +12,9 @@
 #include <algorithm>
 #include <cerrno>
 
-#include "compile/worker/interpose.hpp"
-#include "compile/worker/process.hpp"
-#include "compile/worker/sanitizer.hpp"
+#include "core/worker/interpose.hpp"
+#include "core/worker/process.hpp"
+#include "core/worker/sanitizer.hpp"
 
 namespace cukiln::worker {
 

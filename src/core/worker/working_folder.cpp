@@ -9,8 +9,8 @@
 #include <cstddef>
 #include <cstring>
 
-#include "compile/worker/interpose.hpp"
-#include "compile/worker/served_files.hpp"
+#include "core/worker/interpose.hpp"
+#include "core/worker/served_files.hpp"
 
 namespace cukiln::worker {
 namespace {

@@ -2,9 +2,9 @@
 #include "bindings/c/last_error.hpp"
 #include "bindings/c/structs.hpp"
 
-#include <cukiln/nvfp4.h>
+#include <cukiln/nvfp4/nvfp4.h>
 #include <cukiln/extension.hpp>
-#include <cukiln/nvfp4.hpp>
+#include <cukiln/nvfp4/nvfp4.hpp>
 
 using namespace cukiln;  // NOLINT: what is defined here is in no namespace
 using c::guarded;

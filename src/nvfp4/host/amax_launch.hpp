@@ -4,8 +4,8 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "kernels/ceil_div.hpp"
-#include "kernels/checks.hpp"
+#include "nvfp4/host/ceil_div.hpp"
+#include "nvfp4/host/checks.hpp"
 
 #include <cukiln/kernel.hpp>
 

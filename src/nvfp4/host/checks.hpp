@@ -5,9 +5,9 @@
 #include <cstdint>
 #include <utility>
 
-#include "base/result.hpp"
+#include "core/base/result.hpp"
 
-#include <cukiln/tensor_view.hpp>
+#include <cukiln/nvfp4/tensor_view.hpp>
 
 /// Checks of what launchers are given. Each returns invalid_argument with the given and the
 /// expected value; `name` is the argument's, in the public header. None allocates when it succeeds.

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "kernels/device_kernels.hpp"
+#include "nvfp4/host/device_kernels.hpp"
 
 #include <algorithm>
 
-#include "base/target_families.hpp"
+#include "core/base/target_families.hpp"
 
-#include <cukiln/nvfp4.hpp>
+#include <cukiln/nvfp4/nvfp4.hpp>
 
 namespace cukiln::kernels {
 namespace {

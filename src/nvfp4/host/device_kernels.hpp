@@ -4,9 +4,9 @@
 #include <cstdint>
 #include <string>
 
-#include "base/result.hpp"
-#include "kernels/checks.hpp"
-#include "kernels/kernel_signature.hpp"
+#include "core/base/result.hpp"
+#include "nvfp4/host/checks.hpp"
+#include "nvfp4/host/kernel_signature.hpp"
 
 #include <cukiln/device.hpp>
 #include <cukiln/loader.hpp>

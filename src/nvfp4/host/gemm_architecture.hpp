@@ -4,10 +4,10 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "kernels/kernel_signature.hpp"
-#include "kernels/nvfp4/gemm_table.hpp"
+#include "nvfp4/host/kernel_signature.hpp"
+#include "nvfp4/host/gemm_table.hpp"
 
-#include <cukiln/nvfp4.hpp>
+#include <cukiln/nvfp4/nvfp4.hpp>
 
 namespace cukiln::nvfp4 {
 

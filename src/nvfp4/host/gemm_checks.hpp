@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "kernels/checks.hpp"
-#include "kernels/nvfp4/quantize_checks.hpp"
+#include "nvfp4/host/checks.hpp"
+#include "nvfp4/host/quantize_checks.hpp"
 
 #include <cukiln/device.hpp>
-#include <cukiln/nvfp4.hpp>
+#include <cukiln/nvfp4/nvfp4.hpp>
 
 namespace cukiln::nvfp4::detail {
 

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "kernels/nvfp4/gemm_kernels.hpp"
+#include "nvfp4/host/gemm_kernels.hpp"
 
 #include <algorithm>
 #include <tuple>
 
-#include "kernels/nvfp4/gemm_checks.hpp"
+#include "nvfp4/host/gemm_checks.hpp"
 
 #include <cukiln/blob_store.hpp>
 

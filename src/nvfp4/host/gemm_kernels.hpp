@@ -4,14 +4,14 @@
 #include <memory>
 #include <vector>
 
-#include "kernels/device_kernels.hpp"
-#include "kernels/nvfp4/gemm_architecture.hpp"
-#include "kernels/nvfp4/stored_tactics.hpp"
+#include "nvfp4/host/device_kernels.hpp"
+#include "nvfp4/host/gemm_architecture.hpp"
+#include "nvfp4/host/stored_tactics.hpp"
 
 #include <cukiln/loader.hpp>
-#include <cukiln/nvfp4.hpp>
+#include <cukiln/nvfp4/nvfp4.hpp>
 
-/// What Gemm and W4a16Gemm have in common. <cukiln/nvfp4.hpp> documents it.
+/// What Gemm and W4a16Gemm have in common. <cukiln/nvfp4/nvfp4.hpp> documents it.
 namespace cukiln::nvfp4::detail {
 
 /// The private part of a GemmLauncher.

@@ -2,10 +2,10 @@
 #include <array>
 #include <iterator>
 
-#include "kernels/nvfp4/gemm_architecture.hpp"
-#include "kernels/nvfp4/sm100_launch.hpp"
-#include "kernels/nvfp4/sm100_select.hpp"
-#include "kernels/nvfp4/sm100_table.hpp"
+#include "nvfp4/host/gemm_architecture.hpp"
+#include "nvfp4/host/sm100_launch.hpp"
+#include "nvfp4/host/sm100_select.hpp"
+#include "nvfp4/host/sm100_table.hpp"
 
 namespace cukiln::nvfp4::detail {
 namespace {

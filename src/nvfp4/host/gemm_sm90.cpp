@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "base/result.hpp"
-#include "kernels/nvfp4/sm90_launch.hpp"
-#include "kernels/nvfp4/sm90_table.hpp"
+#include "core/base/result.hpp"
+#include "nvfp4/host/sm90_launch.hpp"
+#include "nvfp4/host/sm90_table.hpp"
 
 #include "kernels_src/nvfp4/gemm_signatures.cuh"  // after TensorMap
 

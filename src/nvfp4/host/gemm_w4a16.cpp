@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "base/result.hpp"
-#include "kernels/nvfp4/sm90_launch.hpp"
-#include "kernels/nvfp4/w4a16_plan.hpp"
-#include "kernels/nvfp4/w4a16_table.hpp"
+#include "core/base/result.hpp"
+#include "nvfp4/host/sm90_launch.hpp"
+#include "nvfp4/host/w4a16_plan.hpp"
+#include "nvfp4/host/w4a16_table.hpp"
 
 #include "kernels_src/nvfp4/gemm_signatures.cuh"  // after TensorMap
 

@@ -2,11 +2,11 @@
 #include <iterator>
 #include <memory>
 
-#include "kernels/ceil_div.hpp"
-#include "kernels/device_kernels.hpp"
-#include "kernels/nvfp4/gemm_checks.hpp"
-#include "kernels/nvfp4/sm100_launch.hpp"
-#include "kernels/nvfp4/sm100_select.hpp"
+#include "nvfp4/host/ceil_div.hpp"
+#include "nvfp4/host/device_kernels.hpp"
+#include "nvfp4/host/gemm_checks.hpp"
+#include "nvfp4/host/sm100_launch.hpp"
+#include "nvfp4/host/sm100_select.hpp"
 
 namespace cukiln::nvfp4 {
 namespace {

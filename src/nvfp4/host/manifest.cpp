@@ -5,11 +5,11 @@
 #include <algorithm>
 #include <map>
 
-#include "base/result.hpp"
+#include "core/base/result.hpp"
 #include "embedded/kernels_src.hpp"
 #include "embedded/manifests.hpp"
 
-#include <cukiln/nvfp4.hpp>
+#include <cukiln/nvfp4/nvfp4.hpp>
 
 namespace cukiln::nvfp4 {
 

@@ -4,10 +4,10 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "kernels/nvfp4/gemm_checks.hpp"
-#include "kernels/nvfp4/moe_plan.hpp"
+#include "nvfp4/host/gemm_checks.hpp"
+#include "nvfp4/host/moe_plan.hpp"
 
-#include <cukiln/nvfp4_moe.hpp>
+#include <cukiln/nvfp4/moe.hpp>
 
 namespace cukiln::nvfp4 {
 

@@ -4,11 +4,11 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "base/result.hpp"
-#include "kernels/nvfp4/moe_plan.hpp"
-#include "kernels/nvfp4/sm100_plan.hpp"
+#include "core/base/result.hpp"
+#include "nvfp4/host/moe_plan.hpp"
+#include "nvfp4/host/sm100_plan.hpp"
 
-#include <cukiln/nvfp4_moe.hpp>
+#include <cukiln/nvfp4/moe.hpp>
 
 namespace cukiln::nvfp4 {
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "kernels/nvfp4/moe_grouped.hpp"
+#include "nvfp4/host/moe_grouped.hpp"
 
 #include <cukiln/tensor_map.hpp>
 

@@ -5,9 +5,9 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "kernels/ceil_div.hpp"
+#include "nvfp4/host/ceil_div.hpp"
 
-#include <cukiln/nvfp4_moe.hpp>
+#include <cukiln/nvfp4/moe.hpp>
 
 namespace cukiln::nvfp4 {
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "kernels/nvfp4/gemm_checks.hpp"
-#include "kernels/nvfp4/gemm_kernels.hpp"
+#include "nvfp4/host/gemm_checks.hpp"
+#include "nvfp4/host/gemm_kernels.hpp"
 
 namespace cukiln::nvfp4 {
 

@@ -2,11 +2,11 @@
 #include <cassert>
 #include <memory>
 
-#include "kernels/device_kernels.hpp"
-#include "kernels/nvfp4/moe_checks.hpp"
-#include "kernels/nvfp4/moe_grouped_launch.hpp"
+#include "nvfp4/host/device_kernels.hpp"
+#include "nvfp4/host/moe_checks.hpp"
+#include "nvfp4/host/moe_grouped_launch.hpp"
 
-#include <cukiln/nvfp4_moe.hpp>
+#include <cukiln/nvfp4/moe.hpp>
 #include <cukiln/tensor_map.hpp>
 
 #include "kernels_src/nvfp4/moe_grouped_signatures.cuh"  // after TensorMap

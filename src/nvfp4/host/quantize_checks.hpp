@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "kernels/ceil_div.hpp"
-#include "kernels/checks.hpp"
+#include "nvfp4/host/ceil_div.hpp"
+#include "nvfp4/host/checks.hpp"
 
-#include <cukiln/nvfp4.hpp>
+#include <cukiln/nvfp4/nvfp4.hpp>
 
 namespace cukiln::nvfp4 {
 

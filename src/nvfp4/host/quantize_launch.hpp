@@ -4,9 +4,9 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "kernels/ceil_div.hpp"
-#include "kernels/checks.hpp"
-#include "kernels/nvfp4/quantize_checks.hpp"
+#include "nvfp4/host/ceil_div.hpp"
+#include "nvfp4/host/checks.hpp"
+#include "nvfp4/host/quantize_checks.hpp"
 
 #include <cukiln/kernel.hpp>
 

@@ -2,11 +2,11 @@
 #include <cmath>
 #include <memory>
 
-#include "kernels/device_kernels.hpp"
-#include "kernels/nvfp4/quantize_launch.hpp"
+#include "nvfp4/host/device_kernels.hpp"
+#include "nvfp4/host/quantize_launch.hpp"
 #include "kernels_src/nvfp4/quantize_signatures.cuh"
 
-#include <cukiln/nvfp4.hpp>
+#include <cukiln/nvfp4/nvfp4.hpp>
 
 namespace cukiln::nvfp4 {
 namespace {

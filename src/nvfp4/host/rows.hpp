@@ -4,10 +4,10 @@
 #include <cstdint>
 #include <string>
 
-#include "kernels/checks.hpp"
+#include "nvfp4/host/checks.hpp"
 
 #include <cukiln/kernel.hpp>
-#include <cukiln/sampling.hpp>
+#include <cukiln/nvfp4/sampling.hpp>
 
 /// What the launchers of kernels with a cluster of thread blocks for each row of logits share.
 namespace cukiln::sampling {

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <memory>
 
-#include "kernels/checks.hpp"
-#include "kernels/device_kernels.hpp"
-#include "kernels/sampling/rows.hpp"
+#include "nvfp4/host/checks.hpp"
+#include "nvfp4/host/device_kernels.hpp"
+#include "nvfp4/host/rows.hpp"
 #include "kernels_src/sampling/sampler_signature.cuh"
 
-#include <cukiln/sampling.hpp>
+#include <cukiln/nvfp4/sampling.hpp>
 
 namespace cukiln::sampling {
 namespace {

@@ -4,11 +4,11 @@
 #include <cstdint>
 #include <type_traits>
 
-#include "base/result.hpp"
-#include "kernels/kernel_signature.hpp"
-#include "kernels/nvfp4/sm100_plan.hpp"
+#include "core/base/result.hpp"
+#include "nvfp4/host/kernel_signature.hpp"
+#include "nvfp4/host/sm100_plan.hpp"
 
-#include <cukiln/nvfp4.hpp>
+#include <cukiln/nvfp4/nvfp4.hpp>
 #include <cukiln/tensor_map.hpp>
 
 #include "kernels_src/nvfp4/gemm_signatures.cuh"  // after TensorMap

@@ -6,10 +6,10 @@
 #include <cstdint>
 #include <iterator>
 
-#include "kernels/ceil_div.hpp"
-#include "kernels/nvfp4/gemm_table.hpp"
+#include "nvfp4/host/ceil_div.hpp"
+#include "nvfp4/host/gemm_table.hpp"
 
-#include <cukiln/nvfp4.hpp>
+#include <cukiln/nvfp4/nvfp4.hpp>
 #include <cukiln/tensor_box.hpp>
 
 namespace cukiln::nvfp4 {

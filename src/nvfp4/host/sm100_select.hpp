@@ -7,8 +7,8 @@
 #include <iterator>
 #include <limits>
 
-#include "kernels/ceil_div.hpp"
-#include "kernels/nvfp4/sm100_plan.hpp"
+#include "nvfp4/host/ceil_div.hpp"
+#include "nvfp4/host/sm100_plan.hpp"
 
 namespace cukiln::nvfp4 {
 

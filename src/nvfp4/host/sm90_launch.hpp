@@ -6,12 +6,12 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "kernels/checks.hpp"
-#include "kernels/nvfp4/gemm_architecture.hpp"
-#include "kernels/nvfp4/sm90_plan.hpp"
+#include "nvfp4/host/checks.hpp"
+#include "nvfp4/host/gemm_architecture.hpp"
+#include "nvfp4/host/sm90_plan.hpp"
 
 #include <cukiln/kernel.hpp>
-#include <cukiln/nvfp4.hpp>
+#include <cukiln/nvfp4/nvfp4.hpp>
 #include <cukiln/tensor_map.hpp>
 
 /// How W4A4 and W4A16 kernels are launched on sm_90, and those of them that compile everywhere on

@@ -5,8 +5,8 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "kernels/ceil_div.hpp"
-#include "kernels/nvfp4/sm90_table.hpp"
+#include "nvfp4/host/ceil_div.hpp"
+#include "nvfp4/host/sm90_table.hpp"
 
 namespace cukiln::nvfp4::sm90 {
 

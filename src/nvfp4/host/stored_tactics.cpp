@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "kernels/nvfp4/stored_tactics.hpp"
+#include "nvfp4/host/stored_tactics.hpp"
 
 #include <algorithm>
 #include <charconv>
 #include <cstdint>
 #include <tuple>
 
-#include "base/result.hpp"
-#include "kernels/checks.hpp"
+#include "core/base/result.hpp"
+#include "nvfp4/host/checks.hpp"
 
 #include <cukiln/manifest.hpp>
 

@@ -7,11 +7,11 @@
 #include <string_view>
 #include <vector>
 
-#include "kernels/nvfp4/gemm_architecture.hpp"
+#include "nvfp4/host/gemm_architecture.hpp"
 
 #include <cukiln/device.hpp>
 #include <cukiln/loader.hpp>
-#include <cukiln/nvfp4.hpp>
+#include <cukiln/nvfp4/nvfp4.hpp>
 
 namespace cukiln::nvfp4::detail {
 

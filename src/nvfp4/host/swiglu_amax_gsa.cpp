@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <memory>
 
-#include "kernels/device_kernels.hpp"
-#include "kernels/nvfp4/amax_launch.hpp"
-#include "kernels/nvfp4/quantize_checks.hpp"
+#include "nvfp4/host/device_kernels.hpp"
+#include "nvfp4/host/amax_launch.hpp"
+#include "nvfp4/host/quantize_checks.hpp"
 #include "kernels_src/nvfp4/quantize_signatures.cuh"
 
-#include <cukiln/nvfp4.hpp>
+#include <cukiln/nvfp4/nvfp4.hpp>
 
 namespace cukiln::nvfp4 {
 namespace {

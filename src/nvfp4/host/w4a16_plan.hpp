@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "kernels/nvfp4/sm90_plan.hpp"
-#include "kernels/nvfp4/w4a16_table.hpp"
+#include "nvfp4/host/sm90_plan.hpp"
+#include "nvfp4/host/w4a16_table.hpp"
 
 namespace cukiln::nvfp4::w4a16 {
 

@@ -6,7 +6,7 @@
 #include <array>
 #include <cstdint>
 
-#include "kernels/nvfp4/gemm_table.hpp"
+#include "nvfp4/host/gemm_table.hpp"
 
 namespace cukiln::nvfp4::w4a16 {
 

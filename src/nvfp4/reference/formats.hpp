@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <limits>
 
-#include "base/portable.hpp"
+#include "core/base/portable.hpp"
 
 /// The number formats of NVFP4 on a CPU, as in `kernels_src/nvfp4/nvfp4_numerics.cuh`.
 namespace cukiln::reference {

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "reference/gemm.hpp"
+#include "nvfp4/reference/gemm.hpp"
 
 #include <vector>
 
-#include "reference/formats.hpp"
-#include "reference/quantize.hpp"
+#include "nvfp4/reference/formats.hpp"
+#include "nvfp4/reference/quantize.hpp"
 
 namespace cukiln::reference {
 

@@ -3,10 +3,10 @@
 
 #include <cstdint>
 
-#include <cukiln/nvfp4.hpp>
-#include <cukiln/nvfp4_moe.hpp>
+#include <cukiln/nvfp4/nvfp4.hpp>
+#include <cukiln/nvfp4/moe.hpp>
 
-/// NVFP4 GEMMs on a CPU, with the formulas of <cukiln/nvfp4.hpp> and <cukiln/nvfp4_moe.hpp>. The
+/// NVFP4 GEMMs on a CPU, with the formulas of <cukiln/nvfp4/nvfp4.hpp> and <cukiln/nvfp4/moe.hpp>. The
 /// dot product of a block of 16 is exact, and blocks are summed in double: a result is the exact
 /// value rounded once, and does not depend on the number of rows. Views are of host memory.
 /// Arguments are not checked.

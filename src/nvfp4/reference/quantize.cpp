@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "reference/quantize.hpp"
+#include "nvfp4/reference/quantize.hpp"
 
 #include <algorithm>
 #include <cmath>
 #include <cstring>
 
-#include "reference/formats.hpp"
+#include "nvfp4/reference/formats.hpp"
 
 namespace cukiln::reference {
 

@@ -3,9 +3,9 @@
 
 #include <cstdint>
 
-#include <cukiln/nvfp4.hpp>
+#include <cukiln/nvfp4/nvfp4.hpp>
 
-/// The quantisers of <cukiln/nvfp4.hpp> on a CPU: the same formulas, layouts and bytes. For tests
+/// The quantisers of <cukiln/nvfp4/nvfp4.hpp> on a CPU: the same formulas, layouts and bytes. For tests
 /// and for hosts without a GPU. Views are of host memory. Arguments are not checked.
 namespace cukiln::reference {
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "reference/sample.hpp"
+#include "nvfp4/reference/sample.hpp"
 
 #include <algorithm>
 #include <cmath>

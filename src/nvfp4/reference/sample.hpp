@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include <cukiln/sampling.hpp>
+#include <cukiln/nvfp4/sampling.hpp>
 
 namespace cukiln::reference {
 

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "bindings/torch/cuda.hpp"
+#include "nvfp4/torch/cuda.hpp"
 
 #include <algorithm>
 
-#include "base/result.hpp"
-#include "bindings/torch/host.hpp"
-#include "bindings/torch/tensor.hpp"
+#include "core/base/result.hpp"
+#include "nvfp4/torch/host.hpp"
+#include "nvfp4/torch/tensor.hpp"
 
 namespace cukiln::torch {
 

@@ -7,13 +7,13 @@
 #include <string_view>
 #include <vector>
 
-#include "bindings/torch/shim.hpp"
-#include "bindings/torch/zeroed_workspaces.hpp"
+#include "nvfp4/torch/shim.hpp"
+#include "nvfp4/torch/zeroed_workspaces.hpp"
 
 #include <cukiln/loader.hpp>
-#include <cukiln/nvfp4.hpp>
-#include <cukiln/nvfp4_moe.hpp>
-#include <cukiln/sampling.hpp>
+#include <cukiln/nvfp4/nvfp4.hpp>
+#include <cukiln/nvfp4/moe.hpp>
+#include <cukiln/nvfp4/sampling.hpp>
 
 struct CUctx_st;
 struct CUgraph_st;

@@ -4,9 +4,9 @@
 #include <atomic>
 #include <memory>
 
-#include "bindings/torch/cuda.hpp"
-#include "bindings/torch/registry.hpp"
-#include "bindings/torch/shim.hpp"
+#include "nvfp4/torch/cuda.hpp"
+#include "nvfp4/torch/registry.hpp"
+#include "nvfp4/torch/shim.hpp"
 
 namespace cukiln::torch {
 

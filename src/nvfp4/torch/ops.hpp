@@ -3,7 +3,7 @@
 
 #include <span>
 
-#include "bindings/torch/shim.hpp"
+#include "nvfp4/torch/shim.hpp"
 
 namespace cukiln::torch {
 

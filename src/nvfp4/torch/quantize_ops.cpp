@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <vector>
 
-#include "bindings/torch/host.hpp"
-#include "bindings/torch/ops.hpp"
-#include "bindings/torch/quantize.hpp"
-#include "reference/gemm.hpp"
-#include "reference/quantize.hpp"
+#include "nvfp4/torch/host.hpp"
+#include "nvfp4/torch/ops.hpp"
+#include "nvfp4/torch/quantize.hpp"
+#include "nvfp4/reference/gemm.hpp"
+#include "nvfp4/reference/quantize.hpp"
 
 namespace cukiln::torch {
 

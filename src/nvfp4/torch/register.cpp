@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <string>
 
-#include "base/fork_gate.hpp"
-#include "base/mutex.hpp"
-#include "base/result.hpp"
+#include "core/base/fork_gate.hpp"
+#include "core/base/mutex.hpp"
+#include "core/base/result.hpp"
 #include "bindings/c/last_error.hpp"
 #include "bindings/c/structs.hpp"
-#include "bindings/torch/host.hpp"
-#include "bindings/torch/ops.hpp"
-#include "bindings/torch/runners.hpp"
+#include "nvfp4/torch/host.hpp"
+#include "nvfp4/torch/ops.hpp"
+#include "nvfp4/torch/runners.hpp"
 
 #include <cukiln/extension.hpp>
 

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "bindings/torch/registry.hpp"
+#include "nvfp4/torch/registry.hpp"
 
 #include <algorithm>
 
-#include "base/fork_gate.hpp"
-#include "base/result.hpp"
+#include "core/base/fork_gate.hpp"
+#include "core/base/result.hpp"
 
 namespace cukiln::torch {
 

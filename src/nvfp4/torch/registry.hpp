@@ -8,7 +8,7 @@
 
 #include <cukiln/result.hpp>
 
-#include "base/mutex.hpp"
+#include "core/base/mutex.hpp"
 
 namespace cukiln::torch {
 

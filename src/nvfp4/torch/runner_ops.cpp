@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "bindings/torch/host.hpp"
-#include "bindings/torch/ops.hpp"
-#include "bindings/torch/runners.hpp"
+#include "nvfp4/torch/host.hpp"
+#include "nvfp4/torch/ops.hpp"
+#include "nvfp4/torch/runners.hpp"
 
 namespace cukiln::torch {
 

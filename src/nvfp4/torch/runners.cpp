@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "bindings/torch/runners.hpp"
+#include "nvfp4/torch/runners.hpp"
 
 #include <vector>
 
-#include "base/result.hpp"
-#include "bindings/torch/host.hpp"
-#include "bindings/torch/quantize.hpp"
-#include "reference/gemm.hpp"
-#include "reference/quantize.hpp"
+#include "core/base/result.hpp"
+#include "nvfp4/torch/host.hpp"
+#include "nvfp4/torch/quantize.hpp"
+#include "nvfp4/reference/gemm.hpp"
+#include "nvfp4/reference/quantize.hpp"
 
 namespace cukiln::torch {
 

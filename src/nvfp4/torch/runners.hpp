@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "bindings/torch/cuda.hpp"
-#include "bindings/torch/registry.hpp"
-#include "bindings/torch/scratch_layout.hpp"
-#include "bindings/torch/tensor.hpp"
+#include "nvfp4/torch/cuda.hpp"
+#include "nvfp4/torch/registry.hpp"
+#include "nvfp4/torch/scratch_layout.hpp"
+#include "nvfp4/torch/tensor.hpp"
 
-#include <cukiln/torch.h>
+#include <cukiln/nvfp4/torch.h>
 
 namespace cukiln::torch {
 

@@ -4,7 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include <cukiln/nvfp4.hpp>
+#include <cukiln/nvfp4/nvfp4.hpp>
 
 /// What a call of a runner needs besides its output. It begins with the global scale of an input.
 namespace cukiln::torch {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "bindings/torch/shim.hpp"
+#include "nvfp4/torch/shim.hpp"
 
 #include <dlfcn.h>
 
-#include "base/result.hpp"
+#include "core/base/result.hpp"
 
 namespace cukiln::torch {
 

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "bindings/torch/tensor.hpp"
+#include "nvfp4/torch/tensor.hpp"
 
 #include <algorithm>
 
 #include <fmt/ranges.h>
 
-#include "base/portable.hpp"
+#include "core/base/portable.hpp"
 
 namespace cukiln::torch {
 

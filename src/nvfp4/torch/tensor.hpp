@@ -10,10 +10,10 @@
 
 #include <fmt/format.h>
 
-#include "bindings/torch/shim.hpp"
+#include "nvfp4/torch/shim.hpp"
 
 #include <cukiln/result.hpp>
-#include <cukiln/tensor_view.hpp>
+#include <cukiln/nvfp4/tensor_view.hpp>
 
 namespace cukiln::torch {
 

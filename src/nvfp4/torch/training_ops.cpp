@@ -7,9 +7,9 @@
 //     forward   y  [m, n] = Q(x)   · Q(w)ᵀ      sums over k
 //     dgrad     dx [m, k] = Q(dy)  · Q(wᵀ)ᵀ     sums over n
 //     wgrad     dw [n, k] = Q(dyᵀ) · Q(xᵀ)ᵀ     sums over m, padded to a multiple of 32 with 0
-#include "bindings/torch/host.hpp"
-#include "bindings/torch/ops.hpp"
-#include "bindings/torch/quantize.hpp"
+#include "nvfp4/torch/host.hpp"
+#include "nvfp4/torch/ops.hpp"
+#include "nvfp4/torch/quantize.hpp"
 
 namespace cukiln::torch {
 

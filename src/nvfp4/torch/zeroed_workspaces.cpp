@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "bindings/torch/zeroed_workspaces.hpp"
+#include "nvfp4/torch/zeroed_workspaces.hpp"
 
 #include <fmt/format.h>
 
-#include "base/fork_gate.hpp"
-#include "base/result.hpp"
-#include "bindings/torch/cuda.hpp"
+#include "core/base/fork_gate.hpp"
+#include "core/base/result.hpp"
+#include "nvfp4/torch/cuda.hpp"
 
 namespace cukiln::torch {
 

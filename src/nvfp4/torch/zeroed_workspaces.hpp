@@ -8,9 +8,9 @@
 #include <map>
 #include <tuple>
 
-#include "base/mutex.hpp"
+#include "core/base/mutex.hpp"
 
-#include <cukiln/nvfp4.hpp>
+#include <cukiln/nvfp4/nvfp4.hpp>
 
 namespace cukiln::torch {
 

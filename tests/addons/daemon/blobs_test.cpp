@@ -4,7 +4,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "loader/use_daemon.hpp"
+#include "core/loader/use_daemon.hpp"
 #include "support/daemon_process.hpp"
 #include "support/fake_daemon.hpp"
 #include "support/raw_client.hpp"

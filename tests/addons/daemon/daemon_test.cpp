@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <map>
 
-#include "store/tiered_store.hpp"
+#include "core/store/tiered_store.hpp"
 #include "support/daemon_process.hpp"
 
 using cukiln::testing::becomes_true;

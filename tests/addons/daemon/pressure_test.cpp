@@ -13,8 +13,8 @@
 #include <fstream>
 #include <optional>
 
-#include "base/file_lock.hpp"
-#include "store/tiered_store.hpp"
+#include "core/base/file_lock.hpp"
+#include "core/store/tiered_store.hpp"
 #include "support/daemon_process.hpp"
 #include "support/raw_client.hpp"
 #include "support/store_entries.hpp"

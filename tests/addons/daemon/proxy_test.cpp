@@ -10,10 +10,10 @@
 #include <functional>
 #include <thread>
 
-#include "base/serial.hpp"
+#include "core/base/serial.hpp"
 #include "support/daemon_process.hpp"
-#include "wire/sealed_file.hpp"
-#include "wire/unix_socket.hpp"
+#include "core/wire/sealed_file.hpp"
+#include "core/wire/unix_socket.hpp"
 
 using namespace cukiln;
 using cukiln::testing::becomes_true;

@@ -14,7 +14,7 @@ import unittest
 from pathlib import Path
 
 BINARIES = Path(os.environ["CUKILN_TEST_BINARY_DIR"])
-UNITS = Path(__file__).resolve().parents[2] / "scripts" / "systemd"
+UNITS = Path(__file__).resolve().parents[3] / "scripts" / "systemd"
 SYSTEMD = Path("/usr/lib/systemd/systemd")
 ALICE, MALLORY = 64_001, 64_002
 TIMEOUT = 60

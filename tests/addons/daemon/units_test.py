@@ -13,7 +13,7 @@ import unittest
 from pathlib import Path
 
 BINARIES = Path(os.environ["CUKILN_TEST_BINARY_DIR"])
-UNITS = Path(__file__).resolve().parents[2] / "scripts" / "systemd"
+UNITS = Path(__file__).resolve().parents[3] / "scripts" / "systemd"
 MAX_EXPOSURE = 4.0  # of 10
 
 

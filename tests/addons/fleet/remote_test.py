@@ -12,7 +12,7 @@ from pathlib import Path
 from fleet import BINARIES, KERNELS, FleetTest
 from servers import Hostile, Nginx, Redis
 
-REPO = Path(__file__).resolve().parents[2]
+REPO = Path(__file__).resolve().parents[3]
 FLEET_PAGE = (REPO / "examples/operations/fleet.md").read_text()
 JOB = (REPO / "examples/containers/kubernetes/job.yaml").read_text()
 

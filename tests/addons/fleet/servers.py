@@ -15,8 +15,8 @@ import urllib.request
 from pathlib import Path
 
 
-MOTO = Path(__file__).resolve().parents[2] / ".cukiln-moto"
-UNPACKED = Path(__file__).resolve().parents[2] / ".cukiln-servers" / "usr"
+MOTO = Path(__file__).resolve().parents[3] / ".cukiln-moto"
+UNPACKED = Path(__file__).resolve().parents[3] / ".cukiln-servers" / "usr"
 
 
 def find(program):

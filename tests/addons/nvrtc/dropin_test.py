@@ -17,7 +17,7 @@ import tempfile
 import unittest
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
+sys.path.insert(0, str(Path(__file__).parents[2] / "support"))
 from environments import environment_with  # noqa: E402
 from line_table import files_of_line_table, section  # noqa: E402
 

@@ -14,7 +14,7 @@ import unittest
 from pathlib import Path
 
 COMMAND, REPOSITORY = (Path(argument).absolute() for argument in sys.argv[1:3])
-sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
+sys.path.insert(0, str(Path(__file__).parents[2] / "support"))
 from environments import environment_with  # noqa: E402
 
 PACKAGES = REPOSITORY / ".cukiln-nvrtc-packages"

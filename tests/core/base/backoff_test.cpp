@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "base/backoff.hpp"
+#include "core/base/backoff.hpp"
 
 #include <doctest/doctest.h>
 
 #include <set>
 
-#include "base/breaker.hpp"
+#include "core/base/breaker.hpp"
 
 using namespace cukiln;
 using std::chrono::milliseconds;

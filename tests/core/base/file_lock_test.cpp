@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "base/file_lock.hpp"
+#include "core/base/file_lock.hpp"
 
 #include <doctest/doctest.h>
 #include <fcntl.h>

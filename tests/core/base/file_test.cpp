@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "base/file.hpp"
+#include "core/base/file.hpp"
 
 #include <doctest/doctest.h>
 #include <fcntl.h>
@@ -8,7 +8,7 @@
 #include <chrono>
 #include <climits>
 
-#include "base/hasher.hpp"
+#include "core/base/hasher.hpp"
 #include "support/scratch.hpp"
 
 using namespace cukiln;

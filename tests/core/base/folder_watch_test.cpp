@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "base/folder_watch.hpp"
+#include "core/base/folder_watch.hpp"
 
 #include <doctest/doctest.h>
 #include <fcntl.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "base/histogram.hpp"
+#include "core/base/histogram.hpp"
 
 #include <doctest/doctest.h>
 

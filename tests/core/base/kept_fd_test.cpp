@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "base/kept_fd.hpp"
+#include "core/base/kept_fd.hpp"
 
 #include <doctest/doctest.h>
 #include <fcntl.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "base/machine.hpp"
+#include "core/base/machine.hpp"
 
 #include <doctest/doctest.h>
 #include <sched.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "base/printable.hpp"
+#include "core/base/printable.hpp"
 
 #include <doctest/doctest.h>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "base/result.hpp"
+#include "core/base/result.hpp"
 
 #include <doctest/doctest.h>
 #include <signal.h>

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "base/serial.hpp"
+#include "core/base/serial.hpp"
 
 #include <doctest/doctest.h>
 
-#include "base/hasher.hpp"
+#include "core/base/hasher.hpp"
 
 #include <cukiln/target.hpp>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "base/target_families.hpp"
+#include "core/base/target_families.hpp"
 
 #include <doctest/doctest.h>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "base/telemetry.hpp"
+#include "core/base/telemetry.hpp"
 
 #include <doctest/doctest.h>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "base/trusted_file.hpp"
+#include "core/base/trusted_file.hpp"
 
 #include <doctest/doctest.h>
 #include <fcntl.h>

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "compile/choose_target.hpp"
+#include "core/compile/choose_target.hpp"
 
 #include <doctest/doctest.h>
 
-#include "compile/nvrtc_library.hpp"
+#include "core/compile/nvrtc_library.hpp"
 
 using namespace cukiln;
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "compile/compile_budget.hpp"
+#include "core/compile/compile_budget.hpp"
 
 #include <doctest/doctest.h>
 #include <sys/wait.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "compile/compile_log.hpp"
+#include "core/compile/compile_log.hpp"
 
 #include <doctest/doctest.h>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "compile/compiler_by_target.hpp"
+#include "core/compile/compiler_by_target.hpp"
 
 #include <doctest/doctest.h>
 

@@ -7,7 +7,7 @@
 #include <fstream>
 #include <thread>
 
-#include "compile/worker_pool.hpp"
+#include "core/compile/worker_pool.hpp"
 #include "support/compile_fixture.hpp"
 
 using namespace cukiln;

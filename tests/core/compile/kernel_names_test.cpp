@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "compile/kernel_names.hpp"
+#include "core/compile/kernel_names.hpp"
 
 #include <doctest/doctest.h>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "compile/nvrtc_compiler.hpp"
+#include "core/compile/nvrtc_compiler.hpp"
 
 #include <signal.h>
 #include <sys/stat.h>
@@ -10,7 +10,7 @@
 #include <filesystem>
 #include <thread>
 
-#include "base/hasher.hpp"
+#include "core/base/hasher.hpp"
 #include "support/compile_fixture.hpp"
 
 using namespace cukiln;

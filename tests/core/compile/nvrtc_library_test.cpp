@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "compile/nvrtc_library.hpp"
+#include "core/compile/nvrtc_library.hpp"
 
 #include <doctest/doctest.h>
 #include <unistd.h>

@@ -17,8 +17,8 @@
 #include <filesystem>
 #include <utility>
 
-#include "base/file.hpp"
-#include "compile/worker_process.hpp"
+#include "core/base/file.hpp"
+#include "core/compile/worker_process.hpp"
 #include "support/compile_fixture.hpp"
 
 using namespace cukiln;

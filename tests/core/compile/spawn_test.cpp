@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "compile/spawn.hpp"
+#include "core/compile/spawn.hpp"
 
 #include <fcntl.h>
 #include <linux/filter.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "compile/toolchain_identity.hpp"
+#include "core/compile/toolchain_identity.hpp"
 
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -8,7 +8,7 @@
 #include <filesystem>
 #include <thread>
 
-#include "compile/nvrtc_compiler.hpp"
+#include "core/compile/nvrtc_compiler.hpp"
 #include "support/compile_fixture.hpp"
 
 using namespace cukiln;

@@ -10,7 +10,7 @@
 
 #include <doctest/doctest.h>
 
-#include "driver/cuda_types.hpp"
+#include "core/driver/cuda_types.hpp"
 
 #include <cukiln/tensor_map.hpp>
 

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "driver/driver_api.hpp"
+#include "core/driver/driver_api.hpp"
 
 #include <doctest/doctest.h>
 
 #include <cstdlib>
 
-#include "driver/module.hpp"
+#include "core/driver/module.hpp"
 #include "support/fake_cuda.hpp"
 #include "support/paths.hpp"
 

@@ -7,7 +7,7 @@
 
 #include <doctest/doctest.h>
 
-#include "driver/module.hpp"
+#include "core/driver/module.hpp"
 #include "support/fake_cuda.hpp"
 
 namespace cukiln {

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "driver/module.hpp"
+#include "core/driver/module.hpp"
 
 #include <thread>
 
 #include <doctest/doctest.h>
 
-#include "driver/image.hpp"
+#include "core/driver/image.hpp"
 #include "support/fake_cuda.hpp"
 
 namespace cukiln {

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "key/compile_request.hpp"
+#include "core/key/compile_request.hpp"
 
 #include <doctest/doctest.h>
 
 #include <functional>
 
-#include "base/hasher.hpp"
-#include "key/dependency_set.hpp"
+#include "core/base/hasher.hpp"
+#include "core/key/dependency_set.hpp"
 
 using namespace cukiln;
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "key/cubin.hpp"
+#include "core/key/cubin.hpp"
 
 #include <doctest/doctest.h>
 #include <elf.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "key/file_macro.hpp"
+#include "core/key/file_macro.hpp"
 
 #include <doctest/doctest.h>
 

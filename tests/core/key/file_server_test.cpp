@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "key/file_server.hpp"
+#include "core/key/file_server.hpp"
 
 #include <doctest/doctest.h>
 #include <fcntl.h>
@@ -9,9 +9,9 @@
 #include <algorithm>
 #include <set>
 
-#include "base/hasher.hpp"
-#include "key/set_check.hpp"
-#include "key/std_headers.hpp"
+#include "core/base/hasher.hpp"
+#include "core/key/set_check.hpp"
+#include "core/key/std_headers.hpp"
 #include "support/mounts.hpp"
 #include "support/scratch.hpp"
 

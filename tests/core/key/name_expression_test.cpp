@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "key/name_expression.hpp"
+#include "core/key/name_expression.hpp"
 
 #include <string>
 #include <utility>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "key/nvcc_flags.hpp"
+#include "core/key/nvcc_flags.hpp"
 
 #include <doctest/doctest.h>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "key/set_tree.hpp"
+#include "core/key/set_tree.hpp"
 
 #include <doctest/doctest.h>
 
@@ -9,7 +9,7 @@
 #include <random>
 #include <string>
 
-#include "base/hasher.hpp"
+#include "core/base/hasher.hpp"
 #include "support/linked_projects.hpp"
 
 using namespace cukiln;

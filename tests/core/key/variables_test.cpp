@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "key/variables.hpp"
+#include "core/key/variables.hpp"
 
 #include <elf.h>
 
@@ -10,7 +10,7 @@
 
 #include <doctest/doctest.h>
 
-#include "key/cubin.hpp"
+#include "core/key/cubin.hpp"
 
 namespace cukiln {
 namespace {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "loader/builder.hpp"
+#include "core/loader/builder.hpp"
 
 #include <doctest/doctest.h>
 
@@ -8,9 +8,9 @@
 #include <mutex>
 #include <thread>
 
-#include "base/file_lock.hpp"
+#include "core/base/file_lock.hpp"
 #include "support/scratch.hpp"
-#include "unit/loader/fakes.hpp"
+#include "core/loader/fakes.hpp"
 
 using namespace cukiln;
 using namespace cukiln::testing;

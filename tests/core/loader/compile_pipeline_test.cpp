@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "loader/compile_pipeline.hpp"
+#include "core/loader/compile_pipeline.hpp"
 
 #include <doctest/doctest.h>
 
@@ -9,11 +9,11 @@
 #include <memory>
 #include <thread>
 
-#include "base/file_lock.hpp"
-#include "loader/make_entry.hpp"
-#include "loader/module_request.hpp"
+#include "core/base/file_lock.hpp"
+#include "core/loader/make_entry.hpp"
+#include "core/loader/module_request.hpp"
 #include "support/scratch.hpp"
-#include "unit/loader/fakes.hpp"
+#include "core/loader/fakes.hpp"
 
 using namespace cukiln;
 using namespace cukiln::testing;

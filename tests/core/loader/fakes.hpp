@@ -12,9 +12,9 @@
 #include <thread>
 #include <vector>
 
-#include "base/result.hpp"
-#include "compile/compiler.hpp"
-#include "store/cubin_store.hpp"
+#include "core/base/result.hpp"
+#include "core/compile/compiler.hpp"
+#include "core/store/cubin_store.hpp"
 
 namespace cukiln::testing {
 

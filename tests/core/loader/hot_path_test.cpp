@@ -23,7 +23,7 @@
 
 #include <doctest/doctest.h>
 
-#include "driver/module.hpp"
+#include "core/driver/module.hpp"
 #include "support/fake_cuda.hpp"
 #include "support/refuse_processes.hpp"
 #include "support/writable_kernel_table.hpp"

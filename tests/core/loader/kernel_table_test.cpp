@@ -8,7 +8,7 @@
 
 #include <doctest/doctest.h>
 
-#include "driver/kernel_state.hpp"
+#include "core/driver/kernel_state.hpp"
 #include "support/writable_kernel_table.hpp"
 
 namespace cukiln {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "loader/link_parts.hpp"
+#include "core/loader/link_parts.hpp"
 
 #include <doctest/doctest.h>
 
@@ -9,7 +9,7 @@
 #include <map>
 #include <thread>
 
-#include "base/result.hpp"
+#include "core/base/result.hpp"
 #include "support/scratch.hpp"
 
 using namespace cukiln;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "loader/make_entry.hpp"
+#include "core/loader/make_entry.hpp"
 
 #include <string>
 #include <vector>

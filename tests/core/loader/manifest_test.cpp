@@ -6,8 +6,8 @@
 
 #include <doctest/doctest.h>
 
-#include "base/hasher.hpp"
-#include "loader/module_request.hpp"
+#include "core/base/hasher.hpp"
+#include "core/loader/module_request.hpp"
 #include "support/scratch.hpp"
 
 using namespace cukiln;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "loader/module_request.hpp"
+#include "core/loader/module_request.hpp"
 
 #include <doctest/doctest.h>
 

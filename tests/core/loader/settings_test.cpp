@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "loader/settings.hpp"
+#include "core/loader/settings.hpp"
 
 #include <doctest/doctest.h>
 #include <pwd.h>
@@ -10,7 +10,7 @@
 #include <cstdlib>
 #include <map>
 
-#include "store/store_admin.hpp"
+#include "core/store/store_admin.hpp"
 #include "support/scratch.hpp"
 
 #include <cukiln/store.hpp>

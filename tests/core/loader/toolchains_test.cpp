@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "loader/toolchains.hpp"
+#include "core/loader/toolchains.hpp"
 
 #include <doctest/doctest.h>
 
-#include "base/result.hpp"
-#include "loader/make_entry.hpp"
-#include "loader/module_request.hpp"
-#include "unit/loader/fakes.hpp"
+#include "core/base/result.hpp"
+#include "core/loader/make_entry.hpp"
+#include "core/loader/module_request.hpp"
+#include "core/loader/fakes.hpp"
 
 using namespace cukiln;
 using namespace cukiln::testing;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "compile/bundled_headers.hpp"
+#include "core/compile/bundled_headers.hpp"
 
 #include <atomic>
 #include <filesystem>

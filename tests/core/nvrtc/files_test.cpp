@@ -12,7 +12,7 @@
 #include <filesystem>
 #include <thread>
 
-#include "store/store_admin.hpp"
+#include "core/store/store_admin.hpp"
 #include "support/loader_fixture.hpp"
 #include "support/plain_nvrtc.hpp"
 

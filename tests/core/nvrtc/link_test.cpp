@@ -5,9 +5,9 @@
 #include <string>
 #include <vector>
 
-#include "base/file.hpp"
-#include "compile/toolchain_identity.hpp"
-#include "key/variables.hpp"
+#include "core/base/file.hpp"
+#include "core/compile/toolchain_identity.hpp"
+#include "core/key/variables.hpp"
 #include "support/loader_fixture.hpp"
 #include "support/nvrtc_fixture.hpp"
 

@@ -7,7 +7,7 @@
 #include "support/fake_cuda.hpp"
 #include "support/paths.hpp"
 
-#include <cukiln/nvfp4.hpp>
+#include <cukiln/nvfp4/nvfp4.hpp>
 
 using namespace cukiln;
 using namespace cukiln::testing;

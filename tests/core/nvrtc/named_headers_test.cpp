@@ -5,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-#include "compile/nvrtc_api.hpp"
+#include "core/compile/nvrtc_api.hpp"
 #include "support/loader_fixture.hpp"
 #include "support/nvrtc_fixture.hpp"
 

@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "compile/nvrtc_api.hpp"
+#include "core/compile/nvrtc_api.hpp"
 #include "support/fake_cuda.hpp"
 #include "support/loader_fixture.hpp"
 #include "support/nvrtc_fixture.hpp"

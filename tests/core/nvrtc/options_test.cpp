@@ -5,9 +5,9 @@
 #include <cctype>
 #include <set>
 
-#include "compile/nvrtc_api.hpp"
-#include "compile/nvrtc_library.hpp"
-#include "key/nvcc_flags.hpp"
+#include "core/compile/nvrtc_api.hpp"
+#include "core/compile/nvrtc_library.hpp"
+#include "core/key/nvcc_flags.hpp"
 #include "support/nvrtc_fixture.hpp"
 #include "support/sanitized.hpp"
 

@@ -2,8 +2,8 @@
 #include <chrono>
 #include <ctime>
 
-#include "compile/local_file_provider.hpp"
-#include "loader/module_request.hpp"
+#include "core/compile/local_file_provider.hpp"
+#include "core/loader/module_request.hpp"
 #include "support/loader_fixture.hpp"
 #include "support/nvrtc_fixture.hpp"
 

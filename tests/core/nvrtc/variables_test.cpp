@@ -5,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-#include "key/variables.hpp"
+#include "core/key/variables.hpp"
 #include "support/fake_cuda.hpp"
 #include "support/loader_fixture.hpp"
 #include "support/nvrtc_fixture.hpp"

@@ -10,7 +10,7 @@
 #include <thread>
 #include <vector>
 
-#include "store/sqlite_handle.hpp"
+#include "core/store/sqlite_handle.hpp"
 #include "support/fake_cuda.hpp"
 #include "support/loader_fixture.hpp"
 #include "support/paths.hpp"

@@ -9,8 +9,8 @@
 #include <filesystem>
 #include <string>
 
-#include "base/file.hpp"
-#include "base/file_size_limit.hpp"
+#include "core/base/file.hpp"
+#include "core/base/file_size_limit.hpp"
 #include "support/loader_fixture.hpp"
 
 using namespace cukiln;

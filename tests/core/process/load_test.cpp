@@ -6,7 +6,7 @@
 #include <mutex>
 #include <thread>
 
-#include "base/file_lock.hpp"
+#include "core/base/file_lock.hpp"
 
 using namespace cukiln;
 using namespace cukiln::testing;

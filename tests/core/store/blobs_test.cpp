@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What other compilers and caches keep in the store, beside its entries.
-#include "unit/store/open_sqlite_store.hpp"
+#include "core/store/open_sqlite_store.hpp"
 
 namespace cukiln::testing {
 namespace {

@@ -6,7 +6,7 @@
 #include <filesystem>
 #include <functional>
 
-#include "unit/store/open_sqlite_store.hpp"
+#include "core/store/open_sqlite_store.hpp"
 
 namespace cukiln::testing {
 namespace {

@@ -11,7 +11,7 @@
 #include <thread>
 #include <vector>
 
-#include "store/cubin_store.hpp"
+#include "core/store/cubin_store.hpp"
 #include "support/linked_projects.hpp"
 #include "support/store_entries.hpp"
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "unit/store/contract.hpp"
+#include "core/store/contract.hpp"
 
-#include "store/memory_store.hpp"
-#include "store/sqlite_store.hpp"
-#include "store/tiered_store.hpp"
+#include "core/store/memory_store.hpp"
+#include "core/store/sqlite_store.hpp"
+#include "core/store/tiered_store.hpp"
 
 namespace cukiln::testing {
 namespace {

@@ -7,7 +7,7 @@
 #include <algorithm>
 #include <limits>
 
-#include "unit/store/open_sqlite_store.hpp"
+#include "core/store/open_sqlite_store.hpp"
 
 using namespace cukiln;
 using namespace cukiln::testing;

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "store/sqlite_store.hpp"
+#include "core/store/sqlite_store.hpp"
 #include "support/store_entries.hpp"
 
 namespace cukiln::testing {

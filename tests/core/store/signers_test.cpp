@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "store/signers.hpp"
+#include "core/store/signers.hpp"
 
 #include <doctest/doctest.h>
 #include <sys/stat.h>

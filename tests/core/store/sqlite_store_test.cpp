@@ -5,7 +5,7 @@
 #include <thread>
 
 #include "support/paths.hpp"
-#include "unit/store/open_sqlite_store.hpp"
+#include "core/store/open_sqlite_store.hpp"
 
 namespace cukiln::testing {
 namespace {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The store that an image hands to other users: who may read it, and that it is never half.
-#include "store/system_store.hpp"
+#include "core/store/system_store.hpp"
 
 #include <sys/file.h>
 #include <sys/stat.h>
@@ -13,7 +13,7 @@
 #include <numeric>
 #include <random>
 
-#include "unit/store/open_sqlite_store.hpp"
+#include "core/store/open_sqlite_store.hpp"
 
 namespace cukiln::testing {
 namespace {

@@ -5,7 +5,7 @@
 
 #include <cerrno>
 
-#include "unit/store/open_sqlite_store.hpp"
+#include "core/store/open_sqlite_store.hpp"
 
 namespace cukiln::testing {
 namespace {

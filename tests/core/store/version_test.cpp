@@ -6,8 +6,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "base/hasher.hpp"
-#include "unit/store/open_sqlite_store.hpp"
+#include "core/base/hasher.hpp"
+#include "core/store/open_sqlite_store.hpp"
 
 namespace cukiln::testing {
 namespace {

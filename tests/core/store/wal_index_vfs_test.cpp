@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "store/wal_index_vfs.hpp"
+#include "core/store/wal_index_vfs.hpp"
 
 #include <sqlite3.h>
 
-#include "unit/store/open_sqlite_store.hpp"
+#include "core/store/open_sqlite_store.hpp"
 
 namespace cukiln::testing {
 namespace {

@@ -7,7 +7,7 @@
 #include <new>
 #include <string>
 
-#include "store/source_text.hpp"
+#include "core/store/source_text.hpp"
 
 namespace {
 bool has_memory = true;

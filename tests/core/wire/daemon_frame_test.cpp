@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "wire/daemon_frame.hpp"
+#include "core/wire/daemon_frame.hpp"
 
 #include <doctest/doctest.h>
 #include <fcntl.h>
@@ -7,9 +7,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "base/serial.hpp"
-#include "wire/sealed_file.hpp"
-#include "wire/unix_socket.hpp"
+#include "core/base/serial.hpp"
+#include "core/wire/sealed_file.hpp"
+#include "core/wire/unix_socket.hpp"
 
 using namespace cukiln;
 using namespace cukiln::wire;

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "wire/daemon_messages.hpp"
+#include "core/wire/daemon_messages.hpp"
 
 #include <doctest/doctest.h>
 
-#include "base/hasher.hpp"
-#include "base/serial.hpp"
-#include "unit/wire/whole_messages.hpp"
-#include "wire/sealed_file.hpp"
+#include "core/base/hasher.hpp"
+#include "core/base/serial.hpp"
+#include "core/wire/whole_messages.hpp"
+#include "core/wire/sealed_file.hpp"
 
 using namespace cukiln;
 using namespace cukiln::wire;

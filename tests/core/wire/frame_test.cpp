@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "wire/frame.hpp"
+#include "core/wire/frame.hpp"
 
 #include <fcntl.h>
 #include <sys/socket.h>
@@ -11,8 +11,8 @@
 
 #include <doctest/doctest.h>
 
-#include "base/file.hpp"
-#include "base/serial.hpp"
+#include "core/base/file.hpp"
+#include "core/base/serial.hpp"
 
 using namespace cukiln;
 using namespace cukiln::wire;

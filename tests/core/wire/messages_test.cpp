@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "wire/messages.hpp"
+#include "core/wire/messages.hpp"
 
 #include <doctest/doctest.h>
 
-#include "unit/wire/whole_messages.hpp"
+#include "core/wire/whole_messages.hpp"
 
 using namespace cukiln;
 using namespace cukiln::wire;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <doctest/doctest.h>
 
-#include "driver/module.hpp"
+#include "core/driver/module.hpp"
 #include "gpu/support/test_loader.hpp"
 
 namespace cukiln {

@@ -3,7 +3,7 @@
 
 #include <doctest/doctest.h>
 
-#include "driver/module.hpp"
+#include "core/driver/module.hpp"
 #include "gpu/support/test_loader.hpp"
 
 namespace cukiln {

@@ -7,7 +7,7 @@
 
 #include <doctest/doctest.h>
 
-#include "driver/cuda_types.hpp"
+#include "core/driver/cuda_types.hpp"
 #include "gpu/support/test_loader.hpp"
 #include "support/writable_kernel_table.hpp"
 

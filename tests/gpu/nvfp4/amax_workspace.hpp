@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <vector>
 
-#include <cukiln/nvfp4.hpp>
+#include <cukiln/nvfp4/nvfp4.hpp>
 
 #include "gpu/support/device.hpp"
 

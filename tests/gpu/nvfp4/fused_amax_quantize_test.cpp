@@ -4,7 +4,7 @@
 
 #include <doctest/doctest.h>
 
-#include <cukiln/nvfp4.hpp>
+#include <cukiln/nvfp4/nvfp4.hpp>
 
 #include "gpu/nvfp4/amax_workspace.hpp"
 #include "gpu/nvfp4/matrices.hpp"

@@ -9,7 +9,7 @@
 #include <random>
 #include <vector>
 
-#include <cukiln/nvfp4.hpp>
+#include <cukiln/nvfp4/nvfp4.hpp>
 
 #include "gpu/nvfp4/matrices.hpp"
 #include "gpu/nvfp4/reference.hpp"

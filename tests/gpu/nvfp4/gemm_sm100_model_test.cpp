@@ -13,7 +13,7 @@
 #include "gpu/support/device.hpp"
 #include "gpu/support/loader.hpp"
 #include "gpu/support/sm100_model.hpp"
-#include "kernels/nvfp4/sm100_plan.hpp"
+#include "nvfp4/host/sm100_plan.hpp"
 #include "support/nvfp4_gemm.hpp"
 
 namespace cukiln::testing {

@@ -8,13 +8,13 @@
 
 #include <doctest/doctest.h>
 
-#include <cukiln/nvfp4.hpp>
+#include <cukiln/nvfp4/nvfp4.hpp>
 
 #include "gpu/nvfp4/moe_grouped_kernels.hpp"
 #include "gpu/support/device.hpp"
 #include "gpu/support/loader.hpp"
-#include "kernels/nvfp4/sm100_launch.hpp"
-#include "kernels/nvfp4/sm100_plan.hpp"
+#include "nvfp4/host/sm100_launch.hpp"
+#include "nvfp4/host/sm100_plan.hpp"
 #include "support/nvfp4_gemm.hpp"
 
 namespace cukiln::testing {

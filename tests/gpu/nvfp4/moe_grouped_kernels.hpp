@@ -11,8 +11,8 @@
 #include <cukiln/kernel.hpp>
 
 #include "gpu/support/loader.hpp"
-#include "kernels/device_kernels.hpp"
-#include "kernels/nvfp4/moe_grouped.hpp"
+#include "nvfp4/host/device_kernels.hpp"
+#include "nvfp4/host/moe_grouped.hpp"
 #include "kernels_src/nvfp4/moe_signatures.cuh"
 
 namespace cukiln::testing {

@@ -9,7 +9,7 @@
 
 #include <doctest/doctest.h>
 
-#include <cukiln/nvfp4_moe.hpp>
+#include <cukiln/nvfp4/moe.hpp>
 
 #include "gpu/nvfp4/moe_grouped_kernels.hpp"
 #include "gpu/nvfp4/moe_problem.hpp"
@@ -17,8 +17,8 @@
 #include "gpu/support/device.hpp"
 #include "gpu/support/loader.hpp"
 #include "gpu/support/sm100_model.hpp"
-#include "kernels/nvfp4/moe_grouped_launch.hpp"
-#include "kernels/nvfp4/sm100_select.hpp"
+#include "nvfp4/host/moe_grouped_launch.hpp"
+#include "nvfp4/host/sm100_select.hpp"
 #include "kernels_src/nvfp4/moe_grouped_signatures.cuh"
 
 namespace cukiln::testing {

@@ -13,12 +13,12 @@
 
 #include <doctest/doctest.h>
 
-#include <cukiln/nvfp4_moe.hpp>
+#include <cukiln/nvfp4/moe.hpp>
 
 #include "gpu/nvfp4/matrices.hpp"
 #include "gpu/nvfp4/reference.hpp"
 #include "gpu/support/device.hpp"
-#include "kernels/nvfp4/moe_plan.hpp"
+#include "nvfp4/host/moe_plan.hpp"
 
 namespace cukiln::testing {
 

@@ -7,7 +7,7 @@
 
 #include <doctest/doctest.h>
 
-#include <cukiln/nvfp4_moe.hpp>
+#include <cukiln/nvfp4/moe.hpp>
 
 #include "gpu/nvfp4/moe_problem.hpp"
 #include "gpu/nvfp4/reference.hpp"

@@ -13,7 +13,7 @@
 #include <string>
 #include <vector>
 
-#include <cukiln/nvfp4.hpp>
+#include <cukiln/nvfp4/nvfp4.hpp>
 
 namespace cukiln::testing {
 

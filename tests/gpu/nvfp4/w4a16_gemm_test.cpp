@@ -6,7 +6,7 @@
 
 #include <doctest/doctest.h>
 
-#include <cukiln/nvfp4.hpp>
+#include <cukiln/nvfp4/nvfp4.hpp>
 
 #include "gpu/nvfp4/gemm_operands.hpp"
 #include "gpu/nvfp4/matrices.hpp"

@@ -7,7 +7,7 @@
 
 #include <doctest/doctest.h>
 
-#include <cukiln/sampling.hpp>
+#include <cukiln/nvfp4/sampling.hpp>
 
 #include "gpu/sampling/random_logits.hpp"
 #include "gpu/support/device.hpp"

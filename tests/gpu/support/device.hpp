@@ -20,7 +20,7 @@
 
 #include <doctest/doctest.h>
 
-#include "driver/driver_api.hpp"
+#include "core/driver/driver_api.hpp"
 
 #include <cukiln/kernel.hpp>
 

@@ -13,11 +13,11 @@
 #include "embedded/test_device_code.hpp"
 #include "gpu/support/device.hpp"
 #include "gpu/support/loader.hpp"
-#include "kernels/nvfp4/sm100_launch.hpp"
-#include "kernels/nvfp4/sm100_plan.hpp"
+#include "nvfp4/host/sm100_launch.hpp"
+#include "nvfp4/host/sm100_plan.hpp"
 
 #include <cukiln/loader.hpp>
-#include <cukiln/nvfp4.hpp>
+#include <cukiln/nvfp4/nvfp4.hpp>
 
 namespace cukiln::testing {
 

@@ -3,7 +3,7 @@
 
 // async_copy.cuh on a CPU, and what else kernels with mma.sync take from the CUDA language.
 
-#include "emulator/cuda.hpp"  // first
+#include "nvfp4/emulator/cuda.hpp"  // first
 #include "kernels_src/nvfp4/machine.cuh"
 
 struct float2 {

@@ -4,7 +4,7 @@
 
 #include <sched.h>
 
-#include "emulator/cta.hpp"
+#include "nvfp4/emulator/cta.hpp"
 
 namespace cukiln::emulator {
 namespace {

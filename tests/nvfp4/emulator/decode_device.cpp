@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "emulator/decode_device.hpp"  // first
+#include "nvfp4/emulator/decode_device.hpp"  // first
 
 #include <array>
 
-#include "emulator/async_copy.hpp"
-#include "kernels/ptx_mma.hpp"
+#include "nvfp4/emulator/async_copy.hpp"
+#include "nvfp4/kernels/ptx_mma.hpp"
 #include "kernels_src/nvfp4/gemm_sm90_decode.cuh"  // translated
 
 namespace ptx {

@@ -33,7 +33,7 @@
 #include <functional>
 #include <vector>
 
-#include "emulator/cuda.hpp"  // first
+#include "nvfp4/emulator/cuda.hpp"  // first
 #include "kernels_src/nvfp4/machine.cuh"
 
 namespace cukiln::emulator {

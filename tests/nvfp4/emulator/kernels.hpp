@@ -3,7 +3,7 @@
 
 // The kernels of nvfp4_gemm.cu as g++ compiles them.
 
-#include "emulator/cuda.hpp"                      // first
+#include "nvfp4/emulator/cuda.hpp"                      // first
 #include "kernels_src/nvfp4/gemm_signatures.cuh"  // after machine.cuh
 #include "kernels_src/nvfp4/machine.cuh"
 

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Runs a mixture of experts on the CPU as a launch on sm_100a runs it, the launcher's own steps and
-// workspace with the kernels' own sources, and compares with src/reference.
+// workspace with the kernels' own sources, and compares with src/nvfp4/reference.
 //
 // usage: moe_cases LIBRARY UP_LIBRARY SEED [NAME]; without a name every case, else those whose name
 // contains it; the libraries compiled from moe_device.cpp and
 // moe_up_device.cpp, the seed that of the delays of loads and MMAs in the first GEMM.
 // Exit code 0: all agree; 1: a wrong result; 2: the emulator found a broken rule.
-#include "emulator/tensor_box.hpp"  // first: it defines names that the emulator only declares
+#include "nvfp4/emulator/tensor_box.hpp"  // first: it defines names that the emulator only declares
 
 #include <dlfcn.h>
 
@@ -20,15 +20,15 @@
 #include <string>
 #include <vector>
 
-#include "emulator/kernels.hpp"
-#include "emulator/moe_device.hpp"
-#include "kernels/nvfp4/moe_grouped.hpp"
-#include "kernels/nvfp4/sm100_select.hpp"
+#include "nvfp4/emulator/kernels.hpp"
+#include "nvfp4/emulator/moe_device.hpp"
+#include "nvfp4/host/moe_grouped.hpp"
+#include "nvfp4/host/sm100_select.hpp"
 #include "kernels_src/nvfp4/moe_grouped_signatures.cuh"
 #include "kernels_src/nvfp4/moe_signatures.cuh"
 #include "kernels_src/nvfp4/quantize_signatures.cuh"
-#include "reference/formats.hpp"
-#include "reference/gemm.hpp"
+#include "nvfp4/reference/formats.hpp"
+#include "nvfp4/reference/gemm.hpp"
 
 namespace cukiln::nvfp4 {
 namespace {

@@ -22,7 +22,7 @@ from pathlib import Path
 
 from mutate import MutantError, mutate, reformatted
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "support"))
 from host_compiler import build, scratch_folder
 
 SMALL, RAGGED, LONG = "128x128 m 128", "128x128 m 300", "128x128 m 257"

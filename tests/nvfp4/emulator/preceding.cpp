@@ -6,7 +6,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "emulator/cta.hpp"
+#include "nvfp4/emulator/cta.hpp"
 
 namespace cukiln::emulator {
 namespace {

@@ -6,7 +6,7 @@
 #include <memory>
 #include <span>
 
-#include "emulator/cta.hpp"
+#include "nvfp4/emulator/cta.hpp"
 
 namespace cukiln::emulator {
 namespace {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "kernels/ceil_div.hpp"
+#include "nvfp4/host/ceil_div.hpp"
 
 #include <cstdint>
 #include <limits>

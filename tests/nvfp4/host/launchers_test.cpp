@@ -6,9 +6,9 @@
 
 #include <doctest/doctest.h>
 
-#include <cukiln/nvfp4.hpp>
-#include <cukiln/nvfp4_moe.hpp>
-#include <cukiln/sampling.hpp>
+#include <cukiln/nvfp4/nvfp4.hpp>
+#include <cukiln/nvfp4/moe.hpp>
+#include <cukiln/nvfp4/sampling.hpp>
 
 namespace cukiln {
 namespace {

@@ -4,7 +4,7 @@
 
 #include <doctest/doctest.h>
 
-#include "base/hasher.hpp"
+#include "core/base/hasher.hpp"
 #include "embedded/kernels_src.hpp"
 #include "embedded/manifests.hpp"
 #include "embedded/store_schema.hpp"
@@ -12,7 +12,7 @@
 #include "support/scratch.hpp"
 
 #include <cukiln/loader.hpp>
-#include <cukiln/nvfp4.hpp>
+#include <cukiln/nvfp4/nvfp4.hpp>
 
 using namespace cukiln;
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "kernels/nvfp4/moe_plan.hpp"
+#include "nvfp4/host/moe_plan.hpp"
 
 #include <algorithm>
 #include <iterator>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <doctest/doctest.h>
 
-#include "kernels/nvfp4/quantize_launch.hpp"
+#include "nvfp4/host/quantize_launch.hpp"
 
 namespace cukiln::nvfp4 {
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "kernels/nvfp4/sm90_plan.hpp"
+#include "nvfp4/host/sm90_plan.hpp"
 
 #include <algorithm>
 #include <array>
@@ -15,7 +15,7 @@
 
 #include <doctest/doctest.h>
 
-#include "kernels/nvfp4/w4a16_plan.hpp"
+#include "nvfp4/host/w4a16_plan.hpp"
 #include "support/paths.hpp"
 
 namespace cukiln::nvfp4::sm90 {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "kernels/nvfp4/stored_tactics.hpp"
+#include "nvfp4/host/stored_tactics.hpp"
 
 #include <set>
 #include <string>

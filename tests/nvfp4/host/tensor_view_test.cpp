@@ -4,7 +4,7 @@
 
 #include <doctest/doctest.h>
 
-#include <cukiln/tensor_view.hpp>
+#include <cukiln/nvfp4/tensor_view.hpp>
 
 namespace cukiln {
 

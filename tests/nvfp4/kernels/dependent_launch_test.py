@@ -11,7 +11,7 @@ import sys
 import unittest
 from pathlib import Path
 
-KERNELS = Path(__file__).resolve().parents[2] / "kernels_src"
+KERNELS = Path(__file__).resolve().parents[3] / "kernels_src"
 COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
 STATEMENT = re.compile(r"[^;{}]*[;{}]")
 AMAX_KERNELS = {"amax_gsa.cu", "swiglu_amax_gsa.cu"}

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-REPOSITORY = HERE.parents[1]
+REPOSITORY = HERE.parents[2]
 FETCHED = REPOSITORY / ".cukiln-numpy"
 
 sys.path[:0] = [str(FETCHED), str(HERE.parent / "support")]

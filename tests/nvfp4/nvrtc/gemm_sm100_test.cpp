@@ -5,10 +5,10 @@
 #include <string>
 #include <utility>
 
-#include "driver/cuda_types.hpp"
-#include "kernels/nvfp4/sm100_plan.hpp"
-#include "kernels/nvfp4/sm100_select.hpp"
-#include "nvrtc/launch_fixture.hpp"
+#include "core/driver/cuda_types.hpp"
+#include "nvfp4/host/sm100_plan.hpp"
+#include "nvfp4/host/sm100_select.hpp"
+#include "nvfp4/nvrtc/launch_fixture.hpp"
 
 using namespace cukiln;
 using namespace cukiln::testing;

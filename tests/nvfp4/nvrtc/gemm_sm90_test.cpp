@@ -5,8 +5,8 @@
 #include <cstring>
 #include <string>
 
-#include "kernels/nvfp4/w4a16_plan.hpp"
-#include "nvrtc/launch_fixture.hpp"
+#include "nvfp4/host/w4a16_plan.hpp"
+#include "nvfp4/nvrtc/launch_fixture.hpp"
 
 using namespace cukiln;
 using namespace cukiln::testing;

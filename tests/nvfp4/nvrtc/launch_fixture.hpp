@@ -11,7 +11,7 @@
 #include "support/fake_cuda.hpp"
 #include "support/loader_fixture.hpp"
 
-#include <cukiln/nvfp4.hpp>
+#include <cukiln/nvfp4/nvfp4.hpp>
 
 namespace cukiln::testing {
 

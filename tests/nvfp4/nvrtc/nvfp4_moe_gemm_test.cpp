@@ -9,10 +9,10 @@
 
 #include <doctest/doctest.h>
 
-#include "kernels/nvfp4/moe_plan.hpp"
-#include "nvrtc/launch_fixture.hpp"
+#include "nvfp4/host/moe_plan.hpp"
+#include "nvfp4/nvrtc/launch_fixture.hpp"
 
-#include <cukiln/nvfp4_moe.hpp>
+#include <cukiln/nvfp4/moe.hpp>
 
 namespace cukiln::nvfp4 {
 namespace {
@@ -332,7 +332,7 @@ TEST_CASE_FIXTURE(BlackwellFixture, "many tokens use sm_100a's grouped GEMM") {
   REQUIRE(fake.launch(3, &launched));
   CHECK(launched.grid[0] == 2 * 148);
 
-  // Everything between is the workspace's, which tests/emulator computes with.
+  // Everything between is the workspace's, which tests/nvfp4/emulator computes with.
   const MoePlan plan = moe_plan({300, 2, 4, 256, 128, 4}, MoeKernels::grouped, 148);
   const auto in = [&](std::size_t offset) { return address<std::uint8_t>(0xD000 + offset); };
   check_arguments(3, "moe_route_rows", in(plan.row_data), in(plan.row_scales), in(plan.row_experts),

@@ -7,7 +7,7 @@
 
 #include <doctest/doctest.h>
 
-#include "nvrtc/launch_fixture.hpp"
+#include "nvfp4/nvrtc/launch_fixture.hpp"
 
 namespace cukiln::nvfp4 {
 namespace {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "reference/gemm.hpp"
+#include "nvfp4/reference/gemm.hpp"
 
 #include <cmath>
 #include <limits>
@@ -8,8 +8,8 @@
 
 #include <doctest/doctest.h>
 
-#include "reference/formats.hpp"
-#include "reference/quantize.hpp"
+#include "nvfp4/reference/formats.hpp"
+#include "nvfp4/reference/quantize.hpp"
 
 namespace cukiln::reference {
 namespace {

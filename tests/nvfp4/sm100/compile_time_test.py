@@ -13,7 +13,7 @@ import unittest
 from pathlib import Path
 
 CUKILN = Path(os.environ["CUKILN_TEST_BINARY_DIR"], "cukiln")
-MANIFEST = Path(__file__).resolve().parents[2] / "cache" / "manifests" / "shipped.json"
+MANIFEST = Path(__file__).resolve().parents[3] / "cache" / "manifests" / "shipped.json"
 
 MODULES = {
     "sm_100a": ("nvfp4_gemm", "nvfp4_gemm_16", "nvfp4_moe_grouped", "nvfp4_moe_grouped_up"),

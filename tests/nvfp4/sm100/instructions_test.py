@@ -13,7 +13,7 @@ import unittest
 from pathlib import Path
 from typing import NamedTuple
 
-REPOSITORY = Path(__file__).resolve().parents[2]
+REPOSITORY = Path(__file__).resolve().parents[3]
 KERNELS = REPOSITORY / "kernels_src" / "nvfp4"
 CUTLASS = REPOSITORY / ".cukiln-cutlass" / "cutlass_library" / "source" / "include"
 

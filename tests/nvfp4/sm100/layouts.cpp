@@ -9,10 +9,10 @@
 #include <cute/tensor.hpp>
 #include <cutlass/detail/sm100_blockscaled_layout.hpp>
 
-#include "emulator/swizzle.hpp"
+#include "nvfp4/emulator/swizzle.hpp"
 #define CUKILN_MACHINE "emulator/machine.hpp"
 #define CUKILN_TCGEN05 "emulator/tcgen05.hpp"
-#include <cukiln/nvfp4.hpp>
+#include <cukiln/nvfp4/nvfp4.hpp>
 #include "kernels_src/nvfp4/scale_layout.cuh"
 #include "kernels_src/nvfp4/tcgen05.cuh"
 

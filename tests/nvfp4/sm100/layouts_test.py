@@ -8,10 +8,10 @@ import subprocess
 import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "support"))
 from host_compiler import build, scratch_folder
 
-REPOSITORY = Path(__file__).resolve().parents[2]
+REPOSITORY = Path(__file__).resolve().parents[3]
 FETCHED = REPOSITORY / ".cukiln-cutlass"
 CUTLASS = FETCHED / "cutlass_library" / "source" / "include"
 CUDA = FETCHED / "nvidia" / "cu13" / "include"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "bindings/torch/registry.hpp"
+#include "nvfp4/torch/registry.hpp"
 
 #include <atomic>
 #include <thread>

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "bindings/torch/scratch_layout.hpp"
+#include "nvfp4/torch/scratch_layout.hpp"
 
 #include <algorithm>
 #include <set>
 
 #include <doctest/doctest.h>
 
-#include "kernels/nvfp4/gemm_architecture.hpp"
-#include "kernels/nvfp4/moe_plan.hpp"
+#include "nvfp4/host/gemm_architecture.hpp"
+#include "nvfp4/host/moe_plan.hpp"
 
 namespace cukiln::torch {
 namespace {

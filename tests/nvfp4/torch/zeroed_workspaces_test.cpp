@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "bindings/torch/zeroed_workspaces.hpp"
+#include "nvfp4/torch/zeroed_workspaces.hpp"
 
 #include <algorithm>
 #include <memory>
@@ -9,7 +9,7 @@
 
 #include <doctest/doctest.h>
 
-#include "bindings/torch/cuda.hpp"
+#include "nvfp4/torch/cuda.hpp"
 #include "support/loader_fixture.hpp"
 
 namespace cukiln::torch {

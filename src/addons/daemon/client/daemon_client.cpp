@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "daemon/client/daemon_client.hpp"
+#include "addons/daemon/client/daemon_client.hpp"
 
 #include <poll.h>
 #include <unistd.h>
@@ -8,14 +8,14 @@
 #include <cerrno>
 #include <utility>
 
-#include "base/clock.hpp"
-#include "base/mutex.hpp"
-#include "base/process_local.hpp"
-#include "base/result.hpp"
-#include "daemon/client/daemon_connection.hpp"
-#include "wire/sealed_file.hpp"
-#include "wire/send_all.hpp"
-#include "wire/unix_socket.hpp"
+#include "core/base/clock.hpp"
+#include "core/base/mutex.hpp"
+#include "core/base/process_local.hpp"
+#include "core/base/result.hpp"
+#include "addons/daemon/client/daemon_connection.hpp"
+#include "core/wire/sealed_file.hpp"
+#include "core/wire/send_all.hpp"
+#include "core/wire/unix_socket.hpp"
 
 namespace cukiln {
 

@@ -16,13 +16,13 @@
 #include <string_view>
 #include <vector>
 
-#include "base/cancel_flags.hpp"
-#include "base/file.hpp"
-#include "base/logger.hpp"
-#include "base/telemetry.hpp"
-#include "store/daemon_tier.hpp"
-#include "wire/daemon_frame.hpp"
-#include "wire/daemon_messages.hpp"
+#include "core/base/cancel_flags.hpp"
+#include "core/base/file.hpp"
+#include "core/base/logger.hpp"
+#include "core/base/telemetry.hpp"
+#include "core/store/daemon_tier.hpp"
+#include "core/wire/daemon_frame.hpp"
+#include "core/wire/daemon_messages.hpp"
 
 #include <cukiln/result.hpp>
 

@@ -7,11 +7,11 @@
 #include <utility>
 #include <vector>
 
-#include "base/result.hpp"
-#include "compile/local_file_provider.hpp"
-#include "compile/nvrtc_compiler.hpp"
-#include "daemon/client/daemon_client.hpp"
-#include "wire/sealed_file.hpp"
+#include "core/base/result.hpp"
+#include "core/compile/local_file_provider.hpp"
+#include "core/compile/nvrtc_compiler.hpp"
+#include "addons/daemon/client/daemon_client.hpp"
+#include "core/wire/sealed_file.hpp"
 
 namespace cukiln {
 

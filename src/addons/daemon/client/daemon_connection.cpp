@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "daemon/client/daemon_connection.hpp"
+#include "addons/daemon/client/daemon_connection.hpp"
 
 #include <poll.h>
 #include <unistd.h>
@@ -11,11 +11,11 @@
 #include <thread>
 #include <utility>
 
-#include "base/poll_until.hpp"
-#include "base/result.hpp"
-#include "base/spin_wait.hpp"
-#include "wire/frame.hpp"
-#include "wire/unix_socket.hpp"
+#include "core/base/poll_until.hpp"
+#include "core/base/result.hpp"
+#include "core/base/spin_wait.hpp"
+#include "core/wire/frame.hpp"
+#include "core/wire/unix_socket.hpp"
 
 namespace cukiln {
 

@@ -6,10 +6,10 @@
 #include <memory>
 #include <string>
 
-#include "base/cancel_flags.hpp"
-#include "base/kept_fd.hpp"
-#include "daemon/client/daemon_client.hpp"
-#include "wire/daemon_frame.hpp"
+#include "core/base/cancel_flags.hpp"
+#include "core/base/kept_fd.hpp"
+#include "addons/daemon/client/daemon_client.hpp"
+#include "core/wire/daemon_frame.hpp"
 
 namespace cukiln {
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "daemon/main/admin_http.hpp"
+#include "addons/daemon/main/admin_http.hpp"
 
 #include <unistd.h>
 
@@ -9,9 +9,9 @@
 #include <utility>
 #include <vector>
 
-#include "base/result.hpp"
-#include "daemon/ops/admin_http_server.hpp"
-#include "daemon/ops/http_responder.hpp"
+#include "core/base/result.hpp"
+#include "addons/daemon/ops/admin_http_server.hpp"
+#include "addons/daemon/ops/http_responder.hpp"
 
 namespace cukiln::daemon {
 

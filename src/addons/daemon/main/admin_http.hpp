@@ -4,10 +4,10 @@
 #include <memory>
 #include <string>
 
-#include "base/file.hpp"
-#include "daemon/main/current_remote.hpp"
-#include "daemon/server.hpp"
-#include "store/tiered_store.hpp"
+#include "core/base/file.hpp"
+#include "addons/daemon/main/current_remote.hpp"
+#include "addons/daemon/server.hpp"
+#include "core/store/tiered_store.hpp"
 
 #include <cukiln/result.hpp>
 

@@ -4,8 +4,8 @@
 #include <memory>
 #include <utility>
 
-#include "base/mutex.hpp"
-#include "remote/remote_store.hpp"
+#include "core/base/mutex.hpp"
+#include "addons/fleet/remote_store.hpp"
 
 namespace cukiln::daemon {
 

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "daemon/main/live_settings.hpp"
+#include "addons/daemon/main/live_settings.hpp"
 
 #include <algorithm>
 #include <chrono>
 #include <iterator>
 #include <utility>
 
-#include "base/result.hpp"
-#include "store/revocation.hpp"
+#include "core/base/result.hpp"
+#include "core/store/revocation.hpp"
 
 namespace cukiln::daemon {
 

@@ -5,10 +5,10 @@
 #include <string>
 #include <string_view>
 
-#include "base/logger.hpp"
-#include "daemon/main/current_remote.hpp"
-#include "loader/settings.hpp"
-#include "store/tiered_store.hpp"
+#include "core/base/logger.hpp"
+#include "addons/daemon/main/current_remote.hpp"
+#include "core/loader/settings.hpp"
+#include "core/store/tiered_store.hpp"
 
 namespace cukiln::daemon {
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "daemon/main/log_writer.hpp"
+#include "addons/daemon/main/log_writer.hpp"
 
 #include <poll.h>
 #include <unistd.h>
@@ -12,7 +12,7 @@
 
 #include <fmt/format.h>
 
-#include "base/printable.hpp"
+#include "core/base/printable.hpp"
 
 namespace cukiln::daemon {
 

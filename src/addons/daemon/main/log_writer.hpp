@@ -7,7 +7,7 @@
 #include <string_view>
 #include <thread>
 
-#include "base/mutex.hpp"
+#include "core/base/mutex.hpp"
 
 namespace cukiln::daemon {
 

@@ -24,17 +24,17 @@
 #include <string_view>
 #include <utility>
 
-#include "base/file.hpp"
-#include "base/result.hpp"
-#include "compile/compile_budget.hpp"
-#include "daemon/ipc_listener.hpp"
-#include "daemon/main/admin_http.hpp"
-#include "daemon/main/live_settings.hpp"
-#include "daemon/main/log_writer.hpp"
-#include "daemon/server.hpp"
-#include "daemon/service_manager.hpp"
-#include "loader/settings.hpp"
-#include "store/tiered_store.hpp"
+#include "core/base/file.hpp"
+#include "core/base/result.hpp"
+#include "core/compile/compile_budget.hpp"
+#include "addons/daemon/ipc_listener.hpp"
+#include "addons/daemon/main/admin_http.hpp"
+#include "addons/daemon/main/live_settings.hpp"
+#include "addons/daemon/main/log_writer.hpp"
+#include "addons/daemon/server.hpp"
+#include "addons/daemon/service_manager.hpp"
+#include "core/loader/settings.hpp"
+#include "core/store/tiered_store.hpp"
 
 #include <cukiln/version.hpp>
 

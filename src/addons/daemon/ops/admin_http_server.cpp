@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "daemon/ops/admin_http_server.hpp"
+#include "addons/daemon/ops/admin_http_server.hpp"
 
 #include <fcntl.h>
 #include <sys/eventfd.h>
@@ -12,7 +12,7 @@
 #include <cerrno>
 #include <csignal>
 
-#include "base/result.hpp"
+#include "core/base/result.hpp"
 
 namespace cukiln::ops {
 

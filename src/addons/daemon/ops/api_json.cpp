@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "daemon/ops/api_json.hpp"
+#include "addons/daemon/ops/api_json.hpp"
 
 #include <algorithm>
 #include <functional>
@@ -7,13 +7,13 @@
 #include <set>
 #include <string_view>
 
-#include "base/histogram.hpp"
-#include "base/result.hpp"
-#include "daemon/client/daemon_client.hpp"
-#include "loader/entry_json.hpp"
-#include "loader/entry_order.hpp"
-#include "loader/stats_fields.hpp"
-#include "store/store_admin.hpp"
+#include "core/base/histogram.hpp"
+#include "core/base/result.hpp"
+#include "addons/daemon/client/daemon_client.hpp"
+#include "core/loader/entry_json.hpp"
+#include "core/loader/entry_order.hpp"
+#include "core/loader/stats_fields.hpp"
+#include "core/store/store_admin.hpp"
 
 #include <cukiln/version.hpp>
 

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "daemon/ops/ops_source.hpp"
+#include "addons/daemon/ops/ops_source.hpp"
 
 #include <cukiln/result.hpp>
 

@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "base/result.hpp"
+#include "core/base/result.hpp"
 
 namespace cukiln::ops {
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "daemon/ops/http_listener.hpp"
+#include "addons/daemon/ops/http_listener.hpp"
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
@@ -10,8 +10,8 @@
 #include <cerrno>
 #include <charconv>
 
-#include "base/result.hpp"
-#include "wire/unix_socket.hpp"
+#include "core/base/result.hpp"
+#include "core/wire/unix_socket.hpp"
 
 namespace cukiln::ops {
 

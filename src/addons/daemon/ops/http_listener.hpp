@@ -4,7 +4,7 @@
 #include <string>
 #include <string_view>
 
-#include "base/file.hpp"
+#include "core/base/file.hpp"
 
 #include <cukiln/result.hpp>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "daemon/ops/http_responder.hpp"
+#include "addons/daemon/ops/http_responder.hpp"
 
 #include <httplib.h>
 
@@ -10,10 +10,10 @@
 #include <string_view>
 #include <utility>
 
-#include "base/mutex.hpp"
-#include "base/result.hpp"
-#include "daemon/ops/api_json.hpp"
-#include "daemon/ops/metrics_text.hpp"
+#include "core/base/mutex.hpp"
+#include "core/base/result.hpp"
+#include "addons/daemon/ops/api_json.hpp"
+#include "addons/daemon/ops/metrics_text.hpp"
 #include "embedded/ops_page.hpp"
 
 namespace cukiln::ops {

@@ -4,8 +4,8 @@
 #include <memory>
 #include <string>
 
-#include "base/bytes.hpp"
-#include "daemon/ops/ops_source.hpp"
+#include "core/base/bytes.hpp"
+#include "addons/daemon/ops/ops_source.hpp"
 
 namespace cukiln::ops {
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "daemon/ops/metrics_text.hpp"
+#include "addons/daemon/ops/metrics_text.hpp"
 
 #include <algorithm>
 #include <atomic>
@@ -12,15 +12,15 @@
 #include <utility>
 #include <vector>
 
-#include "base/clock.hpp"
-#include "base/histogram.hpp"
-#include "base/result.hpp"
-#include "daemon/client/daemon_client.hpp"
-#include "daemon/ops/exposition.hpp"
-#include "daemon/ops/process_metrics.hpp"
-#include "loader/not_stored.hpp"
-#include "loader/stats_fields.hpp"
-#include "store/store_admin.hpp"
+#include "core/base/clock.hpp"
+#include "core/base/histogram.hpp"
+#include "core/base/result.hpp"
+#include "addons/daemon/client/daemon_client.hpp"
+#include "addons/daemon/ops/exposition.hpp"
+#include "addons/daemon/ops/process_metrics.hpp"
+#include "core/loader/not_stored.hpp"
+#include "core/loader/stats_fields.hpp"
+#include "core/store/store_admin.hpp"
 
 #include <cukiln/version.hpp>
 

@@ -5,7 +5,7 @@
 #include <string_view>
 #include <vector>
 
-#include "daemon/ops/ops_source.hpp"
+#include "addons/daemon/ops/ops_source.hpp"
 
 namespace cukiln::ops {
 

@@ -8,8 +8,8 @@
 #include <utility>
 #include <vector>
 
-#include "store/tiered_store.hpp"
-#include "wire/daemon_messages.hpp"
+#include "core/store/tiered_store.hpp"
+#include "core/wire/daemon_messages.hpp"
 
 #include <cukiln/result.hpp>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "daemon/ops/process_metrics.hpp"
+#include "addons/daemon/ops/process_metrics.hpp"
 
 #include <dirent.h>
 #include <sys/resource.h>
@@ -10,8 +10,8 @@
 #include <fstream>
 #include <memory>
 
-#include "base/clock.hpp"
-#include "base/result.hpp"
+#include "core/base/clock.hpp"
+#include "core/base/result.hpp"
 
 namespace cukiln::ops {
 

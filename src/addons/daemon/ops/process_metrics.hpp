@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "daemon/ops/exposition.hpp"
-#include "wire/daemon_messages.hpp"
+#include "addons/daemon/ops/exposition.hpp"
+#include "core/wire/daemon_messages.hpp"
 
 namespace cukiln::ops {
 

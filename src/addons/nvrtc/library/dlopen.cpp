@@ -13,7 +13,7 @@
 #include <cstring>
 #include <initializer_list>
 
-#include "bindings/nvrtc/real_library.hpp"
+#include "addons/nvrtc/library/real_library.hpp"
 
 #define CUKILN_EXPORTED extern "C" __attribute__((visibility("default")))
 

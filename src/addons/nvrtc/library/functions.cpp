@@ -3,7 +3,7 @@
 
 #include <cstddef>
 
-#include "bindings/nvrtc/real_library.hpp"
+#include "addons/nvrtc/library/real_library.hpp"
 
 #define CUKILN_EXPORTED extern "C" __attribute__((visibility("default")))
 // In the library that makes the call, but for one that returns what a call returns: that is a jump.

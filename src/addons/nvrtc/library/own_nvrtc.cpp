@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "bindings/nvrtc/own_nvrtc.hpp"
+#include "addons/nvrtc/library/own_nvrtc.hpp"
 
 #include <dlfcn.h>
 #include <link.h>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "bindings/nvrtc/real_library.hpp"
+#include "addons/nvrtc/library/real_library.hpp"
 
 namespace cukiln::nvrtc_binding {
 

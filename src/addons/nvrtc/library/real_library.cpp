@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "bindings/nvrtc/real_library.hpp"
+#include "addons/nvrtc/library/real_library.hpp"
 
 #include <dlfcn.h>
 #include <link.h>
@@ -13,7 +13,7 @@
 #include <initializer_list>
 #include <string_view>
 
-#include "bindings/nvrtc/own_nvrtc.hpp"
+#include "addons/nvrtc/library/own_nvrtc.hpp"
 
 extern char** environ;  // NOLINT: POSIX's own
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "dropin/nvrtc_functions.hpp"
+#include "addons/nvrtc/nvrtc_functions.hpp"
 
 namespace cukiln::nvrtc_binding {
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """libcukiln.so and libcukiln_nvfp4.so: where they are, and their C interfaces (<cukiln/cukiln.h>,
-<cukiln/nvfp4.h>) in ctypes' words.
+<cukiln/nvfp4/nvfp4.h>) in ctypes' words.
 
 A library is opened by path at its first use, once in a process. Calls release the GIL.
 """

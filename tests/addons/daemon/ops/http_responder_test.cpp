@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "daemon/ops/http_responder.hpp"
+#include "addons/daemon/ops/http_responder.hpp"
 
 #include <doctest/doctest.h>
 
@@ -8,7 +8,7 @@
 #include <set>
 #include <sstream>
 
-#include "base/file_lock.hpp"
+#include "core/base/file_lock.hpp"
 #include "support/ops_source.hpp"
 
 using namespace cukiln;

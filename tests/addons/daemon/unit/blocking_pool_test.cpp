@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "daemon/blocking_pool.hpp"
+#include "addons/daemon/blocking_pool.hpp"
 
 #include <doctest/doctest.h>
 #include <poll.h>

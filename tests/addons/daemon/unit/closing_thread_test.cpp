@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "daemon/closing_thread.hpp"
+#include "addons/daemon/closing_thread.hpp"
 
 #include <doctest/doctest.h>
 #include <poll.h>

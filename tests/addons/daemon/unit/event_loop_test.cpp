@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "daemon/event_loop.hpp"
+#include "addons/daemon/event_loop.hpp"
 
 #include <doctest/doctest.h>
 #include <sys/epoll.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "daemon/fair_share.hpp"
+#include "addons/daemon/fair_share.hpp"
 
 #include <doctest/doctest.h>
 

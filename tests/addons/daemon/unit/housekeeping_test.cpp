@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "daemon/housekeeping.hpp"
+#include "addons/daemon/housekeeping.hpp"
 
 #include <doctest/doctest.h>
 

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "daemon/sealed_entry_cache.hpp"
+#include "addons/daemon/sealed_entry_cache.hpp"
 
 #include <doctest/doctest.h>
 
 #include <string>
 
-#include "wire/sealed_file.hpp"
+#include "core/wire/sealed_file.hpp"
 
 using cukiln::CacheKey;
 using cukiln::UniqueFd;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "daemon/session.hpp"
+#include "addons/daemon/session.hpp"
 
 #include <doctest/doctest.h>
 #include <sys/socket.h>
@@ -9,8 +9,8 @@
 #include <memory>
 #include <string>
 
-#include "daemon/event_loop.hpp"
-#include "wire/sealed_file.hpp"
+#include "addons/daemon/event_loop.hpp"
+#include "core/wire/sealed_file.hpp"
 
 using cukiln::Logger;
 using cukiln::UniqueFd;

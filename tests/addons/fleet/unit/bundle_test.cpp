@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "remote/bundle.hpp"
+#include "addons/fleet/bundle.hpp"
 
 #include <doctest/doctest.h>
 #include <sys/resource.h>
 
 #include <filesystem>
 
-#include "base/serial.hpp"
-#include "remote/envelope.hpp"
+#include "core/base/serial.hpp"
+#include "addons/fleet/envelope.hpp"
 #include "support/golden_entries.hpp"
 #include "support/paths.hpp"
 #include "support/store_entries.hpp"

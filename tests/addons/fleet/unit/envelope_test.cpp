@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "remote/envelope.hpp"
+#include "addons/fleet/envelope.hpp"
 
 #include <doctest/doctest.h>
 #include <zstd.h>
 
 #include <cstring>
 
-#include "base/serial.hpp"
+#include "core/base/serial.hpp"
 #include "support/store_entries.hpp"
 
 using namespace cukiln;

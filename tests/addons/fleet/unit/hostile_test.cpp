@@ -4,7 +4,7 @@
 #include <doctest/doctest.h>
 #include <sys/resource.h>
 
-#include "remote/remote_store.hpp"
+#include "addons/fleet/remote_store.hpp"
 #include "support/scripted_server.hpp"
 #include "support/store_entries.hpp"
 

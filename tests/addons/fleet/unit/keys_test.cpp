@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "remote/keys.hpp"
+#include "addons/fleet/keys.hpp"
 
 #include <doctest/doctest.h>
 #include <fcntl.h>

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "remote/oci_layout.hpp"
+#include "addons/fleet/oci_layout.hpp"
 
 #include <doctest/doctest.h>
 
 #include <filesystem>
 #include <vector>
 
-#include "remote/tar.hpp"
-#include "store/system_store.hpp"
+#include "addons/fleet/tar.hpp"
+#include "core/store/system_store.hpp"
 #include "support/store_entries.hpp"
 
 using namespace cukiln;

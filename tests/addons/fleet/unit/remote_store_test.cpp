@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "remote/remote_store.hpp"
+#include "addons/fleet/remote_store.hpp"
 
 #include <doctest/doctest.h>
 

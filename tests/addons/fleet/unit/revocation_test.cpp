@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "store/revocation.hpp"
+#include "core/store/revocation.hpp"
 
 #include <doctest/doctest.h>
 
-#include "remote/keys.hpp"
-#include "store/memory_store.hpp"
+#include "addons/fleet/keys.hpp"
+#include "core/store/memory_store.hpp"
 #include "support/store_entries.hpp"
 
 using namespace cukiln;

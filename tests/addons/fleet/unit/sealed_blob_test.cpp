@@ -4,10 +4,10 @@
 
 #include <random>
 
-#include "base/serial.hpp"
-#include "remote/bundle.hpp"
-#include "remote/envelope.hpp"
-#include "store/blob_name.hpp"
+#include "core/base/serial.hpp"
+#include "addons/fleet/bundle.hpp"
+#include "addons/fleet/envelope.hpp"
+#include "core/store/blob_name.hpp"
 #include "support/store_entries.hpp"
 
 using namespace cukiln;

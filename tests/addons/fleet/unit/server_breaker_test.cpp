@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "remote/server_breaker.hpp"
+#include "addons/fleet/server_breaker.hpp"
 
 #include <doctest/doctest.h>
 
-#include "remote/negative_cache.hpp"
+#include "addons/fleet/negative_cache.hpp"
 
 using namespace cukiln;
 using std::chrono::milliseconds;

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""<cukiln/torch.h> in ctypes' words."""
+"""<cukiln/nvfp4/torch.h> in ctypes' words."""
 
 from __future__ import annotations
 

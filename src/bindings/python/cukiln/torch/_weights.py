@@ -2,7 +2,7 @@
 """NVFP4 weights between the form of checkpoints and that of the kernels.
 
 A checkpoint keeps block scales row by row, and the decode scale of the whole: what ModelOpt writes.
-The kernels read block scales in atoms of 128 rows by 4 blocks of 16 columns (<cukiln/nvfp4.hpp>).
+The kernels read block scales in atoms of 128 rows by 4 blocks of 16 columns (<cukiln/nvfp4/nvfp4.hpp>).
 """
 
 from __future__ import annotations

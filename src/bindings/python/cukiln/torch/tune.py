@@ -74,7 +74,7 @@ class Measured:
 
 
 class Gemm:
-    """The launcher of one device, by <cukiln/nvfp4.h>."""
+    """The launcher of one device, by <cukiln/nvfp4/nvfp4.h>."""
 
     def __init__(self, loader: Loader, device: int, activations: str = "nvfp4") -> None:
         self._loader = loader
