@@ -10,16 +10,19 @@ function(install_library target export)
     ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
   install(EXPORT ${export} NAMESPACE cukiln:: DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/cukiln)
 endfunction()
-set(nvfp4_headers nvfp4.h nvfp4.hpp nvfp4_moe.hpp sampling.hpp tensor_view.hpp torch.h)
-list(TRANSFORM nvfp4_headers PREPEND "${PROJECT_SOURCE_DIR}/include/cukiln/" OUTPUT_VARIABLE nvfp4_files)
+# Where the headers of include/cukiln/nvfp4 were in 0.3.
+set(forwarding_headers nvfp4.h nvfp4.hpp nvfp4_moe.hpp sampling.hpp tensor_view.hpp torch.h)
+list(TRANSFORM forwarding_headers PREPEND "${PROJECT_SOURCE_DIR}/include/cukiln/" OUTPUT_VARIABLE forwarding_files)
 file(GLOB core_files CONFIGURE_DEPENDS
   "${PROJECT_SOURCE_DIR}/include/cukiln/*.h" "${PROJECT_SOURCE_DIR}/include/cukiln/*.hpp")
-list(REMOVE_ITEM core_files ${nvfp4_files})
+list(REMOVE_ITEM core_files ${forwarding_files})
 install_library(cukiln cukilnTargets)
 install(FILES ${core_files} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/cukiln)
 if(TARGET cukiln_nvfp4)
   install_library(cukiln_nvfp4 cukiln_nvfp4Targets)
-  install(FILES ${nvfp4_files} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/cukiln)
+  install(FILES ${forwarding_files} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/cukiln)
+  install(DIRECTORY "${PROJECT_SOURCE_DIR}/include/cukiln/nvfp4" DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/cukiln
+    FILES_MATCHING PATTERN "*.h" PATTERN "*.hpp")
 endif()
 if(TARGET cukiln_nvrtc)  # opened by its path or preloaded: it has no version of its own
   install(TARGETS cukiln_nvrtc LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})

@@ -3,10 +3,10 @@
 
 #include <filesystem>
 
-#include "core/base/result.hpp"
 #include "addons/fleet/bundle.hpp"
 #include "addons/fleet/envelope.hpp"
 #include "addons/fleet/oci_layout.hpp"
+#include "core/base/result.hpp"
 
 namespace cukiln::cli {
 

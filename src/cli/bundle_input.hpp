@@ -7,8 +7,8 @@
 
 #include <CLI/CLI.hpp>
 
-#include "cli/context.hpp"
 #include "addons/fleet/keys.hpp"
+#include "cli/context.hpp"
 #include "core/store/cubin_store.hpp"
 #include "core/store/store_blob.hpp"
 

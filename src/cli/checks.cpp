@@ -4,9 +4,10 @@
 #include <algorithm>
 #include <chrono>
 
-#include "core/base/result.hpp"
+#include "addons/fleet/remote_store.hpp"
 #include "cli/daemon_status.hpp"
 #include "cli/human.hpp"
+#include "core/base/result.hpp"
 #include "core/compile/bundled_headers.hpp"
 #include "core/compile/nvrtc_compiler.hpp"
 #include "core/compile/toolchain_identity.hpp"
@@ -14,7 +15,6 @@
 #include "core/driver/module.hpp"
 #include "core/loader/make_compiler.hpp"
 #include "core/loader/settings.hpp"
-#include "addons/fleet/remote_store.hpp"
 #include "core/store/store_admin.hpp"
 
 namespace cukiln::cli {

@@ -3,10 +3,10 @@
 
 #include <algorithm>
 
-#include "core/base/nearest.hpp"
-#include "core/base/result.hpp"
 #include "cli/help.hpp"
 #include "cli/module_options.hpp"
+#include "core/base/nearest.hpp"
+#include "core/base/result.hpp"
 #include "core/key/nvcc_flags.hpp"
 
 namespace cukiln::cli {

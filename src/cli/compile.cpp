@@ -4,13 +4,13 @@
 #include <algorithm>
 #include <set>
 
-#include "core/base/file.hpp"
-#include "core/base/result.hpp"
 #include "cli/command.hpp"
 #include "cli/module_options.hpp"
 #include "cli/module_report.hpp"
 #include "cli/output.hpp"
 #include "cli/progress.hpp"
+#include "core/base/file.hpp"
+#include "core/base/result.hpp"
 
 namespace cukiln::cli {
 

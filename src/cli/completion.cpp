@@ -5,9 +5,9 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "core/base/result.hpp"
 #include "cli/command.hpp"
 #include "cli/help.hpp"
+#include "core/base/result.hpp"
 #include "core/store/store_admin.hpp"
 
 namespace cukiln::cli {

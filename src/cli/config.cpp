@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 
+#include "addons/fleet/endpoint.hpp"
 #include "cli/command.hpp"
 #include "cli/human.hpp"
 #include "cli/table.hpp"
-#include "addons/fleet/endpoint.hpp"
 
 namespace cukiln::cli {
 

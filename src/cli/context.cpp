@@ -9,10 +9,10 @@
 #include <numeric>
 #include <utility>
 
-#include "core/base/result.hpp"
-#include "cli/text.hpp"
-#include "core/loader/loader_services.hpp"
 #include "addons/fleet/remote_store.hpp"
+#include "cli/text.hpp"
+#include "core/base/result.hpp"
+#include "core/loader/loader_services.hpp"
 #include "core/store/store_admin.hpp"
 
 namespace cukiln::cli {

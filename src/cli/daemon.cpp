@@ -16,13 +16,13 @@
 #include <filesystem>
 #include <thread>
 
-#include "core/base/file.hpp"
-#include "core/base/result.hpp"
 #include "cli/command.hpp"
 #include "cli/daemon_status.hpp"
 #include "cli/human.hpp"
 #include "cli/table.hpp"
 #include "cli/text.hpp"
+#include "core/base/file.hpp"
+#include "core/base/result.hpp"
 #include "core/loader/settings.hpp"
 #include "core/wire/unix_socket.hpp"
 

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/daemon_status.hpp"
 
+#include "addons/daemon/client/daemon_client.hpp"
+#include "cli/human.hpp"
 #include "core/base/printable.hpp"
 #include "core/base/result.hpp"
-#include "cli/human.hpp"
-#include "addons/daemon/client/daemon_client.hpp"
 
 namespace cukiln::cli {
 

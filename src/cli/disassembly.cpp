@@ -5,9 +5,9 @@
 
 #include <vector>
 
+#include "cli/tool.hpp"
 #include "core/base/file.hpp"
 #include "core/base/result.hpp"
-#include "cli/tool.hpp"
 #include "core/loader/make_compiler.hpp"
 
 namespace cukiln::cli {

@@ -3,10 +3,10 @@
 
 #include <algorithm>
 
-#include "core/base/result.hpp"
 #include "cli/checks.hpp"
 #include "cli/command.hpp"
 #include "cli/text.hpp"
+#include "core/base/result.hpp"
 
 namespace cukiln::cli {
 

@@ -6,11 +6,11 @@
 #include <algorithm>
 #include <string_view>
 
+#include "cli/module_options.hpp"
+#include "cli/text.hpp"
 #include "core/base/clock.hpp"
 #include "core/base/nearest.hpp"
 #include "core/base/result.hpp"
-#include "cli/module_options.hpp"
-#include "cli/text.hpp"
 #include "core/key/compile_request.hpp"
 #include "core/store/signers.hpp"
 

@@ -4,11 +4,11 @@
 #include <algorithm>
 #include <utility>
 
-#include "core/base/result.hpp"
 #include "cli/entries.hpp"
 #include "cli/human.hpp"
 #include "cli/table.hpp"
 #include "cli/text.hpp"
+#include "core/base/result.hpp"
 #include "core/store/signers.hpp"
 
 namespace cukiln::cli {

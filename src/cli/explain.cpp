@@ -2,12 +2,12 @@
 #include <algorithm>
 #include <filesystem>
 
-#include "core/base/result.hpp"
 #include "cli/command.hpp"
 #include "cli/entries.hpp"
 #include "cli/human.hpp"
 #include "cli/module_options.hpp"
 #include "cli/text.hpp"
+#include "core/base/result.hpp"
 #include "core/loader/loader_services.hpp"
 
 namespace cukiln::cli {

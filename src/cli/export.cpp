@@ -5,20 +5,20 @@
 #include <filesystem>
 #include <set>
 
-#include "core/base/file.hpp"
-#include "core/base/result.hpp"
+#include "addons/fleet/bundle.hpp"
+#include "addons/fleet/envelope.hpp"
+#include "addons/fleet/oci_layout.hpp"
 #include "cli/command.hpp"
 #include "cli/entries.hpp"
 #include "cli/export_sources.hpp"
 #include "cli/human.hpp"
 #include "cli/module_options.hpp"
 #include "cli/output.hpp"
+#include "core/base/file.hpp"
+#include "core/base/result.hpp"
 #include "core/key/nvcc_flags.hpp"
 #include "core/loader/loader_services.hpp"
 #include "core/loader/module_request.hpp"
-#include "addons/fleet/bundle.hpp"
-#include "addons/fleet/envelope.hpp"
-#include "addons/fleet/oci_layout.hpp"
 #include "core/store/system_store.hpp"
 
 #include <cukiln/version.hpp>

@@ -3,13 +3,13 @@
 #include <map>
 #include <set>
 
-#include "core/base/result.hpp"
 #include "cli/bundle_input.hpp"
 #include "cli/command.hpp"
 #include "cli/entries.hpp"
 #include "cli/human.hpp"
 #include "cli/module_options.hpp"
 #include "cli/table.hpp"
+#include "core/base/result.hpp"
 #include "core/driver/driver_api.hpp"
 #include "core/driver/module.hpp"
 #include "core/loader/loader_services.hpp"

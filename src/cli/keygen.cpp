@@ -6,12 +6,12 @@
 #include <cerrno>
 #include <filesystem>
 
-#include "core/base/file.hpp"
-#include "core/base/result.hpp"
+#include "addons/fleet/keys.hpp"
 #include "cli/command.hpp"
 #include "cli/entries.hpp"
 #include "cli/output.hpp"
-#include "addons/fleet/keys.hpp"
+#include "core/base/file.hpp"
+#include "core/base/result.hpp"
 
 namespace cukiln::cli {
 

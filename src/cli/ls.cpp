@@ -2,12 +2,12 @@
 #include <algorithm>
 #include <functional>
 
-#include "core/base/printable.hpp"
-#include "core/base/result.hpp"
 #include "cli/command.hpp"
 #include "cli/entries.hpp"
 #include "cli/human.hpp"
 #include "cli/table.hpp"
+#include "core/base/printable.hpp"
+#include "core/base/result.hpp"
 #include "core/loader/entry_order.hpp"
 
 namespace cukiln::cli {

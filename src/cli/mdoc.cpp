@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/mdoc.hpp"
 
+#include "cli/help.hpp"
 #include "core/base/file.hpp"
 #include "core/base/result.hpp"
-#include "cli/help.hpp"
 
 #include <cukiln/version.hpp>
 

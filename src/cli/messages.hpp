@@ -4,8 +4,8 @@
 #include <string>
 #include <string_view>
 
-#include "core/base/mutex.hpp"
 #include "cli/terminal.hpp"
+#include "core/base/mutex.hpp"
 
 #include <cukiln/log.hpp>
 

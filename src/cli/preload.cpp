@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <charconv>
 
-#include "core/base/result.hpp"
 #include "cli/command.hpp"
 #include "cli/entries.hpp"
 #include "cli/human.hpp"
@@ -9,6 +8,7 @@
 #include "cli/module_report.hpp"
 #include "cli/progress.hpp"
 #include "cli/shipped.hpp"
+#include "core/base/result.hpp"
 #include "core/loader/module_request.hpp"
 #include "core/store/system_store.hpp"
 

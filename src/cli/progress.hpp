@@ -7,8 +7,8 @@
 #include <string>
 #include <thread>
 
-#include "core/base/mutex.hpp"
 #include "cli/messages.hpp"
+#include "core/base/mutex.hpp"
 
 #include <cukiln/loader.hpp>
 

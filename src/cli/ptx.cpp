@@ -4,8 +4,8 @@
 #include <filesystem>
 #include <vector>
 
-#include "core/base/result.hpp"
 #include "cli/shipped.hpp"
+#include "core/base/result.hpp"
 #include "core/key/compile_request.hpp"
 #include "core/loader/loader_services.hpp"
 

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <utility>
 
-#include "core/base/file.hpp"
-#include "core/base/result.hpp"
 #include "cli/application.hpp"
 #include "cli/command.hpp"
 #include "cli/human.hpp"
 #include "cli/output.hpp"
 #include "cli/recorded_manifest.hpp"
+#include "core/base/file.hpp"
+#include "core/base/result.hpp"
 
 namespace cukiln::cli {
 

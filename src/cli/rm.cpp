@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 
-#include "core/base/result.hpp"
 #include "cli/command.hpp"
 #include "cli/entries.hpp"
 #include "cli/human.hpp"
+#include "core/base/result.hpp"
 
 namespace cukiln::cli {
 

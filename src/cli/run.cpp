@@ -7,11 +7,11 @@
 #include <optional>
 #include <utility>
 
-#include "core/base/file.hpp"
-#include "core/base/result.hpp"
 #include "cli/application.hpp"
 #include "cli/command.hpp"
 #include "cli/human.hpp"
+#include "core/base/file.hpp"
+#include "core/base/result.hpp"
 
 namespace cukiln::cli {
 

@@ -5,8 +5,6 @@
 #include <iterator>
 #include <sstream>
 
-#include "core/base/file.hpp"
-#include "core/base/result.hpp"
 #include "cli/command.hpp"
 #include "cli/disassembly.hpp"
 #include "cli/entries.hpp"
@@ -16,6 +14,8 @@
 #include "cli/ptx.hpp"
 #include "cli/table.hpp"
 #include "cli/text.hpp"
+#include "core/base/file.hpp"
+#include "core/base/result.hpp"
 
 namespace cukiln::cli {
 

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <map>
 
-#include "core/base/result.hpp"
 #include "cli/command.hpp"
 #include "cli/entries.hpp"
 #include "cli/human.hpp"
 #include "cli/table.hpp"
+#include "core/base/result.hpp"
 #include "core/loader/stats_fields.hpp"
 
 namespace cukiln::cli {

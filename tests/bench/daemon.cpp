@@ -19,8 +19,8 @@
 #include <vector>
 
 #include "addons/daemon/client/daemon_client.hpp"
-#include "program.hpp"
 #include "core/store/sqlite_store.hpp"
+#include "program.hpp"
 #include "support/store_entries.hpp"
 
 using namespace cukiln;  // NOLINT: a program

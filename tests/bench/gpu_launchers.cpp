@@ -14,8 +14,8 @@
 #include "nvfp4/host/sm100_plan.hpp"
 
 #include <cukiln/loader.hpp>
-#include <cukiln/nvfp4/nvfp4.hpp>
 #include <cukiln/nvfp4/moe.hpp>
+#include <cukiln/nvfp4/nvfp4.hpp>
 #include <cukiln/nvfp4/sampling.hpp>
 #include <cukiln/settings.hpp>
 

@@ -23,9 +23,9 @@
 
 #include "core/base/hasher.hpp"
 #include "core/key/compile_request.hpp"
-#include "program.hpp"
 #include "core/store/sqlite_handle.hpp"
 #include "core/store/sqlite_store.hpp"
+#include "program.hpp"
 
 using namespace cukiln;  // NOLINT: a program
 using cukiln::bench::fail;

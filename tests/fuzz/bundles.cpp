@@ -14,14 +14,14 @@
 #include <cstring>
 #include <string>
 
-#include "core/base/bytes.hpp"
-#include "core/base/file.hpp"
-#include "core/base/serial.hpp"
-#include "fuzz/require.hpp"
 #include "addons/fleet/bundle.hpp"
 #include "addons/fleet/envelope.hpp"
 #include "addons/fleet/keys.hpp"
+#include "core/base/bytes.hpp"
+#include "core/base/file.hpp"
+#include "core/base/serial.hpp"
 #include "core/store/blob_name.hpp"
+#include "fuzz/require.hpp"
 #include "support/store_entries.hpp"
 
 namespace {

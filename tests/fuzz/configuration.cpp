@@ -17,9 +17,9 @@
 
 #include "core/base/bytes.hpp"
 #include "core/base/file.hpp"
-#include "fuzz/require.hpp"
 #include "core/loader/config_text.hpp"
 #include "core/loader/settings.hpp"
+#include "fuzz/require.hpp"
 
 namespace {
 

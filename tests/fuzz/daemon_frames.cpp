@@ -9,10 +9,10 @@
 #include <string>
 
 #include "core/base/bytes.hpp"
-#include "fuzz/require.hpp"
 #include "core/wire/daemon_frame.hpp"
 #include "core/wire/daemon_messages.hpp"
 #include "core/wire/messages.hpp"
+#include "fuzz/require.hpp"
 
 namespace {
 

@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "core/base/bytes.hpp"
-#include "fuzz/require.hpp"
 #include "core/key/nvcc_flags.hpp"
+#include "fuzz/require.hpp"
 
 using cukiln::testing::require;
 

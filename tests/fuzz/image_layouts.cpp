@@ -12,10 +12,10 @@
 #include <cstdint>
 #include <string>
 
-#include "core/base/file.hpp"
-#include "fuzz/require.hpp"
 #include "addons/fleet/oci_blob.hpp"
 #include "addons/fleet/oci_layout.hpp"
+#include "core/base/file.hpp"
+#include "fuzz/require.hpp"
 #include "support/scratch.hpp"
 
 namespace {

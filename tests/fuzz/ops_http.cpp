@@ -15,11 +15,11 @@
 #include <cstring>
 #include <string>
 
-#include "core/base/bytes.hpp"
-#include "core/base/file.hpp"
 #include "addons/daemon/ops/admin_http_server.hpp"
 #include "addons/daemon/ops/http_listener.hpp"
 #include "addons/daemon/ops/http_responder.hpp"
+#include "core/base/bytes.hpp"
+#include "core/base/file.hpp"
 #include "fuzz/require.hpp"
 #include "support/ops_source.hpp"
 

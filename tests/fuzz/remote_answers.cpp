@@ -16,11 +16,11 @@
 #include <thread>
 #include <utility>
 
+#include "addons/fleet/endpoint.hpp"
+#include "addons/fleet/envelope.hpp"
 #include "core/base/bytes.hpp"
 #include "core/base/file.hpp"
 #include "fuzz/require.hpp"
-#include "addons/fleet/endpoint.hpp"
-#include "addons/fleet/envelope.hpp"
 
 namespace {
 

@@ -11,12 +11,12 @@
 #include <cstdint>
 #include <string>
 
-#include "core/base/bytes.hpp"
-#include "core/base/file.hpp"
-#include "fuzz/require.hpp"
 #include "addons/fleet/bundle.hpp"
 #include "addons/fleet/envelope.hpp"
 #include "addons/fleet/keys.hpp"
+#include "core/base/bytes.hpp"
+#include "core/base/file.hpp"
+#include "fuzz/require.hpp"
 #include "support/store_entries.hpp"
 
 namespace {

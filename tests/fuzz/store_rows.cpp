@@ -14,13 +14,13 @@
 #include <string>
 
 #include "core/base/bytes.hpp"
-#include "fuzz/require.hpp"
 #include "core/key/compile_request.hpp"
 #include "core/key/dependency_set.hpp"
 #include "core/key/set_tree.hpp"
 #include "core/store/object_codec.hpp"
 #include "core/store/source_text.hpp"
 #include "core/store/sqlite_store.hpp"
+#include "fuzz/require.hpp"
 #include "support/store_entries.hpp"
 
 namespace {

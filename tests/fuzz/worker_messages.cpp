@@ -13,9 +13,9 @@
 
 #include "core/base/bytes.hpp"
 #include "core/base/file.hpp"
-#include "fuzz/require.hpp"
 #include "core/wire/frame.hpp"
 #include "core/wire/messages.hpp"
+#include "fuzz/require.hpp"
 
 namespace {
 

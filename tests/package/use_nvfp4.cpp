@@ -3,8 +3,8 @@
 #include <cukiln/nvfp4/nvfp4.h>
 #include <cukiln/nvfp4/torch.h>
 #include <cukiln/cukiln.hpp>
-#include <cukiln/nvfp4/nvfp4.hpp>
 #include <cukiln/nvfp4/moe.hpp>
+#include <cukiln/nvfp4/nvfp4.hpp>
 #include <cukiln/nvfp4/sampling.hpp>
 
 #include <cstdio>

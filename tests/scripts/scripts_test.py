@@ -277,9 +277,9 @@ class Ci(ScriptsTest):
         super().setUp()
         shutil.copytree(SCRIPTS.parent / ".ci", self.repo / ".ci", ignore=shutil.ignore_patterns("tested"))
         self.repo = self.repo.resolve()
-        for path in ("tests/store_test.cpp", "tests/usage_test.py", "kernels_src/nvfp4/gemm.cu", "src/base/text.hpp", "src/cli/ls.cpp",
-                     "src/store/store.cpp", "src/schema/generate.py", "tests/emulator/run.py", "tests/package/run.sh"):  # fmt: skip
-            self.write(path, '#include "base/text.hpp"\n' if path == "src/store/store.cpp" else "")
+        for path in ("tests/store_test.cpp", "tests/usage_test.py", "kernels_src/nvfp4/gemm.cu", "src/core/base/text.hpp", "src/cli/ls.cpp",
+                     "src/core/store/store.cpp", "src/schema/generate.py", "tests/nvfp4/emulator/run.py", "tests/package/run.sh"):  # fmt: skip
+            self.write(path, '#include "core/base/text.hpp"\n' if path == "src/core/store/store.cpp" else "")
         self.log = self.folder / "calls.log"
         for name in ("scripts/bootstrap", "scripts/check-layers", "scripts/check-faults", "scripts/format", "scripts/doxygen", "scripts/test",
                      "scripts/budget", ".ci/quickstart-twice", "tests/package/run", "scripts/package", "tests/package/debian",
@@ -314,7 +314,7 @@ class Ci(ScriptsTest):
         self.assertIn("scripts/test --all", calls)
         self.assertEqual(self.repeated(calls), [r"scripts/test --all -- -R ^(unit\.store|cli\.usage)$"] * 20)
         self.assertIn("tests/package/run shared static wheel core", calls)
-        self.assertEqual(self.tidied(calls), ["scripts/tidy src/base src/cli src/store"])
+        self.assertEqual(self.tidied(calls), ["scripts/tidy src/cli src/core/base src/core/store"])
         calls = self.ci()
         self.assertIn("scripts/test --all -- -LE ^(emulator|kernels|python|sm100)$", calls)
         for left_out in (self.repeated(calls), self.tidied(calls), [call for call in calls if call.startswith("tests/package/run")]):
@@ -328,15 +328,15 @@ class Ci(ScriptsTest):
         calls = self.ci()
         self.assertIn("scripts/test --all -- -LE ^(emulator)$", calls)
         self.assertEqual(self.tidied(calls), ["scripts/tidy src/cli"])
-        self.write("src/base/text.hpp", "// changed\n")  # which src/store includes
-        self.assertEqual(self.tidied(self.ci()), ["scripts/tidy src/base src/store"])
+        self.write("src/core/base/text.hpp", "// changed\n")  # which src/core/store includes
+        self.assertEqual(self.tidied(self.ci()), ["scripts/tidy src/core/base src/core/store"])
         self.write("tests/usage_test.py", "# changed\n")
         self.assertEqual(self.repeated(self.ci()), [r"scripts/test --all -- -R ^(cli\.usage)$"] * 20)
-        self.write("tests/emulator/run.py", "# changed\n")
+        self.write("tests/nvfp4/emulator/run.py", "# changed\n")
         self.assertIn("scripts/test --all -- -LE ^(kernels|python|sm100)$", self.ci())
 
     def test_what_failed_runs_again(self):
-        for failing, again in (("tidy", "scripts/tidy src/base src/cli src/store"), ("package/run", "tests/package/run shared static wheel core"),
+        for failing, again in (("tidy", "scripts/tidy src/cli src/core/base src/core/store"), ("package/run", "tests/package/run shared static wheel core"),
                                (" -R ", r"scripts/test --all -- -R ^(unit\.store|cli\.usage)$"), ("test --all", "scripts/test --all")):  # fmt: skip
             (self.repo / ".ci/tested").unlink(missing_ok=True)
             self.ci(failing=failing)
@@ -345,7 +345,7 @@ class Ci(ScriptsTest):
     def test_all_leaves_nothing_out(self):
         self.ci()
         calls = self.ci("--all")
-        for call in ("scripts/test --all", "scripts/tidy src/base src/cli src/store", "tests/package/wheels ", "tests/aarch64/run "):
+        for call in ("scripts/test --all", "scripts/tidy src/cli src/core/base src/core/store", "tests/package/wheels ", "tests/aarch64/run "):
             self.assertIn(call, calls)
 
 

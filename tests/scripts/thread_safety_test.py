@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The annotations of src/base/mutex.hpp make clang find a missing lock, as scripts/tidy has it look for one."""
+"""The annotations of src/core/base/mutex.hpp make clang find a missing lock, as scripts/tidy has it look for one."""
 
 import re
 import shutil
@@ -10,7 +10,7 @@ from pathlib import Path
 REPOSITORY = Path(__file__).resolve().parents[2]
 CLANG = shutil.which("clang++-16")
 COUNTER = """
-#include "base/mutex.hpp"
+#include "core/base/mutex.hpp"
 class Counter {
  public:
   void add() { %(add)s }

@@ -9,8 +9,8 @@
 
 #include "core/compile/nvrtc_compiler.hpp"
 #include "core/loader/module_request.hpp"
-#include "support/daemon_process.hpp"
 #include "core/wire/sealed_file.hpp"
+#include "support/daemon_process.hpp"
 
 namespace cukiln::testing {
 

@@ -6,10 +6,10 @@
 // Run it when the number of the format is raised. No test runs it. The secret key is not kept.
 #include <cstdio>
 
-#include "core/base/file.hpp"
-#include "core/base/result.hpp"
 #include "addons/fleet/bundle.hpp"
 #include "addons/fleet/envelope.hpp"
+#include "core/base/file.hpp"
+#include "core/base/result.hpp"
 #include "support/golden_entries.hpp"
 
 namespace cukiln::testing {

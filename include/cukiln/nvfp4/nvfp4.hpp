@@ -11,9 +11,9 @@
 #include <cukiln/kernel.hpp>
 #include <cukiln/loader.hpp>
 #include <cukiln/manifest.hpp>
+#include <cukiln/nvfp4/tensor_view.hpp>
 #include <cukiln/result.hpp>
 #include <cukiln/store.hpp>
-#include <cukiln/nvfp4/tensor_view.hpp>
 
 /// NVFP4 quantisation of bf16 matrices, and their GEMMs: libcukiln_nvfp4, `cukiln::nvfp4` in CMake,
 /// `cukiln_nvfp4` in pkg-config. Formulas, layouts and the NaN rule: `kernels_src/README.md`.
@@ -45,8 +45,8 @@
 namespace cukiln::nvfp4 {
 inline namespace v0 {
 
-/// The kernels that come with cukiln, those of <cukiln/nvfp4/sampling.hpp> too, their sources inside this
-/// library. Ids stay: a module that is added comes last.
+/// The kernels that come with cukiln, those of <cukiln/nvfp4/sampling.hpp> too, their sources
+/// inside this library. Ids stay: a module that is added comes last.
 CUKILN_API Manifest manifest();
 
 /// `loader.preload(manifest(), …)`.

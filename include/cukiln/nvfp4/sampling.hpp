@@ -8,8 +8,8 @@
 #include <cukiln/export.hpp>
 #include <cukiln/kernel.hpp>
 #include <cukiln/loader.hpp>
-#include <cukiln/result.hpp>
 #include <cukiln/nvfp4/tensor_view.hpp>
+#include <cukiln/result.hpp>
 
 /// One token for each row of logits, and log-probabilities. Semantics in full:
 /// `kernels_src/sampling/sampler.md`.

@@ -34,8 +34,8 @@ CUKILN_API cukiln_code cukiln_torch_register(void);
 /// is an error of the op that needs it.
 CUKILN_API cukiln_code cukiln_torch_set_loader(cukiln_loader* loader);
 
-/// The weights of a linear layer, quantised as <cukiln/nvfp4/nvfp4.hpp> says, on one device. Pointers are
-/// the caller's, and stay valid until the runner is destroyed.
+/// The weights of a linear layer, quantised as <cukiln/nvfp4/nvfp4.hpp> says, on one device.
+/// Pointers are the caller's, and stay valid until the runner is destroyed.
 typedef struct cukiln_torch_linear {
   size_t struct_bytes;
   int device;                       ///< CUDA ordinal; -1: the CPU

@@ -5,9 +5,9 @@
 #include <functional>
 #include <string>
 
-#include "core/base/file.hpp"
 #include "addons/daemon/event_loop.hpp"
 #include "addons/daemon/ipc_listener.hpp"
+#include "core/base/file.hpp"
 
 #include <cukiln/result.hpp>
 

@@ -15,9 +15,9 @@
 #include <utility>
 #include <vector>
 
+#include "addons/daemon/task_queue.hpp"
 #include "core/base/mutex.hpp"
 #include "core/base/result.hpp"
-#include "addons/daemon/task_queue.hpp"
 
 #include <cukiln/result.hpp>
 

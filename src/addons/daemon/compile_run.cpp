@@ -4,8 +4,8 @@
 #include <algorithm>
 #include <utility>
 
-#include "core/base/result.hpp"
 #include "addons/daemon/client/daemon_client.hpp"
+#include "core/base/result.hpp"
 
 namespace cukiln::daemon {
 

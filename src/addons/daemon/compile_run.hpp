@@ -9,15 +9,15 @@
 #include <string>
 #include <thread>
 
+#include "addons/daemon/compile_submission.hpp"
+#include "addons/daemon/compilers.hpp"
+#include "addons/daemon/event_loop.hpp"
 #include "core/base/file.hpp"
 #include "core/base/logger.hpp"
 #include "core/base/mutex.hpp"
 #include "core/compile/answer_recorder.hpp"
 #include "core/compile/compiler.hpp"
 #include "core/compile/file_provider.hpp"
-#include "addons/daemon/compile_submission.hpp"
-#include "addons/daemon/compilers.hpp"
-#include "addons/daemon/event_loop.hpp"
 #include "core/loader/compile_pipeline.hpp"
 #include "core/store/remote_tier.hpp"
 #include "core/store/tiered_store.hpp"

@@ -6,13 +6,13 @@
 #include <string>
 #include <utility>
 
-#include "core/base/logger.hpp"
 #include "addons/daemon/compile_run.hpp"
 #include "addons/daemon/counters.hpp"
 #include "addons/daemon/event_loop.hpp"
 #include "addons/daemon/fair_share.hpp"
 #include "addons/daemon/in_flight_table.hpp"
 #include "addons/daemon/request_handle.hpp"
+#include "core/base/logger.hpp"
 #include "core/loader/failure_memory.hpp"
 #include "core/wire/daemon_messages.hpp"
 

@@ -12,9 +12,9 @@
 #include <utility>
 #include <vector>
 
+#include "addons/daemon/task_queue.hpp"
 #include "core/base/file.hpp"
 #include "core/base/logger.hpp"
-#include "addons/daemon/task_queue.hpp"
 
 #include <cukiln/result.hpp>
 

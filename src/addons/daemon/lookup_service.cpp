@@ -7,8 +7,8 @@
 #include <chrono>
 #include <utility>
 
-#include "core/base/result.hpp"
 #include "addons/daemon/client/daemon_client.hpp"
+#include "core/base/result.hpp"
 #include "core/wire/daemon_messages.hpp"
 #include "core/wire/sealed_file.hpp"
 

@@ -7,11 +7,11 @@
 #include <optional>
 #include <string>
 
-#include "core/base/bytes.hpp"
-#include "core/base/file.hpp"
 #include "addons/daemon/blocking_pool.hpp"
 #include "addons/daemon/event_loop.hpp"
 #include "addons/daemon/sealed_entry_cache.hpp"
+#include "core/base/bytes.hpp"
+#include "core/base/file.hpp"
 #include "core/store/remote_tier.hpp"
 #include "core/store/tiered_store.hpp"
 #include "core/wire/daemon_frame.hpp"

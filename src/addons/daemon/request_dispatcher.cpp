@@ -3,8 +3,8 @@
 
 #include <optional>
 
-#include "core/base/result.hpp"
 #include "addons/daemon/client/daemon_client.hpp"
+#include "core/base/result.hpp"
 #include "core/loader/loader_telemetry.hpp"
 
 #include <cukiln/version.hpp>

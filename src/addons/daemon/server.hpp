@@ -8,8 +8,6 @@
 #include <optional>
 #include <string>
 
-#include "core/base/file.hpp"
-#include "core/base/logger.hpp"
 #include "addons/daemon/acceptor.hpp"
 #include "addons/daemon/blocking_pool.hpp"
 #include "addons/daemon/compile_scheduler.hpp"
@@ -21,6 +19,8 @@
 #include "addons/daemon/request_dispatcher.hpp"
 #include "addons/daemon/service_manager.hpp"
 #include "addons/daemon/session.hpp"
+#include "core/base/file.hpp"
+#include "core/base/logger.hpp"
 #include "core/store/tiered_store.hpp"
 #include "core/wire/daemon_frame.hpp"
 

@@ -12,14 +12,14 @@
 #include <unordered_map>
 #include <vector>
 
-#include "core/base/file.hpp"
-#include "core/base/logger.hpp"
 #include "addons/daemon/closing_thread.hpp"
 #include "addons/daemon/counters.hpp"
 #include "addons/daemon/event_loop.hpp"
 #include "addons/daemon/fair_share.hpp"
 #include "addons/daemon/request_handle.hpp"
 #include "addons/daemon/unread_files.hpp"
+#include "core/base/file.hpp"
+#include "core/base/logger.hpp"
 #include "core/wire/daemon_frame.hpp"
 #include "core/wire/unix_socket.hpp"
 

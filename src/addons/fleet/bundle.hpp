@@ -7,8 +7,8 @@
 #include <optional>
 #include <string>
 
-#include "core/base/bytes.hpp"
 #include "addons/fleet/envelope.hpp"
+#include "core/base/bytes.hpp"
 
 #include <cukiln/result.hpp>
 

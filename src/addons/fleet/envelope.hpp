@@ -7,9 +7,9 @@
 #include <string_view>
 #include <vector>
 
+#include "addons/fleet/keys.hpp"
 #include "core/base/bytes.hpp"
 #include "core/base/clock.hpp"
-#include "addons/fleet/keys.hpp"
 #include "core/store/cubin_store.hpp"
 #include "core/store/object_name.hpp"
 #include "core/store/store_blob.hpp"

@@ -9,10 +9,10 @@
 #include <array>
 #include <vector>
 
-#include "core/base/mutex.hpp"
-#include "core/base/result.hpp"
 #include "addons/fleet/curl_handle.hpp"
 #include "addons/fleet/envelope.hpp"
+#include "core/base/mutex.hpp"
+#include "core/base/result.hpp"
 
 namespace cukiln {
 

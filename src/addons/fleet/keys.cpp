@@ -9,9 +9,9 @@
 #include <algorithm>
 #include <cerrno>
 
+#include "addons/fleet/base64.hpp"
 #include "core/base/file.hpp"
 #include "core/base/result.hpp"
-#include "addons/fleet/base64.hpp"
 
 namespace cukiln {
 

@@ -3,8 +3,8 @@
 
 #include <unordered_map>
 
-#include "core/base/mutex.hpp"
 #include "addons/fleet/endpoint.hpp"
+#include "core/base/mutex.hpp"
 #include "core/store/object_name.hpp"
 
 namespace cukiln {

@@ -7,12 +7,12 @@
 #include <optional>
 #include <vector>
 
-#include "core/base/mutex.hpp"
-#include "core/base/result.hpp"
 #include "addons/fleet/endpoint.hpp"
 #include "addons/fleet/envelope.hpp"
 #include "addons/fleet/resolve.hpp"
 #include "addons/fleet/stream.hpp"
+#include "core/base/mutex.hpp"
+#include "core/base/result.hpp"
 
 namespace cukiln {
 

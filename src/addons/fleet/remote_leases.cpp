@@ -3,8 +3,8 @@
 
 #include <sodium.h>
 
-#include "core/base/serial.hpp"
 #include "addons/fleet/envelope.hpp"
+#include "core/base/serial.hpp"
 
 namespace cukiln {
 

@@ -6,9 +6,9 @@
 #include <string>
 #include <thread>
 
-#include "core/base/mutex.hpp"
 #include "addons/fleet/remote_server.hpp"
 #include "addons/fleet/remote_store_options.hpp"
+#include "core/base/mutex.hpp"
 #include "core/store/object_name.hpp"
 
 namespace cukiln {

@@ -5,9 +5,9 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "core/base/telemetry.hpp"
 #include "addons/fleet/endpoint.hpp"
 #include "addons/fleet/envelope.hpp"
+#include "core/base/telemetry.hpp"
 
 namespace cukiln {
 

@@ -10,7 +10,6 @@
 #include <string_view>
 #include <vector>
 
-#include "core/base/cancel_flags.hpp"
 #include "addons/fleet/keys.hpp"
 #include "addons/fleet/negative_cache.hpp"
 #include "addons/fleet/remote_leases.hpp"
@@ -18,6 +17,7 @@
 #include "addons/fleet/remote_stats.hpp"
 #include "addons/fleet/remote_store_options.hpp"
 #include "addons/fleet/remote_uploads.hpp"
+#include "core/base/cancel_flags.hpp"
 #include "core/store/remote_tier.hpp"
 
 namespace cukiln {

@@ -7,10 +7,10 @@
 #include <optional>
 #include <vector>
 
-#include "core/base/clock.hpp"
-#include "core/base/logger.hpp"
 #include "addons/fleet/endpoint.hpp"
 #include "addons/fleet/keys.hpp"
+#include "core/base/clock.hpp"
+#include "core/base/logger.hpp"
 
 namespace cukiln {
 

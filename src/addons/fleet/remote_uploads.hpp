@@ -9,11 +9,11 @@
 #include <thread>
 #include <vector>
 
-#include "core/base/mutex.hpp"
 #include "addons/fleet/negative_cache.hpp"
 #include "addons/fleet/remote_leases.hpp"
 #include "addons/fleet/remote_server.hpp"
 #include "addons/fleet/remote_store_options.hpp"
+#include "core/base/mutex.hpp"
 #include "core/store/blob_name.hpp"
 #include "core/store/store_blob.hpp"
 

@@ -6,8 +6,8 @@
 #include <memory>
 #include <string>
 
-#include "core/base/file.hpp"
 #include "addons/fleet/endpoint.hpp"
+#include "core/base/file.hpp"
 
 namespace cukiln {
 

@@ -6,8 +6,8 @@
 #include <chrono>
 #include <cstdint>
 
-#include "core/base/breaker.hpp"
 #include "addons/fleet/endpoint.hpp"
+#include "core/base/breaker.hpp"
 
 namespace cukiln {
 

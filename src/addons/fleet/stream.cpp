@@ -5,8 +5,8 @@
 
 #include <cerrno>
 
-#include "core/base/file.hpp"
 #include "addons/fleet/resolve.hpp"
+#include "core/base/file.hpp"
 
 namespace cukiln {
 

@@ -4,8 +4,8 @@
 #include <memory>
 #include <string>
 
-#include "core/base/bytes.hpp"
 #include "addons/fleet/endpoint.hpp"
+#include "core/base/bytes.hpp"
 
 namespace cukiln {
 

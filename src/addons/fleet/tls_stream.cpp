@@ -5,8 +5,8 @@
 
 #ifdef CUKILN_HAS_CURL
 
-#include "core/base/result.hpp"
 #include "addons/fleet/curl_handle.hpp"
+#include "core/base/result.hpp"
 
 namespace cukiln {
 

@@ -16,11 +16,11 @@
 #include <utility>
 #include <vector>
 
-#include "core/base/fork_gate.hpp"
-#include "core/compile/nvrtc_library.hpp"
 #include "addons/nvrtc/host.hpp"
 #include "addons/nvrtc/nvrtc_functions.hpp"
 #include "addons/nvrtc/program.hpp"
+#include "core/base/fork_gate.hpp"
+#include "core/compile/nvrtc_library.hpp"
 #include "core/loader/make_compiler.hpp"
 #include "core/loader/module_request.hpp"
 

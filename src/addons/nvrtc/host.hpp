@@ -5,10 +5,10 @@
 #include <string>
 #include <string_view>
 
+#include "addons/nvrtc/nvrtc_functions.hpp"
 #include "core/base/mutex.hpp"
 #include "core/base/process_local.hpp"
 #include "core/compile/compile_job.hpp"
-#include "addons/nvrtc/nvrtc_functions.hpp"
 #include "core/loader/program_request.hpp"
 
 #include <cukiln/loader.hpp>

@@ -7,11 +7,11 @@
 #include <utility>
 #include <vector>
 
-#include "core/base/bytes.hpp"
-#include "core/base/mutex.hpp"
 #include "addons/nvrtc/host.hpp"
 #include "addons/nvrtc/nvrtc_functions.hpp"
 #include "addons/nvrtc/options.hpp"
+#include "core/base/bytes.hpp"
+#include "core/base/mutex.hpp"
 
 namespace cukiln::dropin {
 

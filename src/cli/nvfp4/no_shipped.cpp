@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A command that was built without cukiln_nvfp4.
-#include "core/base/result.hpp"
 #include "cli/shipped.hpp"
+#include "core/base/result.hpp"
 
 namespace cukiln::cli {
 

@@ -56,8 +56,9 @@ struct CompileOptions {
   std::vector<std::string> name_expressions;
 };
 
-/// What only a request of NVRTC's own interface has (`src/addons/nvrtc`). Such a compile is the caller's
-/// to the letter: real names in place of virtual ones, no argument added, the log as it is.
+/// What only a request of NVRTC's own interface has (`src/addons/nvrtc`). Such a compile is the
+/// caller's to the letter: real names in place of virtual ones, no argument added, the log as it
+/// is.
 struct NvrtcProgram {
   OutputKind output = OutputKind::cubin;
   std::string working_folder;  ///< real; relative names are relative to it

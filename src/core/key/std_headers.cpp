@@ -5,8 +5,8 @@
 #include <span>
 
 #include "core/base/file.hpp"
-#include "embedded/std_headers.hpp"
 #include "core/key/compile_request.hpp"
+#include "embedded/std_headers.hpp"
 
 namespace cukiln {
 

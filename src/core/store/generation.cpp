@@ -12,8 +12,8 @@
 
 #include "core/base/file.hpp"
 #include "core/base/result.hpp"
-#include "embedded/store_schema.hpp"
 #include "core/store/meta_rows.hpp"
+#include "embedded/store_schema.hpp"
 
 namespace cukiln {
 

@@ -19,6 +19,11 @@
 
 #include "core/compile/linker_api.hpp"
 #include "core/compile/nvrtc_api.hpp"
+#include "core/key/compile_request.hpp"
+#include "core/key/file_macro.hpp"
+#include "core/key/time_macro.hpp"
+#include "core/wire/frame.hpp"
+#include "core/wire/messages.hpp"
 #include "core/worker/allocation.hpp"
 #include "core/worker/clock.hpp"
 #include "core/worker/install_headers.hpp"
@@ -28,11 +33,6 @@
 #include "core/worker/self_probe.hpp"
 #include "core/worker/served_files.hpp"
 #include "core/worker/task_limit.hpp"
-#include "core/key/compile_request.hpp"
-#include "core/key/file_macro.hpp"
-#include "core/key/time_macro.hpp"
-#include "core/wire/frame.hpp"
-#include "core/wire/messages.hpp"
 
 namespace cukiln::worker {
 namespace {

@@ -23,10 +23,10 @@
 #include <cstring>
 
 #include "core/base/serial.hpp"
+#include "core/wire/messages.hpp"
 #include "core/worker/allocation.hpp"
 #include "core/worker/sanitizer.hpp"
 #include "core/worker/task_limit.hpp"
-#include "core/wire/messages.hpp"
 
 namespace cukiln::worker {
 

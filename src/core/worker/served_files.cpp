@@ -9,10 +9,10 @@
 #include <string_view>
 #include <utility>
 
-#include "core/worker/clock.hpp"
 #include "core/key/compile_request.hpp"
 #include "core/key/file_macro.hpp"
 #include "core/key/time_macro.hpp"
+#include "core/worker/clock.hpp"
 
 namespace cukiln::worker {
 

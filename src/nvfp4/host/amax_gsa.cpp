@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <memory>
 
-#include "nvfp4/host/device_kernels.hpp"
-#include "nvfp4/host/amax_launch.hpp"
-#include "nvfp4/host/quantize_checks.hpp"
 #include "kernels_src/nvfp4/quantize_signatures.cuh"
+#include "nvfp4/host/amax_launch.hpp"
+#include "nvfp4/host/device_kernels.hpp"
+#include "nvfp4/host/quantize_checks.hpp"
 
 #include <cukiln/nvfp4/nvfp4.hpp>
 

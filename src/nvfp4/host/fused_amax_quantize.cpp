@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <memory>
 
+#include "kernels_src/nvfp4/quantize_signatures.cuh"
 #include "nvfp4/host/device_kernels.hpp"
 #include "nvfp4/host/quantize_launch.hpp"
-#include "kernels_src/nvfp4/quantize_signatures.cuh"
 
 #include <cukiln/nvfp4/nvfp4.hpp>
 

@@ -4,8 +4,8 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "nvfp4/host/kernel_signature.hpp"
 #include "nvfp4/host/gemm_table.hpp"
+#include "nvfp4/host/kernel_signature.hpp"
 
 #include <cukiln/nvfp4/nvfp4.hpp>
 

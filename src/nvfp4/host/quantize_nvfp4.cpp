@@ -2,9 +2,9 @@
 #include <cmath>
 #include <memory>
 
+#include "kernels_src/nvfp4/quantize_signatures.cuh"
 #include "nvfp4/host/device_kernels.hpp"
 #include "nvfp4/host/quantize_launch.hpp"
-#include "kernels_src/nvfp4/quantize_signatures.cuh"
 
 #include <cukiln/nvfp4/nvfp4.hpp>
 

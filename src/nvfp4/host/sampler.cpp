@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <memory>
 
+#include "kernels_src/sampling/sampler_signature.cuh"
 #include "nvfp4/host/checks.hpp"
 #include "nvfp4/host/device_kernels.hpp"
 #include "nvfp4/host/rows.hpp"
-#include "kernels_src/sampling/sampler_signature.cuh"
 
 #include <cukiln/nvfp4/sampling.hpp>
 

@@ -3,12 +3,12 @@
 
 #include <cstdint>
 
-#include <cukiln/nvfp4/nvfp4.hpp>
 #include <cukiln/nvfp4/moe.hpp>
+#include <cukiln/nvfp4/nvfp4.hpp>
 
-/// NVFP4 GEMMs on a CPU, with the formulas of <cukiln/nvfp4/nvfp4.hpp> and <cukiln/nvfp4/moe.hpp>. The
-/// dot product of a block of 16 is exact, and blocks are summed in double: a result is the exact
-/// value rounded once, and does not depend on the number of rows. Views are of host memory.
+/// NVFP4 GEMMs on a CPU, with the formulas of <cukiln/nvfp4/nvfp4.hpp> and <cukiln/nvfp4/moe.hpp>.
+/// The dot product of a block of 16 is exact, and blocks are summed in double: a result is the
+/// exact value rounded once, and does not depend on the number of rows. Views are of host memory.
 /// Arguments are not checked.
 namespace cukiln::reference {
 

@@ -5,8 +5,8 @@
 
 #include <cukiln/nvfp4/nvfp4.hpp>
 
-/// The quantisers of <cukiln/nvfp4/nvfp4.hpp> on a CPU: the same formulas, layouts and bytes. For tests
-/// and for hosts without a GPU. Views are of host memory. Arguments are not checked.
+/// The quantisers of <cukiln/nvfp4/nvfp4.hpp> on a CPU: the same formulas, layouts and bytes. For
+/// tests and for hosts without a GPU. Views are of host memory. Arguments are not checked.
 namespace cukiln::reference {
 
 nvfp4::GlobalScale compute_global_scale(const MatrixView& input,

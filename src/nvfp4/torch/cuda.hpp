@@ -11,8 +11,8 @@
 #include "nvfp4/torch/zeroed_workspaces.hpp"
 
 #include <cukiln/loader.hpp>
-#include <cukiln/nvfp4/nvfp4.hpp>
 #include <cukiln/nvfp4/moe.hpp>
+#include <cukiln/nvfp4/nvfp4.hpp>
 #include <cukiln/nvfp4/sampling.hpp>
 
 struct CUctx_st;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "nvfp4/torch/quantize.hpp"
 
-#include "nvfp4/torch/host.hpp"
 #include "nvfp4/reference/gemm.hpp"
+#include "nvfp4/torch/host.hpp"
 
 namespace cukiln::torch {
 

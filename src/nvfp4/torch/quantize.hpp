@@ -3,9 +3,9 @@
 
 #include <optional>
 
+#include "nvfp4/reference/quantize.hpp"
 #include "nvfp4/torch/cuda.hpp"
 #include "nvfp4/torch/tensor.hpp"
-#include "nvfp4/reference/quantize.hpp"
 
 /// Functions of several ops, for tensors of CPU and CUDA alike. They throw, as ops do.
 namespace cukiln::torch {

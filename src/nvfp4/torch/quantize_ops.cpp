@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <vector>
 
+#include "nvfp4/reference/gemm.hpp"
+#include "nvfp4/reference/quantize.hpp"
 #include "nvfp4/torch/host.hpp"
 #include "nvfp4/torch/ops.hpp"
 #include "nvfp4/torch/quantize.hpp"
-#include "nvfp4/reference/gemm.hpp"
-#include "nvfp4/reference/quantize.hpp"
 
 namespace cukiln::torch {
 

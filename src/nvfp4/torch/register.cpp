@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <string>
 
+#include "bindings/c/last_error.hpp"
+#include "bindings/c/structs.hpp"
 #include "core/base/fork_gate.hpp"
 #include "core/base/mutex.hpp"
 #include "core/base/result.hpp"
-#include "bindings/c/last_error.hpp"
-#include "bindings/c/structs.hpp"
 #include "nvfp4/torch/host.hpp"
 #include "nvfp4/torch/ops.hpp"
 #include "nvfp4/torch/runners.hpp"

@@ -4,10 +4,10 @@
 #include <vector>
 
 #include "core/base/result.hpp"
-#include "nvfp4/torch/host.hpp"
-#include "nvfp4/torch/quantize.hpp"
 #include "nvfp4/reference/gemm.hpp"
 #include "nvfp4/reference/quantize.hpp"
+#include "nvfp4/torch/host.hpp"
+#include "nvfp4/torch/quantize.hpp"
 
 namespace cukiln::torch {
 

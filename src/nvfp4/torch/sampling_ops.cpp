@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <vector>
 
+#include "nvfp4/reference/sample.hpp"
 #include "nvfp4/torch/host.hpp"
 #include "nvfp4/torch/ops.hpp"
 #include "nvfp4/torch/tensor.hpp"
-#include "nvfp4/reference/sample.hpp"
 
 namespace cukiln::torch {
 

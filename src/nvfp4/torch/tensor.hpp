@@ -12,8 +12,8 @@
 
 #include "nvfp4/torch/shim.hpp"
 
-#include <cukiln/result.hpp>
 #include <cukiln/nvfp4/tensor_view.hpp>
+#include <cukiln/result.hpp>
 
 namespace cukiln::torch {
 

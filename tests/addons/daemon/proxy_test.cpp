@@ -11,9 +11,9 @@
 #include <thread>
 
 #include "core/base/serial.hpp"
-#include "support/daemon_process.hpp"
 #include "core/wire/sealed_file.hpp"
 #include "core/wire/unix_socket.hpp"
+#include "support/daemon_process.hpp"
 
 using namespace cukiln;
 using cukiln::testing::becomes_true;

@@ -9,8 +9,8 @@
 #include <cstdlib>
 #include <thread>
 
-#include "core/store/store_admin.hpp"
 #include "core/store/open_sqlite_store.hpp"
+#include "core/store/store_admin.hpp"
 
 #include <cukiln/loader.hpp>
 

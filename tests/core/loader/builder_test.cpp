@@ -9,8 +9,8 @@
 #include <thread>
 
 #include "core/base/file_lock.hpp"
-#include "support/scratch.hpp"
 #include "core/loader/fakes.hpp"
+#include "support/scratch.hpp"
 
 using namespace cukiln;
 using namespace cukiln::testing;

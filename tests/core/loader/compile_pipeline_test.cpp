@@ -10,10 +10,10 @@
 #include <thread>
 
 #include "core/base/file_lock.hpp"
+#include "core/loader/fakes.hpp"
 #include "core/loader/make_entry.hpp"
 #include "core/loader/module_request.hpp"
 #include "support/scratch.hpp"
-#include "core/loader/fakes.hpp"
 
 using namespace cukiln;
 using namespace cukiln::testing;

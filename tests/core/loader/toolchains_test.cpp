@@ -4,9 +4,9 @@
 #include <doctest/doctest.h>
 
 #include "core/base/result.hpp"
+#include "core/loader/fakes.hpp"
 #include "core/loader/make_entry.hpp"
 #include "core/loader/module_request.hpp"
-#include "core/loader/fakes.hpp"
 
 using namespace cukiln;
 using namespace cukiln::testing;

@@ -8,8 +8,8 @@
 #include <atomic>
 #include <thread>
 
-#include "core/store/tiered_store.hpp"
 #include "core/store/open_sqlite_store.hpp"
+#include "core/store/tiered_store.hpp"
 
 namespace cukiln::testing {
 namespace {

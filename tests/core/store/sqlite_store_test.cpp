@@ -4,8 +4,8 @@
 #include <filesystem>
 #include <thread>
 
-#include "support/paths.hpp"
 #include "core/store/open_sqlite_store.hpp"
+#include "support/paths.hpp"
 
 namespace cukiln::testing {
 namespace {

@@ -4,9 +4,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "core/store/open_sqlite_store.hpp"
 #include "core/store/store_admin.hpp"
 #include "core/store/tiered_store.hpp"
-#include "core/store/open_sqlite_store.hpp"
 
 #include <cukiln/store.hpp>
 

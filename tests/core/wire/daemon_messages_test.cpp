@@ -5,8 +5,8 @@
 
 #include "core/base/hasher.hpp"
 #include "core/base/serial.hpp"
-#include "core/wire/whole_messages.hpp"
 #include "core/wire/sealed_file.hpp"
+#include "core/wire/whole_messages.hpp"
 
 using namespace cukiln;
 using namespace cukiln::wire;

@@ -11,9 +11,9 @@
 #include <cukiln/kernel.hpp>
 
 #include "gpu/support/loader.hpp"
+#include "kernels_src/nvfp4/moe_signatures.cuh"
 #include "nvfp4/host/device_kernels.hpp"
 #include "nvfp4/host/moe_grouped.hpp"
-#include "kernels_src/nvfp4/moe_signatures.cuh"
 
 namespace cukiln::testing {
 

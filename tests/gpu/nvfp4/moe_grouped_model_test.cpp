@@ -17,9 +17,9 @@
 #include "gpu/support/device.hpp"
 #include "gpu/support/loader.hpp"
 #include "gpu/support/sm100_model.hpp"
+#include "kernels_src/nvfp4/moe_grouped_signatures.cuh"
 #include "nvfp4/host/moe_grouped_launch.hpp"
 #include "nvfp4/host/sm100_select.hpp"
-#include "kernels_src/nvfp4/moe_grouped_signatures.cuh"
 
 namespace cukiln::testing {
 namespace {

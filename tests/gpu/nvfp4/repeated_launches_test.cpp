@@ -10,8 +10,8 @@
 
 #include <doctest/doctest.h>
 
-#include <cukiln/nvfp4/nvfp4.hpp>
 #include <cukiln/nvfp4/moe.hpp>
+#include <cukiln/nvfp4/nvfp4.hpp>
 
 #include "gpu/nvfp4/matrices.hpp"
 #include "gpu/support/device.hpp"

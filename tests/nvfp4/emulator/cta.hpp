@@ -12,9 +12,9 @@
 #include <thread>
 #include <vector>
 
+#include "kernels_src/nvfp4/tcgen05.cuh"
 #include "nvfp4/emulator/emulator.hpp"
 #include "nvfp4/emulator/swizzle.hpp"
-#include "kernels_src/nvfp4/tcgen05.cuh"
 
 namespace cukiln::emulator {
 

@@ -3,9 +3,9 @@
 
 #include <array>
 
+#include "kernels_src/nvfp4/gemm_sm90_decode.cuh"  // translated
 #include "nvfp4/emulator/async_copy.hpp"
 #include "nvfp4/kernels/ptx_mma.hpp"
-#include "kernels_src/nvfp4/gemm_sm90_decode.cuh"  // translated
 
 namespace ptx {
 

@@ -13,11 +13,11 @@
 #include <string_view>
 #include <vector>
 
+#include "kernels_src/nvfp4/gemm_sm100_tile.cuh"
 #include "nvfp4/emulator/emulator.hpp"
 #include "nvfp4/emulator/kernels.hpp"
 #include "nvfp4/emulator/tensor_box.hpp"
 #include "nvfp4/host/sm100_plan.hpp"
-#include "kernels_src/nvfp4/gemm_sm100_tile.cuh"
 #include "support/nvfp4_gemm.hpp"
 
 namespace {

@@ -20,13 +20,13 @@
 #include <string>
 #include <vector>
 
+#include "kernels_src/nvfp4/moe_grouped_signatures.cuh"
+#include "kernels_src/nvfp4/moe_signatures.cuh"
+#include "kernels_src/nvfp4/quantize_signatures.cuh"
 #include "nvfp4/emulator/kernels.hpp"
 #include "nvfp4/emulator/moe_device.hpp"
 #include "nvfp4/host/moe_grouped.hpp"
 #include "nvfp4/host/sm100_select.hpp"
-#include "kernels_src/nvfp4/moe_grouped_signatures.cuh"
-#include "kernels_src/nvfp4/moe_signatures.cuh"
-#include "kernels_src/nvfp4/quantize_signatures.cuh"
 #include "nvfp4/reference/formats.hpp"
 #include "nvfp4/reference/gemm.hpp"
 

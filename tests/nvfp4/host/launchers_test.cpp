@@ -6,8 +6,8 @@
 
 #include <doctest/doctest.h>
 
-#include <cukiln/nvfp4/nvfp4.hpp>
 #include <cukiln/nvfp4/moe.hpp>
+#include <cukiln/nvfp4/nvfp4.hpp>
 #include <cukiln/nvfp4/sampling.hpp>
 
 namespace cukiln {

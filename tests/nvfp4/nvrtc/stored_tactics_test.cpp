@@ -6,8 +6,8 @@
 #include <memory>
 #include <string>
 
-#include "nvfp4/nvrtc/launch_fixture.hpp"
 #include "core/store/store_admin.hpp"
+#include "nvfp4/nvrtc/launch_fixture.hpp"
 
 #include <cukiln/blob_store.hpp>
 

@@ -8,11 +8,11 @@
 #include <cerrno>
 #include <utility>
 
+#include "addons/daemon/client/daemon_connection.hpp"
 #include "core/base/clock.hpp"
 #include "core/base/mutex.hpp"
 #include "core/base/process_local.hpp"
 #include "core/base/result.hpp"
-#include "addons/daemon/client/daemon_connection.hpp"
 #include "core/wire/sealed_file.hpp"
 #include "core/wire/send_all.hpp"
 #include "core/wire/unix_socket.hpp"

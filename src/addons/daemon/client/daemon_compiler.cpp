@@ -7,10 +7,10 @@
 #include <utility>
 #include <vector>
 
+#include "addons/daemon/client/daemon_client.hpp"
 #include "core/base/result.hpp"
 #include "core/compile/local_file_provider.hpp"
 #include "core/compile/nvrtc_compiler.hpp"
-#include "addons/daemon/client/daemon_client.hpp"
 #include "core/wire/sealed_file.hpp"
 
 namespace cukiln {

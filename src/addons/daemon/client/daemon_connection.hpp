@@ -6,9 +6,9 @@
 #include <memory>
 #include <string>
 
+#include "addons/daemon/client/daemon_client.hpp"
 #include "core/base/cancel_flags.hpp"
 #include "core/base/kept_fd.hpp"
-#include "addons/daemon/client/daemon_client.hpp"
 #include "core/wire/daemon_frame.hpp"
 
 namespace cukiln {

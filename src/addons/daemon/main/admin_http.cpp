@@ -9,9 +9,9 @@
 #include <utility>
 #include <vector>
 
-#include "core/base/result.hpp"
 #include "addons/daemon/ops/admin_http_server.hpp"
 #include "addons/daemon/ops/http_responder.hpp"
+#include "core/base/result.hpp"
 
 namespace cukiln::daemon {
 

@@ -4,9 +4,9 @@
 #include <memory>
 #include <string>
 
-#include "core/base/file.hpp"
 #include "addons/daemon/main/current_remote.hpp"
 #include "addons/daemon/server.hpp"
+#include "core/base/file.hpp"
 #include "core/store/tiered_store.hpp"
 
 #include <cukiln/result.hpp>

@@ -4,8 +4,8 @@
 #include <memory>
 #include <utility>
 
-#include "core/base/mutex.hpp"
 #include "addons/fleet/remote_store.hpp"
+#include "core/base/mutex.hpp"
 
 namespace cukiln::daemon {
 

@@ -5,8 +5,8 @@
 #include <string>
 #include <string_view>
 
-#include "core/base/logger.hpp"
 #include "addons/daemon/main/current_remote.hpp"
+#include "core/base/logger.hpp"
 #include "core/loader/settings.hpp"
 #include "core/store/tiered_store.hpp"
 

@@ -24,15 +24,15 @@
 #include <string_view>
 #include <utility>
 
-#include "core/base/file.hpp"
-#include "core/base/result.hpp"
-#include "core/compile/compile_budget.hpp"
 #include "addons/daemon/ipc_listener.hpp"
 #include "addons/daemon/main/admin_http.hpp"
 #include "addons/daemon/main/live_settings.hpp"
 #include "addons/daemon/main/log_writer.hpp"
 #include "addons/daemon/server.hpp"
 #include "addons/daemon/service_manager.hpp"
+#include "core/base/file.hpp"
+#include "core/base/result.hpp"
+#include "core/compile/compile_budget.hpp"
 #include "core/loader/settings.hpp"
 #include "core/store/tiered_store.hpp"
 

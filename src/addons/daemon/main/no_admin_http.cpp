@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Replaces admin_http.cpp in builds without cpp-httplib. cpp-httplib is a shared library only, and
 // programs that are copied to other machines must be linked statically.
-#include "core/base/result.hpp"
 #include "addons/daemon/main/admin_http.hpp"
+#include "core/base/result.hpp"
 
 namespace cukiln::daemon {
 

@@ -14,10 +14,10 @@
 #include <utility>
 #include <vector>
 
+#include "addons/daemon/ops/http_listener.hpp"
 #include "core/base/bytes.hpp"
 #include "core/base/file.hpp"
 #include "core/base/mutex.hpp"
-#include "addons/daemon/ops/http_listener.hpp"
 
 #include <cukiln/result.hpp>
 

@@ -7,9 +7,9 @@
 #include <set>
 #include <string_view>
 
+#include "addons/daemon/client/daemon_client.hpp"
 #include "core/base/histogram.hpp"
 #include "core/base/result.hpp"
-#include "addons/daemon/client/daemon_client.hpp"
 #include "core/loader/entry_json.hpp"
 #include "core/loader/entry_order.hpp"
 #include "core/loader/stats_fields.hpp"

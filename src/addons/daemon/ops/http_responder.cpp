@@ -10,10 +10,10 @@
 #include <string_view>
 #include <utility>
 
-#include "core/base/mutex.hpp"
-#include "core/base/result.hpp"
 #include "addons/daemon/ops/api_json.hpp"
 #include "addons/daemon/ops/metrics_text.hpp"
+#include "core/base/mutex.hpp"
+#include "core/base/result.hpp"
 #include "embedded/ops_page.hpp"
 
 namespace cukiln::ops {

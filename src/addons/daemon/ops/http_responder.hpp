@@ -4,8 +4,8 @@
 #include <memory>
 #include <string>
 
-#include "core/base/bytes.hpp"
 #include "addons/daemon/ops/ops_source.hpp"
+#include "core/base/bytes.hpp"
 
 namespace cukiln::ops {
 

@@ -12,12 +12,12 @@
 #include <utility>
 #include <vector>
 
-#include "core/base/clock.hpp"
-#include "core/base/histogram.hpp"
-#include "core/base/result.hpp"
 #include "addons/daemon/client/daemon_client.hpp"
 #include "addons/daemon/ops/exposition.hpp"
 #include "addons/daemon/ops/process_metrics.hpp"
+#include "core/base/clock.hpp"
+#include "core/base/histogram.hpp"
+#include "core/base/result.hpp"
 #include "core/loader/not_stored.hpp"
 #include "core/loader/stats_fields.hpp"
 #include "core/store/store_admin.hpp"

@@ -6,8 +6,8 @@
 
 #include <filesystem>
 
-#include "core/base/serial.hpp"
 #include "addons/fleet/envelope.hpp"
+#include "core/base/serial.hpp"
 #include "support/golden_entries.hpp"
 #include "support/paths.hpp"
 #include "support/store_entries.hpp"

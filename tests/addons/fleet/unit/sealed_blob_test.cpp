@@ -4,9 +4,9 @@
 
 #include <random>
 
-#include "core/base/serial.hpp"
 #include "addons/fleet/bundle.hpp"
 #include "addons/fleet/envelope.hpp"
+#include "core/base/serial.hpp"
 #include "core/store/blob_name.hpp"
 #include "support/store_entries.hpp"
 
