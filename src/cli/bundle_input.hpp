@@ -2,15 +2,19 @@
 #pragma once
 
 #include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include <CLI/CLI.hpp>
 
-#include "addons/fleet/keys.hpp"
 #include "cli/context.hpp"
 #include "core/store/cubin_store.hpp"
 #include "core/store/store_blob.hpp"
+
+namespace cukiln {
+class TrustedKeys;
+}
 
 namespace cukiln::cli {
 
@@ -37,7 +41,7 @@ class BundleInput {
 
   std::vector<std::string> trust_;
   bool insecure_ = false;
-  TrustedKeys trusted_;
+  std::shared_ptr<const TrustedKeys> trusted_;
 };
 
 /// Returns the exit code for an error of `BundleInput::for_each`.

@@ -31,6 +31,9 @@ class Command {
   virtual Exit run(Context& context) = 0;
 };
 
+/// Stands for a command of an add-on that this build is without. Exits with 2.
+std::unique_ptr<Command> make_absent(const char* name, const char* addon);
+
 using Commands = std::vector<std::unique_ptr<Command>>;
 
 std::unique_ptr<Command> make_doctor();

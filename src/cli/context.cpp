@@ -9,9 +9,9 @@
 #include <numeric>
 #include <utility>
 
-#include "addons/fleet/remote_store.hpp"
 #include "cli/text.hpp"
 #include "core/base/result.hpp"
+#include "core/loader/addons.hpp"
 #include "core/loader/loader_services.hpp"
 #include "core/store/store_admin.hpp"
 
@@ -147,11 +147,9 @@ void Context::remove_revoked_entries(StoreAdmin& store) {
   }
 }
 
-RemoteStore* Context::remote() {
+RemoteTier* Context::remote() {
   if (!std::exchange(remote_opened_, true)) {
-    const RemoteSettings& from = settings_.remote;
-    auto opened = RemoteStore::open(from.stores, from.trust, from.sign, from.timeout,
-                                    Logger(messages_.sink()));
+    auto opened = open_remote(settings_.remote, Logger(messages_.sink()));
     if (opened) {
       remote_ = *std::move(opened);
     } else {
@@ -170,16 +168,14 @@ void Context::finish_uploads() {
         fmt::format("some uploads to the remote store were dropped: not done within {} s",
                     kUploadTimeout.count() / 1000));
   }
-  const RemoteStats stats = remote_->stats();
-  std::uint64_t failed = 0;
-  for (int i = 0; i < kRemoteStatuses; ++i) {
-    const auto status = static_cast<RemoteStatus>(i);
-    failed += status == RemoteStatus::ok || status == RemoteStatus::absent
-                  ? 0
-                  : stats.requests[static_cast<std::size_t>(i)];
+  const RemoteReport stats = remote_->report();
+  std::uint64_t failed = 0, rejected = 0;
+  for (const auto& [result, count] : stats.requests) {
+    failed += result == "ok" || result == "absent" ? 0 : count;
   }
-  const std::uint64_t rejected =
-      std::accumulate(stats.rejected.begin(), stats.rejected.end(), std::uint64_t{0});
+  for (const auto& [reason, count] : stats.rejected) {
+    rejected += count;
+  }
   for (const auto& [name, value] :
        {std::pair("remote_hits", stats.hits), std::pair("remote_misses", stats.misses),
         std::pair("remote_stored", stats.stored), std::pair("remote_dropped", stats.dropped),

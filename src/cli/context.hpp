@@ -16,7 +16,7 @@
 #include <cukiln/settings.hpp>
 
 namespace cukiln {
-class RemoteStore;
+class RemoteTier;
 class StoreAdmin;
 }  // namespace cukiln
 
@@ -88,7 +88,7 @@ class Context {
   Result<KernelLoader*> loader();
   /// Returns the remote stores. Null if none is configured, or if the configuration is unusable,
   /// of which the first call warns.
-  RemoteStore* remote();
+  RemoteTier* remote();
 
   /// Waits until uploads to remote stores have ended or timed out, and flushes their counters.
   void finish_uploads();
@@ -106,7 +106,7 @@ class Context {
   std::vector<std::string> held_warnings_;
   std::optional<Store> store_;
   bool remote_opened_ = false;
-  std::unique_ptr<RemoteStore> remote_;  // outlives the loader that uses it
+  std::unique_ptr<RemoteTier> remote_;  // outlives the loader that uses it
   std::optional<KernelLoader> loader_;
 };
 

@@ -14,7 +14,7 @@ namespace {
 
 double ms_of(std::uint64_t us) { return static_cast<double>(us) / 1000; }
 
-Json json_of(const StatsField& field, const Stats& total) {
+Json value_of(const StatsField& field, const Stats& total) {
   const std::uint64_t value = total.*field.member;
   return field.unit == Unit::us ? Json(ms_of(value)) : Json(value);
 }
@@ -70,7 +70,7 @@ class StatsCommand final : public Command {
       Json document;
       for (const StatsField& field : kStatsFields) {
         if (field.json != nullptr) {
-          document[field.json] = json_of(field, total);
+          document[field.json] = value_of(field, total);
         }
         if (field.member == &Stats::misses) {
           each_reason([&](const StatsField& reason) {

@@ -10,7 +10,8 @@
 #include <iterator>
 #include <string>
 
-#include "core/loader/use_daemon.hpp"
+#include "addons/daemon/client/daemon_client.hpp"
+#include "core/store/tiered_store.hpp"
 
 using namespace cukiln;
 
@@ -72,6 +73,9 @@ int main(int count, char** arguments) {
   if (!name || !store) {
     return fail(!name ? name.error().message() : store.error().message());
   }
-  use_daemon(**store, std::move(daemon));
+  daemon.is_own_store = [&tiers = **store](const wire::Greeting& greeting) {
+    return tiers.is_store_of(greeting);
+  };
+  (*store)->use_daemon(std::make_unique<DaemonClient>(std::move(daemon)));
   return run((*store)->blobs(), arguments[3], *name, arguments[6]);
 }

@@ -51,8 +51,8 @@ void make_busy(FakeOpsSource& source) {
                            "entry_requests", "declined_busy"}) {
     source.counters.emplace_back(name, 1);
   }
-  source.remote.servers = {{"redis://cache.example:6379", false},
-                           {"https://cubins.example/fleet", true}};
+  source.remote.servers = {{"redis://cache.example:6379", "redis", false},
+                           {"https://cubins.example/fleet", "http", true}};
   source.remote.hits = 1'210;
   source.remote.misses = 53;
   source.remote.received_bytes = 48u << 20;

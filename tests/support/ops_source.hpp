@@ -56,7 +56,7 @@ class FakeOpsSource final : public ops::OpsSource {
     return state;
   }
   TieredStore& store() override { return *store_; }
-  ops::RemoteReport remotes() override { return remote; }
+  RemoteReport remotes() override { return remote; }
   Result<std::string> compiler() override {
     if (!compiler_trouble.empty()) {
       return Error(ErrorCode::not_found, compiler_trouble);
@@ -66,7 +66,7 @@ class FakeOpsSource final : public ops::OpsSource {
 
   std::atomic<bool> hung{false}, draining{false};
   std::vector<wire::DaemonSnapshot::Job> jobs;
-  ops::RemoteReport remote;
+  RemoteReport remote;
   std::string compiler_trouble;
   std::vector<std::pair<std::string, std::uint64_t>> counters = {
       {"compiles_ok", 41},

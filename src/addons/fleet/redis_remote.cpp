@@ -104,13 +104,13 @@ class ReplyGuard {
 /// A connection to a Redis server. It must be dropped after anything but a complete reply.
 class RedisConnection {
  public:
-  explicit RedisConnection(std::unique_ptr<Stream> stream)
+  explicit RedisConnection(std::unique_ptr<ByteStream> stream)
       : stream_(std::move(stream)), reader_(::redisReaderCreate()) {}
 
   /// True if the server has closed the connection, or has sent anything unrequested.
   bool stale() const {
     char byte = 0;
-    return reader_->pos < reader_->len || stream_->receive(&byte, 1) != Stream::kLater;
+    return reader_->pos < reader_->len || stream_->receive(&byte, 1) != ByteStream::kLater;
   }
 
   /// True if anything was received after the last command. If not, the server may have closed an
@@ -129,7 +129,7 @@ class RedisConnection {
       const std::ptrdiff_t count = stream_->send(bytes);
       if (count >= 0) {
         bytes.remove_prefix(static_cast<std::size_t>(count));
-      } else if (count == Stream::kFailed) {
+      } else if (count == ByteStream::kFailed) {
         return stream_->failure();
       } else if (!wait_for_socket(stream_->socket(), POLLOUT, deadline)) {
         return {RemoteStatus::timeout, {}, "the server does not read the request"};
@@ -143,13 +143,13 @@ class RedisConnection {
     std::string buffer(kBufferBytes, '\0');
     for (;;) {
       const std::ptrdiff_t count = stream_->receive(buffer.data(), buffer.size());
-      if (count == Stream::kLater) {
+      if (count == ByteStream::kLater) {
         if (!wait_for_socket(stream_->socket(), POLLIN, deadline)) {
           return {RemoteStatus::timeout, {}, "no complete reply before the deadline"};
         }
         continue;
       }
-      if (count == Stream::kFailed && stream_->failure().status == RemoteStatus::untrusted) {
+      if (count == ByteStream::kFailed && stream_->failure().status == RemoteStatus::untrusted) {
         return stream_->failure();
       }
       if (count <= 0) {
@@ -172,7 +172,7 @@ class RedisConnection {
     }
   }
 
-  std::unique_ptr<Stream> stream_;
+  std::unique_ptr<ByteStream> stream_;
   std::unique_ptr<redisReader, FreeReader> reader_;
   bool replied_ = false;
 };

@@ -220,8 +220,4 @@ std::vector<RemoteStore::Health> RemoteStore::health() const {
   return all;
 }
 
-RemoteAnswer RemoteStore::probe(std::size_t server) {
-  return servers_[server]->probe(look_up_deadline());
-}
-
 }  // namespace cukiln

@@ -53,18 +53,15 @@ class RemoteStore final : public RemoteTier {
   std::optional<StoreBlob> find_blob(const BlobName& name, Freshness freshness) override;
   void put_blob(const BlobName& name, ByteView bytes) override;
 
-  /// Waits for the uploads for at most `timeout`, and drops the others. True if all ended in time.
-  bool finish(std::chrono::milliseconds timeout) { return uploads_.finish(timeout); }
+  bool finish(std::chrono::milliseconds timeout) override { return uploads_.finish(timeout); }
+  RemoteReport report() const override;
+  RemoteProbe probe() override;
 
   /// True if this machine has a key. A key that has expired uploads nothing.
   bool writes() const noexcept { return options_.key.has_value(); }
   const TrustedKeys& trusted() const noexcept { return options_.trusted; }
   RemoteStats stats() const;
-
   std::vector<Health> health() const;
-  /// Requests an object that no server has from the server with this index in `health`. For
-  /// `doctor`.
-  RemoteAnswer probe(std::size_t server);
 
  private:
   void release_lease(ByteView request_canonical) override { leases_.release(request_canonical); }

@@ -12,7 +12,7 @@ namespace cukiln {
 
 namespace {
 
-class SocketStream final : public Stream {
+class SocketStream final : public ByteStream {
  public:
   explicit SocketStream(UniqueFd socket) : socket_(std::move(socket)) {}
 

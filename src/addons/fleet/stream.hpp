@@ -10,9 +10,9 @@
 namespace cukiln {
 
 /// A non-blocking connection to a server.
-class Stream {
+class ByteStream {
  public:
-  virtual ~Stream() = default;
+  virtual ~ByteStream() = default;
   /// Return the number of bytes sent or received; 0 from `receive` if the server has closed the
   /// connection; kLater if it would block; kFailed after an error, which `failure` describes.
   virtual std::ptrdiff_t send(ByteView bytes) = 0;
@@ -27,7 +27,7 @@ class Stream {
 };
 
 struct OpenedStream {
-  std::unique_ptr<Stream> stream;
+  std::unique_ptr<ByteStream> stream;
   RemoteAnswer failure;  ///< why there is no stream
 };
 /// True if this build supports TLS.

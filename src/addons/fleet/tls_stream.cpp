@@ -12,7 +12,7 @@ namespace cukiln {
 
 namespace {
 
-class TlsStream final : public Stream {
+class TlsStream final : public ByteStream {
  public:
   TlsStream(CurlHandle handle, int socket, const RemoteOptions& options)
       : handle_(std::move(handle)), socket_(socket), options_(options) {}

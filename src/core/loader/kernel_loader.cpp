@@ -5,7 +5,6 @@
 #include "core/loader/loader_impl.hpp"
 #include "core/loader/make_compiler.hpp"
 #include "core/loader/spec_modules.hpp"
-#include "core/loader/use_daemon.hpp"
 
 namespace cukiln {
 
@@ -42,9 +41,9 @@ void KernelLoader::Impl::flush_telemetry() {
     report.numbers.emplace_back(std::move(name), number);
   };
   telemetry.flush(take);
-  DaemonClient* const daemon = daemon_of(tiers);
+  DaemonTier* const daemon = tiers.daemon();
   if (daemon != nullptr) {
-    daemon->flush_fallbacks("fallbacks_", take);
+    daemon->take_fallbacks(report);
   }
   if (report.numbers.empty() || (daemon != nullptr && daemon->report(report))) {
     return;
@@ -219,12 +218,12 @@ Stats KernelLoader::stats() const {
   stats.evicted = store.evicted;
   stats.corrupt = store.corrupt;
   stats.store_errors += store.errors;
-  if (const DaemonClient* const daemon = daemon_of(impl_->tiers)) {
-    const DaemonClientStats counters = daemon->counters();
-    stats.daemon_asked = counters.asked;
-    stats.daemon_absent = counters.absent;
-    stats.daemon_failed = counters.failed;
-    stats.daemon_declined = counters.declined;
+  if (const DaemonTier* const daemon = impl_->tiers.daemon()) {
+    const DaemonTier::Counts counts = daemon->counts();
+    stats.daemon_asked = counts.asked;
+    stats.daemon_absent = counts.absent;
+    stats.daemon_failed = counts.failed;
+    stats.daemon_declined = counts.declined;
   }
   return stats;
 }

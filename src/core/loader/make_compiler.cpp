@@ -5,7 +5,7 @@
 
 #include "core/compile/compiler_by_target.hpp"
 #include "core/compile/nvrtc_compiler.hpp"
-#include "core/loader/use_daemon.hpp"
+#include "core/loader/addons.hpp"
 
 namespace cukiln {
 
@@ -43,7 +43,7 @@ NvrtcCompilerOptions nvrtc_options(const LoaderOptions& options, TieredStore& ti
 }
 
 std::unique_ptr<Compiler> make_compiler(TieredStore& tiers, const NvrtcCompilerOptions& workers) {
-  const auto make = [workers, daemon = daemon_of(tiers)](
+  const auto make = [workers, daemon = tiers.daemon()](
                         std::optional<NvrtcInstall> install) -> std::unique_ptr<Compiler> {
     NvrtcCompilerOptions found = workers;
     found.install = std::move(install);
@@ -51,7 +51,7 @@ std::unique_ptr<Compiler> make_compiler(TieredStore& tiers, const NvrtcCompilerO
     if (daemon == nullptr) {
       return here;
     }
-    return daemon->make_compiler(std::move(here), workers.log);
+    return addons().compile_in_daemon(*daemon, std::move(here), workers.log);
   };
   return std::make_unique<CompilerByTarget>(workers.search, make, workers.log);
 }

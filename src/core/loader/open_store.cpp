@@ -2,8 +2,8 @@
 #include <utility>
 
 #include "core/base/result.hpp"
+#include "core/loader/addons.hpp"
 #include "core/loader/settings.hpp"
-#include "core/loader/use_daemon.hpp"
 
 #include <cukiln/store.hpp>
 
@@ -16,7 +16,7 @@ Result<Store> Store::open(StoreOptions options) {
     TieredStore::Options tiers;
     tiers.store = std::move(options);
     const SettingsSources sources = SettingsSources::of_this_process();
-    DaemonClient::Options daemon;
+    DaemonTier::Options daemon;
     daemon.required = tiers.store.daemon == DaemonUse::require;
     daemon.log = Logger(tiers.store.log);
     if (tiers.store.daemon != DaemonUse::off) {
@@ -31,8 +31,15 @@ Result<Store> Store::open(StoreOptions options) {
       }
     }
     CUKILN_TRY(std::unique_ptr<TieredStore> opened, TieredStore::open(std::move(tiers)));
-    if (!daemon.sockets.empty()) {
-      use_daemon(*opened, std::move(daemon));
+    if (!daemon.sockets.empty() && addons().open_daemon != nullptr) {
+      daemon.is_own_store = [store = opened.get()](const wire::Greeting& greeting) {
+        return store->is_store_of(greeting);
+      };
+      opened->use_daemon(addons().open_daemon(std::move(daemon)));
+    } else if (daemon.required) {
+      return make_error(ErrorCode::not_found,
+                        "daemon is `require`, and this cukiln was built without src/addons/daemon; "
+                        "set daemon to `off`, or build it with that folder");
     }
     return Store(std::move(opened));
   });

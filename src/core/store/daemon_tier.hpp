@@ -1,11 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
+#include <vector>
 
+#include "core/base/logger.hpp"
 #include "core/store/blob_name.hpp"
 #include "core/store/cubin_store.hpp"
+#include "core/wire/daemon_frame.hpp"
+#include "core/wire/daemon_messages.hpp"
 
 namespace cukiln {
 
@@ -13,6 +19,21 @@ namespace cukiln {
 /// sends nonsense is a lookup that fails, which the tier counts itself.
 class DaemonTier : public CubinStore {
  public:
+  struct Options {
+    std::vector<std::string> sockets;  ///< tried in order
+    bool required = false;             ///< nothing is compiled elsewhere: no circuit breaker
+    /// Whether this process has the store of the daemon open itself. Null: it has not.
+    std::function<bool(const wire::Greeting&)> is_own_store;
+    Logger log;
+  };
+  /// Counters since its construction.
+  struct Counts {
+    std::uint64_t asked = 0;     ///< conversations begun
+    std::uint64_t absent = 0;    ///< no daemon was running
+    std::uint64_t failed = 0;    ///< it hung, died, or was of another version or another user
+    std::uint64_t declined = 0;  ///< it was busy or shutting down
+  };
+
   const char* tier_name() const noexcept override { return "daemon"; }
 
   /// Gets a blob. Nothing if the daemon has none, or is not asked: it keeps no blobs, or has the
@@ -26,6 +47,13 @@ class DaemonTier : public CubinStore {
   };
   /// Stores a blob. Errors: the connection's, the daemon's.
   virtual Result<BlobPut> put_blob(const BlobName& name, ByteView bytes) = 0;
+
+  virtual Counts counts() const noexcept = 0;
+  /// Adds to a report why compiles were not the daemon's, since the last call.
+  virtual void take_fallbacks(wire::ClientReport& report) = 0;
+  /// Sends a report, which has no reply, if an idle connection takes it without blocking. False if
+  /// it was not sent.
+  virtual bool report(const wire::ClientReport& report) = 0;
 };
 
 }  // namespace cukiln

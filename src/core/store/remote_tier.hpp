@@ -13,6 +13,7 @@
 #include "core/base/cancel_flags.hpp"
 #include "core/store/blob_name.hpp"
 #include "core/store/cubin_store.hpp"
+#include "core/store/remote_report.hpp"
 #include "core/store/store_blob.hpp"
 
 namespace cukiln {
@@ -85,6 +86,15 @@ class RemoteTier {
     static_cast<void>(name);
     static_cast<void>(bytes);
   }
+
+  /// Waits for the uploads for at most `timeout`, and drops the others. True if all ended in time.
+  virtual bool finish(std::chrono::milliseconds timeout) {
+    static_cast<void>(timeout);
+    return true;
+  }
+  virtual RemoteReport report() const { return {}; }
+  /// Requests an object that no server has from each. For `doctor`.
+  virtual RemoteProbe probe() { return {}; }
 
  private:
   friend class RemoteLease;

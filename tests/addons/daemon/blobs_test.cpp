@@ -4,7 +4,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "core/loader/use_daemon.hpp"
+#include "addons/daemon/client/daemon_client.hpp"
+#include "core/store/tiered_store.hpp"
 #include "support/daemon_process.hpp"
 #include "support/fake_daemon.hpp"
 #include "support/raw_client.hpp"
@@ -31,7 +32,10 @@ std::unique_ptr<TieredStore> open_client(const std::string& socket, const std::s
   REQUIRE(store);
   DaemonClient::Options daemon;
   daemon.sockets = {socket};
-  use_daemon(**store, std::move(daemon));
+  daemon.is_own_store = [&tiers = **store](const wire::Greeting& greeting) {
+    return tiers.is_store_of(greeting);
+  };
+  (*store)->use_daemon(std::make_unique<DaemonClient>(std::move(daemon)));
   return *std::move(store);
 }
 

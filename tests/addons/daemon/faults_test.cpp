@@ -59,11 +59,11 @@ TEST_CASE_FIXTURE(Fixture,
   DaemonClient link(options());
   CHECK_FALSE(link.begin());
   CHECK_FALSE(link.available());
-  CHECK(link.counters().absent == 1);
+  CHECK(link.counts().absent == 1);
   for (int i = 0; i < 1000; ++i) {
     CHECK_FALSE(link.begin());
   }
-  CHECK(link.counters().absent == 1);
+  CHECK(link.counts().absent == 1);
 }
 
 TEST_CASE_FIXTURE(
@@ -112,21 +112,23 @@ TEST_CASE_FIXTURE(Fixture,
 TEST_CASE_FIXTURE(Fixture, "local fallbacks are counted by reason, and reported once") {
   const auto reasons = [](DaemonClient& link) {
     std::string all;
-    link.flush_fallbacks("", [&](const std::string& reason, std::uint64_t times) {
+    wire::ClientReport report;
+    link.take_fallbacks(report);
+    for (const auto& [reason, times] : report.numbers) {
       all += reason + (" " + std::to_string(times));
-    });
+    }
     return all;
   };
   DaemonClient absent(options());
   CHECK_FALSE(absent.begin());
   CHECK_FALSE(absent.begin());  // the circuit is open: not counted again
-  CHECK(reasons(absent) == "absent 1");
+  CHECK(reasons(absent) == "fallbacks_absent 1");
   CHECK(reasons(absent).empty());
   {
     FakeDaemon newer(socket, greeting(wire::kDaemonProtocol + 1, 99));
     DaemonClient link(options());
     CHECK_FALSE(link.begin());
-    CHECK(reasons(link) == "version 1");
+    CHECK(reasons(link) == "fallbacks_version 1");
   }
   std::filesystem::remove(socket);
   FakeDaemon rude(socket, "CKD");  // and no more
@@ -134,7 +136,7 @@ TEST_CASE_FIXTURE(Fixture, "local fallbacks are counted by reason, and reported 
   hasty.connect_timeout = milliseconds(100);
   DaemonClient link(hasty);
   CHECK_FALSE(link.begin());
-  CHECK(reasons(link) == "timeout 1");
+  CHECK(reasons(link) == "fallbacks_timeout 1");
 }
 
 TEST_CASE_FIXTURE(Fixture, "a client waits longer for a greeting if it requires the daemon") {

@@ -5,9 +5,6 @@
 #include <thread>
 
 #include "support/fake_cuda.hpp"
-#include "support/paths.hpp"
-
-#include <cukiln/nvfp4/nvfp4.hpp>
 
 using namespace cukiln;
 using namespace cukiln::testing;
@@ -19,41 +16,6 @@ extern "C" __global__ void scale(float* x) { x[threadIdx.x] *= TILE; }
 )";
 
 }  // namespace
-
-TEST_CASE_FIXTURE(LoaderFixture,
-                  "the shipped kernels compile once for both targets, then hit, by the manifest on "
-                  "disk too") {
-  const std::vector<Target> targets = {{100, 'a'}, {90, 'a'}};
-  const Manifest manifest = nvfp4::manifest().for_targets(targets);
-  PreloadOptions no_load;
-  no_load.load = false;
-  const auto first = open()->preload(manifest, no_load);
-  if (!first) {
-    FAIL(first.error().message() << "\n" << first.error().log());
-  }
-  CHECK(first->compiled == first->modules.size());
-  for (const ModuleReport& module : first->modules) {
-    CAPTURE(module.name);
-    CHECK(module.reason == "not stored");
-    CHECK(!module.not_stored);
-    CHECK(module.cubin_bytes > 1000);
-    for (const KernelInfo& kernel : module.kernels) {
-      CHECK(kernel.registers > 0);
-      CHECK(kernel.spill_bytes == 0);
-    }
-  }
-  const auto second = open()->preload(manifest, no_load);
-  REQUIRE(second);
-  CHECK(second->hits == first->modules.size());
-  for (std::size_t i = 0; i < first->modules.size(); ++i) {
-    CHECK(first->modules[i].key == second->modules[i].key);
-  }
-  const auto from_disk = Manifest::load(testing::sources() + "/cache/manifests/shipped.json");
-  REQUIRE(from_disk);
-  const auto outside = open()->preload(from_disk->for_targets(targets), no_load);
-  REQUIRE(outside);
-  CHECK(outside->hits == outside->modules.size());
-}
 
 TEST_CASE_FIXTURE(LoaderFixture,
                   "a store moves between checkouts: other folder, same key, same bytes") {

@@ -3,8 +3,8 @@
 
 // async_copy.cuh on a CPU, and what else kernels with mma.sync take from the CUDA language.
 
+#include "emulator/cuda.hpp"  // first
 #include "kernels_src/nvfp4/machine.cuh"
-#include "nvfp4/emulator/cuda.hpp"  // first
 
 struct float2 {
   float x, y;

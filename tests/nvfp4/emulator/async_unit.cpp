@@ -4,7 +4,7 @@
 
 #include <sched.h>
 
-#include "nvfp4/emulator/cta.hpp"
+#include "emulator/cta.hpp"
 
 namespace cukiln::emulator {
 namespace {

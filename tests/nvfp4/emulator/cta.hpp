@@ -12,9 +12,9 @@
 #include <thread>
 #include <vector>
 
+#include "emulator/emulator.hpp"
+#include "emulator/swizzle.hpp"
 #include "kernels_src/nvfp4/tcgen05.cuh"
-#include "nvfp4/emulator/emulator.hpp"
-#include "nvfp4/emulator/swizzle.hpp"
 
 namespace cukiln::emulator {
 

@@ -7,10 +7,10 @@
 #include <string>
 #include <vector>
 
-#include "nvfp4/emulator/emulator.hpp"
+#include "emulator/emulator.hpp"
 
-#include "nvfp4/emulator/decode_device.hpp"
-#include "nvfp4/emulator/tensor_box.hpp"
+#include "emulator/decode_device.hpp"
+#include "emulator/tensor_box.hpp"
 #include "support/nvfp4_gemm.hpp"
 
 namespace {

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "nvfp4/emulator/decode_device.hpp"  // first
+#include "emulator/decode_device.hpp"  // first
 
 #include <array>
 
+#include "emulator/async_copy.hpp"
+#include "kernels/ptx_mma.hpp"
 #include "kernels_src/nvfp4/gemm_sm90_decode.cuh"  // translated
-#include "nvfp4/emulator/async_copy.hpp"
-#include "nvfp4/kernels/ptx_mma.hpp"
 
 namespace ptx {
 

@@ -4,7 +4,7 @@
 // The decode GEMMs as decode_test.py translates them. What they include has names that the public
 // headers have too: hence a file of their own.
 
-#include "nvfp4/emulator/emulator.hpp"
+#include "emulator/emulator.hpp"
 
 namespace cukiln::emulator {
 

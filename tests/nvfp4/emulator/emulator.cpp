@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Threads, shared memory, mbarriers; deadlock detection.
-#include "nvfp4/emulator/emulator.hpp"
+#include "emulator/emulator.hpp"
 
 #include <linux/futex.h>
 #include <sys/syscall.h>
@@ -15,7 +15,7 @@
 #include <string>
 #include <thread>
 
-#include "nvfp4/emulator/cta.hpp"
+#include "emulator/cta.hpp"
 
 constinit thread_local Index3 threadIdx{}, blockIdx{}, gridDim{};
 

@@ -33,8 +33,8 @@
 #include <functional>
 #include <vector>
 
+#include "emulator/cuda.hpp"  // first
 #include "kernels_src/nvfp4/machine.cuh"
-#include "nvfp4/emulator/cuda.hpp"  // first
 
 namespace cukiln::emulator {
 

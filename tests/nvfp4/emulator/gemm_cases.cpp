@@ -13,10 +13,10 @@
 #include <string_view>
 #include <vector>
 
+#include "emulator/emulator.hpp"
+#include "emulator/kernels.hpp"
+#include "emulator/tensor_box.hpp"
 #include "kernels_src/nvfp4/gemm_sm100_tile.cuh"
-#include "nvfp4/emulator/emulator.hpp"
-#include "nvfp4/emulator/kernels.hpp"
-#include "nvfp4/emulator/tensor_box.hpp"
 #include "nvfp4/host/sm100_plan.hpp"
 #include "support/nvfp4_gemm.hpp"
 

@@ -3,9 +3,9 @@
 
 // The kernels of nvfp4_gemm.cu as g++ compiles them.
 
+#include "emulator/cuda.hpp"                      // first
 #include "kernels_src/nvfp4/gemm_signatures.cuh"  // after machine.cuh
 #include "kernels_src/nvfp4/machine.cuh"
-#include "nvfp4/emulator/cuda.hpp"  // first
 
 using GemmKernel = cukiln::signatures::Nvfp4Gemm;
 using SwappedGemmKernel = cukiln::signatures::Nvfp4GemmSwapped;

@@ -6,7 +6,7 @@
 // contains it; the libraries compiled from moe_device.cpp and
 // moe_up_device.cpp, the seed that of the delays of loads and MMAs in the first GEMM.
 // Exit code 0: all agree; 1: a wrong result; 2: the emulator found a broken rule.
-#include "nvfp4/emulator/tensor_box.hpp"  // first: it defines names that the emulator only declares
+#include "emulator/tensor_box.hpp"  // first: it defines names that the emulator only declares
 
 #include <dlfcn.h>
 
@@ -20,11 +20,11 @@
 #include <string>
 #include <vector>
 
+#include "emulator/kernels.hpp"
+#include "emulator/moe_device.hpp"
 #include "kernels_src/nvfp4/moe_grouped_signatures.cuh"
 #include "kernels_src/nvfp4/moe_signatures.cuh"
 #include "kernels_src/nvfp4/quantize_signatures.cuh"
-#include "nvfp4/emulator/kernels.hpp"
-#include "nvfp4/emulator/moe_device.hpp"
 #include "nvfp4/host/moe_grouped.hpp"
 #include "nvfp4/host/sm100_select.hpp"
 #include "nvfp4/reference/formats.hpp"

@@ -17,7 +17,7 @@ from pathlib import Path
 
 KERNELS, TESTS, PROGRAM, EMULATOR = (Path(argument) for argument in sys.argv[1:5])
 COMPILER = sys.argv[5:]
-sys.path[:0] = [str(TESTS / "kernels"), str(TESTS / "support")]
+sys.path[:0] = [str(TESTS / "kernels"), str(TESTS.parent / "support")]
 from device_source import translate_files
 from host_compiler import build, scratch_folder
 from mutate import MutantError, mutate

@@ -2,7 +2,7 @@
 // moe_grouped_up in an emulator of its own, as a host library: moe_test.py compiles it with the
 // sources that device_source.py translated, and moe_cases.cpp opens it.
 
-#include "nvfp4/emulator/cuda.hpp"  // first
+#include "emulator/cuda.hpp"  // first
 
 #include "../kernels/ptx.hpp"
 

@@ -6,7 +6,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "nvfp4/emulator/cta.hpp"
+#include "emulator/cta.hpp"
 
 namespace cukiln::emulator {
 namespace {

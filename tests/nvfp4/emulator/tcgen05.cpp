@@ -6,7 +6,7 @@
 #include <memory>
 #include <span>
 
-#include "nvfp4/emulator/cta.hpp"
+#include "emulator/cta.hpp"
 
 namespace cukiln::emulator {
 namespace {

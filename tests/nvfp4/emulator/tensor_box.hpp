@@ -6,7 +6,7 @@
 
 #include <cukiln/tensor_box.hpp>  // first: it has names that the emulator gives away
 
-#include "nvfp4/emulator/emulator.hpp"
+#include "emulator/emulator.hpp"
 
 namespace cukiln::emulator {
 

@@ -2,8 +2,8 @@
 // TMA: boxes of tensors to shared memory and back.
 #include <cstring>
 
-#include "nvfp4/emulator/async_copy.hpp"
-#include "nvfp4/emulator/cta.hpp"
+#include "emulator/async_copy.hpp"
+#include "emulator/cta.hpp"
 
 namespace cukiln::emulator {
 namespace {

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 TESTS = Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(TESTS / "support"), str(TESTS / "emulator")]
+sys.path[:0] = [str(TESTS / "support"), str(TESTS / "nvfp4" / "emulator")]
 from machine_code import REPOSITORY, Instruction, compile_module, modules
 from mutate import mutate
 

@@ -9,7 +9,7 @@
 #include <cute/tensor.hpp>
 #include <cutlass/detail/sm100_blockscaled_layout.hpp>
 
-#include "nvfp4/emulator/swizzle.hpp"
+#include "emulator/swizzle.hpp"
 #define CUKILN_MACHINE "emulator/machine.hpp"
 #define CUKILN_TCGEN05 "emulator/tcgen05.hpp"
 #include <cukiln/nvfp4/nvfp4.hpp>

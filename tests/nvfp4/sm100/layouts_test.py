@@ -20,7 +20,7 @@ CUDA = FETCHED / "nvidia" / "cu13" / "include"
 def main():
     if not (CUTLASS / "cute" / "tensor.hpp").is_file():
         sys.exit(f"{CUTLASS} has no CUTLASS: run scripts/bootstrap --tests")
-    ours = [f"-I{REPOSITORY / folder}" for folder in (".", "tests", "include")]
+    ours = [f"-I{REPOSITORY / folder}" for folder in (".", "tests", "tests/nvfp4", "include")]
     theirs = [word for folder in (CUTLASS, CUDA, CUDA / "cccl") for word in ("-isystem", str(folder))]
     with scratch_folder() as folder:
         program = Path(folder, "layouts")

@@ -73,7 +73,7 @@ bool DaemonClient::hung() const noexcept {
   return steady_ns() < hung_until_ns_.load(std::memory_order_relaxed);
 }
 
-DaemonClientStats DaemonClient::counters() const noexcept {
+DaemonTier::Counts DaemonClient::counts() const noexcept {
   return {asked_.load(std::memory_order_relaxed), absent_.load(std::memory_order_relaxed),
           failed_.load(std::memory_order_relaxed), declined_.load(std::memory_order_relaxed)};
 }
@@ -292,6 +292,13 @@ Result<DaemonFrame> DaemonClient::ask(DaemonOp op, const std::string& content) {
   CUKILN_TRY(DaemonFrame answer, conversation.receive());
   conversation.finish();
   return answer;
+}
+
+void DaemonClient::take_fallbacks(wire::ClientReport& report) {
+  const auto take = [&](std::string name, std::uint64_t number) {
+    report.numbers.emplace_back(std::move(name), number);
+  };
+  fallbacks_.each("fallbacks_", kFallbacks, flush_into(take));
 }
 
 bool DaemonClient::report(const wire::ClientReport& report) {

@@ -28,8 +28,6 @@
 
 namespace cukiln {
 
-class Compiler;
-class NvrtcCompiler;
 struct DaemonConnection;
 template <class T>
 class ProcessLocal;
@@ -39,14 +37,6 @@ enum class Fallback { absent, timeout, version, io, protocol, declined };
 inline constexpr const char* kFallbacks[] = {"absent", "timeout",  "version",
                                              "io",     "protocol", "declined"};
 
-/// Counters of a client since its construction.
-struct DaemonClientStats {
-  std::uint64_t asked = 0;     ///< conversations begun
-  std::uint64_t absent = 0;    ///< no daemon was running
-  std::uint64_t failed = 0;    ///< it hung, died, or was of another version or another user
-  std::uint64_t declined = 0;  ///< it was busy or shutting down
-};
-
 /// A client of cukilnd: a tier that is looked up last, and a compiler. Idle connections are kept
 /// for the next conversation. A circuit breaker skips a daemon that is missing or hung, so that the
 /// timeout is paid once in a while and not for every kernel. Starts no thread and raises no signal;
@@ -54,17 +44,12 @@ struct DaemonClientStats {
 /// thread.
 class DaemonClient final : public DaemonTier {
  public:
-  struct Options {
-    std::vector<std::string> sockets;  ///< tried in order
-    bool required = false;             ///< the client cannot fall back: no circuit breaker
+  struct Options : DaemonTier::Options {
     std::chrono::milliseconds connect_timeout{
         50};                                    ///< `heartbeat` if that is longer and `required`
     std::chrono::milliseconds heartbeat{2000};  ///< a daemon silent for longer counts as hung
     std::chrono::milliseconds breaker_pause{30'000};
     uid_t (*own_user)() = nullptr;  ///< for tests that act as another user; null: geteuid
-    /// Whether this process has the store of the daemon open itself. Null: it has not.
-    std::function<bool(const wire::Greeting&)> is_own_store;
-    Logger log;
   };
 
   explicit DaemonClient(Options options);
@@ -79,7 +64,7 @@ class DaemonClient final : public DaemonTier {
   /// because the machine may just be busy.)
   bool hung() const noexcept;
   bool required() const noexcept { return options_.required; }
-  DaemonClientStats counters() const noexcept;
+  Counts counts() const noexcept override;
 
   /// A request and its replies. Closes its connection unless it ends with `finish` or `declined`.
   class Conversation {
@@ -126,16 +111,8 @@ class DaemonClient final : public DaemonTier {
   /// Sends one request and receives its only reply. Errors: as begin and receive.
   Result<wire::DaemonFrame> ask(wire::DaemonOp op, const std::string& content);
 
-  /// Sends a report, which has no reply, if an idle connection takes it without blocking. False if
-  /// it was not sent.
-  bool report(const wire::ClientReport& report);
-
-  /// Calls `take(prefix + reason, count)`, with a reason of kFallbacks, for each fallback counter
-  /// that is not zero, and resets it.
-  template <class Take>
-  void flush_fallbacks(std::string_view prefix, const Take& take) {
-    fallbacks_.each(prefix, kFallbacks, flush_into(take));
-  }
+  void take_fallbacks(wire::ClientReport& report) override;
+  bool report(const wire::ClientReport& report) override;
 
   bool is_own_store(const wire::Greeting& greeting) const {
     return options_.is_own_store && options_.is_own_store(greeting);
@@ -161,11 +138,6 @@ class DaemonClient final : public DaemonTier {
   Result<std::string> source_text(const CacheKey& key) override;
   Result<std::optional<SharedBytes>> get_blob(const BlobName& name) override;
   Result<BlobPut> put_blob(const BlobName& name, ByteView bytes) override;
-
-  /// Creates a compiler: in the daemon, which compiles each request once for all processes of the
-  /// host, else by `fallback`. The calling thread serves the files that the daemon's worker asks
-  /// for. The client outlives it.
-  std::unique_ptr<Compiler> make_compiler(std::unique_ptr<NvrtcCompiler> fallback, Logger log);
 
  private:
   struct State;  // one for each process

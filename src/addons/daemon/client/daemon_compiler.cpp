@@ -11,6 +11,7 @@
 #include "core/base/result.hpp"
 #include "core/compile/local_file_provider.hpp"
 #include "core/compile/nvrtc_compiler.hpp"
+#include "core/loader/addons.hpp"
 #include "core/wire/sealed_file.hpp"
 
 namespace cukiln {
@@ -320,9 +321,15 @@ Result<CompileOutcome> DaemonCompiler::compile(const CompileJob& job) {
 
 }  // namespace
 
-std::unique_ptr<Compiler> DaemonClient::make_compiler(std::unique_ptr<NvrtcCompiler> fallback,
-                                                      Logger log) {
-  return std::make_unique<DaemonCompiler>(*this, std::move(fallback), std::move(log));
+void register_daemon(Registry& registry) {
+  registry.open_daemon = [](DaemonTier::Options options) -> std::unique_ptr<DaemonTier> {
+    return std::make_unique<DaemonClient>(DaemonClient::Options{std::move(options)});
+  };
+  registry.compile_in_daemon = [](DaemonTier& daemon, std::unique_ptr<NvrtcCompiler> here,
+                                  Logger log) -> std::unique_ptr<Compiler> {
+    return std::make_unique<DaemonCompiler>(static_cast<DaemonClient&>(daemon), std::move(here),
+                                            std::move(log));
+  };
 }
 
 }  // namespace cukiln

@@ -4,8 +4,8 @@
 #include <memory>
 #include <utility>
 
-#include "addons/fleet/remote_store.hpp"
 #include "core/base/mutex.hpp"
+#include "core/store/remote_tier.hpp"
 
 namespace cukiln::daemon {
 
@@ -14,12 +14,12 @@ namespace cukiln::daemon {
 class CurrentRemote final : public RemoteTier {
  public:
   /// Null if none is configured.
-  std::shared_ptr<RemoteStore> get() const {
+  std::shared_ptr<RemoteTier> get() const {
     const MutexLock lock(mutex_);
     return store_;
   }
   /// Replaces the store and returns the previous one.
-  std::shared_ptr<RemoteStore> exchange(std::shared_ptr<RemoteStore> store) {
+  std::shared_ptr<RemoteTier> exchange(std::shared_ptr<RemoteTier> store) {
     const MutexLock lock(mutex_);
     return std::exchange(store_, std::move(store));
   }
@@ -59,12 +59,20 @@ class CurrentRemote final : public RemoteTier {
       store->put_blob(name, bytes);
     }
   }
+  bool finish(std::chrono::milliseconds timeout) override {
+    const auto store = get();
+    return store == nullptr || store->finish(timeout);
+  }
+  RemoteReport report() const override {
+    const auto store = get();
+    return store != nullptr ? store->report() : RemoteReport();
+  }
 
  private:
   void release_lease(ByteView /*request_canonical*/) override {}  // the store's own leases only
 
   mutable Mutex mutex_;
-  std::shared_ptr<RemoteStore> store_ CUKILN_GUARDED_BY(mutex_);
+  std::shared_ptr<RemoteTier> store_ CUKILN_GUARDED_BY(mutex_);
 };
 
 }  // namespace cukiln::daemon

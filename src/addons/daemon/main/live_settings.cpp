@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "core/base/result.hpp"
+#include "core/loader/addons.hpp"
 #include "core/store/revocation.hpp"
 
 namespace cukiln::daemon {
@@ -30,7 +31,7 @@ bool is_in(const auto& names, std::string_view name) {
 
 }  // namespace
 
-void finish_uploads(RemoteStore* remote, const Logger& log) {
+void finish_uploads(RemoteTier* remote, const Logger& log) {
   if (remote != nullptr && !remote->finish(kUploadTimeout)) {
     log.warn("dropped uploads to the remote store after {} s", kUploadTimeout.count() / 1000);
   }
@@ -41,9 +42,8 @@ LiveSettings::LiveSettings(SettingsSources sources, Settings now, Targets target
 
 void LiveSettings::open_remote() {
   const RemoteSettings& remote = now_.remote;
-  std::shared_ptr<RemoteStore> fresh;
-  if (auto opened =
-          RemoteStore::open(remote.stores, remote.trust, remote.sign, remote.timeout, log_)) {
+  std::shared_ptr<RemoteTier> fresh;
+  if (auto opened = cukiln::open_remote(remote, log_)) {
     fresh = *std::move(opened);
   } else {
     log_.warn("the remote store cannot be used: {}", opened.error().message());

@@ -42,6 +42,6 @@ class LiveSettings {
 
 /// Waits some seconds for the pending uploads of a remote store that is no longer used. `remote`
 /// may be null.
-void finish_uploads(RemoteStore* remote, const Logger& log);
+void finish_uploads(RemoteTier* remote, const Logger& log);
 
 }  // namespace cukiln::daemon

@@ -327,7 +327,7 @@ void add_remotes(Exposition& out, const RemoteReport& remotes) {
   }
   std::map<std::string, int> open_by_backend;
   for (const RemoteReport::Server& server : remotes.servers) {
-    int& open = open_by_backend[backend_of(server.where)];
+    int& open = open_by_backend[server.backend];
     open = std::max(open, server.circuit_open ? 1 : 0);
   }
   for (const auto& [backend, open] : open_by_backend) {
@@ -359,10 +359,6 @@ void add_remotes(Exposition& out, const RemoteReport& remotes) {
 }
 
 }  // namespace
-
-std::string backend_of(std::string_view where) {
-  return where.starts_with("redis") ? "redis" : "http";
-}
 
 std::string metrics_text(const wire::DaemonSnapshot& state, TieredStore& store,
                          const RemoteReport& remotes, std::string_view compiler) {

@@ -290,7 +290,7 @@ TEST_CASE_FIXTURE(Fixture,
   wire::DaemonSnapshot::Job job;
   job.name = job.target = kHostileName;
   source.jobs = {job};
-  source.remote.servers = {{kHostileName, false}};
+  source.remote.servers = {{kHostileName, "http", false}};
   const std::string targets[] = {"/api/status", "/api/entries", "/api/entries/" + entry.key.hex()};
   for (const std::string& target : targets) {
     CAPTURE(target);
@@ -329,7 +329,9 @@ TEST_CASE_FIXTURE(Fixture, "metrics show the counters in Prometheus' text format
   running.running = true;
   running.waiters = 4;
   source.jobs = {running, {}, {}};
-  source.remote.servers = {{"redis://a:1", false}, {"redis://b:1", true}, {"https://c", false}};
+  source.remote.servers = {{"redis://a:1", "redis", false},
+                           {"redis://b:1", "redis", true},
+                           {"https://c", "http", false}};
   source.remote.hits = 9;
   source.remote.queued = 7;
   source.remote.traffic = {

@@ -41,13 +41,14 @@ Result<void> BundleInput::read_keys(const Context& context) {
   for (const std::string& key : trust_) {
     list += (list.empty() ? "" : ",") + key;
   }
-  CUKILN_TRY(trusted_, TrustedKeys::parse(list));
+  CUKILN_TRY(TrustedKeys trusted, TrustedKeys::parse(list));
+  trusted_ = std::make_shared<const TrustedKeys>(std::move(trusted));
   return {};
 }
 
 Result<void> BundleInput::for_each_of_layout(const std::string& path, const EntryBody& on_entry,
                                              const BlobBody& on_blob) const {
-  const OpenRules rules{&trusted_, nullptr, insecure_};
+  const OpenRules rules{trusted_.get(), nullptr, insecure_};
   Rejection why = Rejection::none;
   std::error_code none;
   const auto scratch = std::filesystem::temp_directory_path(none);
@@ -70,7 +71,7 @@ Result<void> BundleInput::for_each(const std::string& path, const EntryBody& on_
   if (is_oci_layout(path)) {
     return for_each_of_layout(path, on_entry, on_blob);
   }
-  const OpenRules rules{&trusted_, nullptr, insecure_};
+  const OpenRules rules{trusted_.get(), nullptr, insecure_};
   Rejection why = Rejection::none;
   CUKILN_TRY(BundleReader bundle, BundleReader::open(path));
   for (std::uint32_t index = 1;; ++index) {

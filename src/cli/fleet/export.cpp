@@ -10,7 +10,7 @@
 #include "addons/fleet/oci_layout.hpp"
 #include "cli/command.hpp"
 #include "cli/entries.hpp"
-#include "cli/export_sources.hpp"
+#include "cli/fleet/export_sources.hpp"
 #include "cli/human.hpp"
 #include "cli/module_options.hpp"
 #include "cli/output.hpp"

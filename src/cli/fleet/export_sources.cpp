@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cli/export_sources.hpp"
+#include "cli/fleet/export_sources.hpp"
 
 #include <algorithm>
 

@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/command.hpp"
+#include "core/base/result.hpp"
+
+namespace cukiln::cli {
+
+namespace {
+
+class AbsentCommand final : public Command {
+ public:
+  AbsentCommand(const char* name, const char* addon) : name_(name), addon_(addon) {}
+
+  CommandHelp help() const override {
+    return {name_,
+            "",
+            "not in this build",
+            "This cukiln was built without the add-on that has the command.",
+            {}};
+  }
+  void add_options(CLI::App& /*app*/) override {}
+  Exit run(Context& context) override {
+    return context.fail(Exit::usage,
+                        make_error(ErrorCode::not_found,
+                                   "'cukiln {}' is not in this build, which is without "
+                                   "src/addons/{}; build cukiln with that folder",
+                                   name_, addon_));
+  }
+
+ private:
+  const char* name_;
+  const char* addon_;
+};
+
+}  // namespace
+
+std::unique_ptr<Command> make_absent(const char* name, const char* addon) {
+  return std::make_unique<AbsentCommand>(name, addon);
+}
+
+}  // namespace cukiln::cli

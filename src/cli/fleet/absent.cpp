@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the command line has without src/addons/fleet.
+#include "cli/bundle_input.hpp"
+#include "cli/command.hpp"
+#include "cli/shown_addresses.hpp"
+
+namespace cukiln::cli {
+
+std::unique_ptr<Command> make_export() { return make_absent("export", "fleet"); }
+std::unique_ptr<Command> make_import() { return make_absent("import", "fleet"); }
+std::unique_ptr<Command> make_keygen() { return make_absent("keygen", "fleet"); }
+
+std::string shown_addresses(const std::string& addresses) { return addresses.empty() ? "" : "***"; }
+
+void BundleInput::add_to(CLI::App& /*app*/) {}
+Result<void> BundleInput::read_keys(const Context& /*context*/) { return {}; }
+Result<void> BundleInput::for_each(const std::string& path, const EntryBody& /*on_entry*/,
+                                   const BlobBody& /*on_blob*/) const {
+  return Error(ErrorCode::not_found, "cannot read " + path +
+                                         ": this cukiln was built without src/addons/fleet, which "
+                                         "reads bundles and images; build it with that folder");
+}
+Exit exit_of_bundle(const Error& error) noexcept { return exit_of(error); }
+
+}  // namespace cukiln::cli

@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <memory>
+
+#include "core/base/logger.hpp"
+#include "core/compile/nvrtc_compiler.hpp"
+#include "core/store/daemon_tier.hpp"
+#include "core/store/remote_tier.hpp"
+
+#include <cukiln/settings.hpp>
+
+namespace cukiln {
+
+/// What the add-ons do for the core. Each fills in its part in `register_<add-on>`; a member is
+/// null in a build without the add-on.
+struct Registry {
+  /// cukilnd's store.
+  std::unique_ptr<DaemonTier> (*open_daemon)(DaemonTier::Options options) = nullptr;
+  /// A compiler in the daemon of that tier, which outlives it; `here` compiles what it declines.
+  std::unique_ptr<Compiler> (*compile_in_daemon)(DaemonTier& daemon,
+                                                 std::unique_ptr<NvrtcCompiler> here,
+                                                 Logger log) = nullptr;
+  /// The fleet's stores; null if the settings name none. Does not use the network. Errors:
+  /// invalid_argument (an address, a key, no key at all), not_found, io.
+  Result<std::unique_ptr<RemoteTier>> (*open_remote)(const RemoteSettings& settings,
+                                                     const Logger& log) = nullptr;
+};
+
+/// The add-ons that are linked to this library or program. CMake writes its definition.
+const Registry& addons();
+
+/// Opens the remote stores that the settings name. Errors: those of Registry::open_remote;
+/// not_found (there are some, and the build is without the fleet).
+inline Result<std::unique_ptr<RemoteTier>> open_remote(const RemoteSettings& settings,
+                                                       const Logger& log) {
+  if (addons().open_remote != nullptr) {
+    return addons().open_remote(settings, log);
+  }
+  if (settings.stores.empty()) {
+    return std::unique_ptr<RemoteTier>();
+  }
+  return Error(ErrorCode::not_found,
+               "remote names a store, and this cukiln was built without src/addons/fleet; unset "
+               "remote, or build it with that folder");
+}
+
+}  // namespace cukiln
