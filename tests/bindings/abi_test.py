@@ -28,20 +28,21 @@ def symbols(nm: str, library: str) -> list[str]:
 
 def layouts(compiler: str, header: Path) -> list[str]:
     """`struct.member offset`, and `struct size`, as a C compiler sees them."""
+    include = next(folder for folder in header.parents if folder.name == "include")
     lines = []
     for name, body in STRUCT.findall(header.read_text(encoding="utf-8")):
         lines.append(f'printf("%s: %zu bytes\\n", "{name}", sizeof({name}));')
         for member in MEMBER.findall(COMMENT.sub("", body)):
             lines.append(f'printf("%s.%s at %zu\\n", "{name}", "{member}", offsetof({name}, {member}));')
     program = (
-        f"#include <stdio.h>\n#include <cukiln/{header.name}>\nint main(void) {{\n"
+        f"#include <stdio.h>\n#include <{header.relative_to(include)}>\nint main(void) {{\n"
         + "\n".join(lines)
         + "\nreturn 0; }\n"
     )
     with tempfile.TemporaryDirectory() as folder:
         source, binary = Path(folder) / "layouts.c", Path(folder) / "layouts"
         source.write_text(program, encoding="utf-8")
-        subprocess.run([compiler, f"-I{header.parent.parent}", source, "-o", binary], check=True)
+        subprocess.run([compiler, f"-I{include}", source, "-o", binary], check=True)
         return subprocess.run([binary], capture_output=True, text=True, check=True).stdout.splitlines()
 
 

@@ -19,7 +19,7 @@ HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent / "fleet"))
 from servers import find
 
-SHIPPED = HERE.parent.parent / "scripts" / "observability"
+SHIPPED = HERE.parents[2] / "scripts" / "observability"
 ALERTS = SHIPPED / "alerts.yml"
 NAME = re.compile(r"\b(?:cukiln|process)_[a-z_]+\b")
 

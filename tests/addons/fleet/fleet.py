@@ -9,7 +9,7 @@ import tempfile
 import time
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "cli"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "cli"))
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 from cli import BINARIES, CUKILN, CliTest  # noqa: E402

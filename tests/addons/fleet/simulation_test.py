@@ -7,7 +7,7 @@ import sys
 import unittest
 from pathlib import Path
 
-SIMULATION = Path(__file__).resolve().parent.parent / "bench" / "fleet_simulation.py"
+SIMULATION = Path(__file__).resolve().parents[2] / "bench" / "fleet_simulation.py"
 HOSTS, MODULES = 200, 15
 
 

@@ -374,7 +374,7 @@ TEST_CASE("the reserve is at most an eighth of the cap") {
 
 TEST_CASE("fault 12, fault 27: nothing opens a store immutable, and no transaction is deferred") {
   for (const auto& file :
-       std::filesystem::recursive_directory_iterator(testing::sources() + "/src/store")) {
+       std::filesystem::recursive_directory_iterator(testing::sources() + "/src/core/store")) {
     const std::string text = read_all(file.path().string());
     CAPTURE(file.path().string());
     CHECK(text.find("immutable=") == std::string::npos);

@@ -12,7 +12,7 @@ HERE = Path(__file__).resolve().parent
 REPOSITORY = HERE.parents[2]
 FETCHED = REPOSITORY / ".cukiln-numpy"
 
-sys.path[:0] = [str(FETCHED), str(HERE.parent / "support")]
+sys.path[:0] = [str(FETCHED), str(HERE.parents[1] / "support")]
 try:
     import ml_dtypes  # noqa: F401
     import numpy  # noqa: F401, ICN001

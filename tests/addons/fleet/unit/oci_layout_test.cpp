@@ -95,7 +95,7 @@ TEST_CASE_FIXTURE(Fixture, "a key that may sign some modules only signs no other
   CHECK(read(why).has_value());
 }
 
-TEST_CASE_FIXTURE(Fixture, "fault 281: an image gives back its blobs, under its signer") {
+TEST_CASE_FIXTURE(Fixture, "an image gives back its blobs, under its signer") {
   write_layout(store(
       1, {make_blob("triton", "b", "second", {}, 5), make_blob("triton", "a", "", "earlier")}));
   trusted.add(key.public_key());
