@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/command.hpp"
-#include "core/base/result.hpp"
 
 namespace cukiln::cli {
 
@@ -17,14 +16,9 @@ class AbsentCommand final : public Command {
             "This cukiln was built without the add-on that has the command.",
             {}};
   }
+  const char* absent_addon() const override { return addon_; }
   void add_options(CLI::App& /*app*/) override {}
-  Exit run(Context& context) override {
-    return context.fail(Exit::usage,
-                        make_error(ErrorCode::not_found,
-                                   "'cukiln {}' is not in this build, which is without "
-                                   "src/addons/{}; build cukiln with that folder",
-                                   name_, addon_));
-  }
+  Exit run(Context& /*context*/) override { return Exit::usage; }
 
  private:
   const char* name_;

@@ -27,11 +27,13 @@ class Command {
  public:
   virtual ~Command() = default;
   virtual CommandHelp help() const = 0;
+  /// The add-on that this build would need for the command; null if it has what it needs.
+  virtual const char* absent_addon() const { return nullptr; }
   virtual void add_options(CLI::App& app) = 0;
   virtual Exit run(Context& context) = 0;
 };
 
-/// Stands for a command of an add-on that this build is without. Exits with 2.
+/// Stands for a command of an add-on that this build is without: the command line refuses it.
 std::unique_ptr<Command> make_absent(const char* name, const char* addon);
 
 using Commands = std::vector<std::unique_ptr<Command>>;

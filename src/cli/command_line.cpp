@@ -109,6 +109,12 @@ Result<void> CommandLine::parse(std::vector<std::string> arguments) {
                         meant.empty() ? "" : fmt::format("; did you mean \"{}\"?", meant));
     }
     command_ = commands_[static_cast<std::size_t>(known - names.begin())].get();
+    if (const char* const addon = command_->absent_addon(); addon != nullptr) {
+      return make_error(ErrorCode::not_found,
+                        "'cukiln {}' is not in this build, which is without src/addons/{}; build "
+                        "cukiln with that folder",
+                        name, addon);
+    }
     expand_compiler_flags(app_, *app_.get_subcommand(name), at + 1, arguments);
   }
   try {
