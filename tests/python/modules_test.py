@@ -213,9 +213,9 @@ def test_functions_of_shipped_modules_take_and_return_tensors(cuda, arguments):
 
 
 def test_every_operator_of_a_shipped_kernel_is_there():
-    for kernel in cukiln._modules._OPERATORS:
+    for kernel in cukiln._shipped.OPERATORS:
         assert isinstance(
-            cukiln._modules._operator(kernel, on_gpu=False), torch._ops.OpOverloadPacket
+            cukiln._shipped.operator_of(kernel, on_gpu=False), torch._ops.OpOverloadPacket
         )
 
 

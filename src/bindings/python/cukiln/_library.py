@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""libcukiln.so and libcukiln_nvfp4.so: where they are, and their C interfaces (<cukiln/cukiln.h>,
-<cukiln/nvfp4/nvfp4.h>) in ctypes' words.
+"""libcukiln.so: where it is, and its C interface (<cukiln/cukiln.h>) in ctypes' words.
 
 A library is opened by path at its first use, once in a process. Calls release the GIL.
 """
@@ -358,47 +357,8 @@ class Blob(ctypes.Structure):  # made by the library
     )
 
 
-class Tactic(ctypes.Structure):
-    _fields_ = (("kernel", c_char * 64), ("splits", c_int))
-
-
-class GemmCall(Sized):
-    _fields_ = (
-        ("struct_bytes", c_size_t),
-        ("stream", c_void_p),
-        ("m", c_int64),
-        ("n", c_int64),
-        ("k", c_int64),
-        ("output", c_void_p),
-        ("a_data", c_void_p),
-        ("a_scales", c_void_p),
-        ("a_global_scale", c_void_p),
-        ("b_data", c_void_p),
-        ("b_scales", c_void_p),
-        ("b_global_scale", c_void_p),
-        ("bias", c_void_p),
-        ("workspace", c_void_p),
-        ("workspace_bytes", c_size_t),
-        ("constant_b", c_int),
-        ("tactic", c_int),
-        ("a_bf16", c_void_p),
-    )
-
-
-class MeasuredGemm(ctypes.Structure):
-    _fields_ = (
-        ("n", c_int64),
-        ("k", c_int64),
-        ("m", c_int64),
-        ("nanoseconds", c_int64),
-        ("tactic", Tactic),
-    )
-
-
 _LOADER = c_void_p
 _KERNEL = c_void_p
-_GEMM = c_void_p
-_SHAPE = (c_int64, c_int64, c_int64)
 _BLOB = (_LOADER, c_char_p, c_char_p, c_size_t)  # loader, kind, key
 
 # name: result, arguments
@@ -482,34 +442,13 @@ _PROTOTYPES: dict[str, tuple[object, tuple[object, ...]]] = {
     "cukiln_loader_stats": (c_int, (_LOADER, POINTER(Stats))),
 }
 
-_NVFP4_PROTOTYPES: dict[str, tuple[object, tuple[object, ...]]] = {
-    "cukiln_nvfp4_preload": (c_int, (_LOADER, POINTER(PreloadOptions), POINTER(PreloadReport))),
-    "cukiln_nvfp4_source": (c_void_p, (c_char_p, POINTER(c_size_t))),
-    "cukiln_nvfp4_gemm_create": (c_int, (_LOADER, c_int, POINTER(_GEMM))),
-    "cukiln_nvfp4_w4a16_gemm_create": (c_int, (_LOADER, c_int, POINTER(_GEMM))),
-    "cukiln_nvfp4_gemm_destroy": (None, (_GEMM,)),
-    "cukiln_nvfp4_gemm_workspace_bytes": (c_size_t, (_GEMM, *_SHAPE)),
-    "cukiln_nvfp4_gemm_tactics": (c_int, (_GEMM, *_SHAPE)),
-    "cukiln_nvfp4_gemm_tactic": (c_int, (_GEMM, *_SHAPE, c_int, POINTER(Tactic))),
-    "cukiln_nvfp4_gemm_launch": (c_int, (_GEMM, POINTER(GemmCall))),
-    "cukiln_nvfp4_gemm_save_tactics": (c_int, (_GEMM, _LOADER, POINTER(MeasuredGemm), c_size_t)),
-}
-
-
 @functools.cache
 def library() -> ctypes.CDLL:
     """Errors: NotFoundError; IncompatibleError, when it cannot be opened."""
-    return _open("libcukiln.so", _PROTOTYPES)
+    return open_library("libcukiln.so", _PROTOTYPES)
 
 
-@functools.cache
-def nvfp4() -> ctypes.CDLL:
-    """The kernels that come with cukiln. Errors: as of `library`."""
-    library()  # first: the other one needs it, and finds it by its name
-    return _open("libcukiln_nvfp4.so", _NVFP4_PROTOTYPES)
-
-
-def _open(name: str, prototypes: dict[str, tuple[object, tuple[object, ...]]]) -> ctypes.CDLL:
+def open_library(name: str, prototypes: dict[str, tuple[object, tuple[object, ...]]]) -> ctypes.CDLL:
     path = find(name)
     try:
         opened = ctypes.CDLL(str(path))  # RTLD_LOCAL: its symbols are visible to no other library

@@ -14,7 +14,7 @@ from ctypes import byref, c_int, c_size_t, c_uint64, c_void_p, pointer
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from . import _errors, _interrupts, _library
+from . import _errors, _interrupts, _library, _shipped
 from ._kernel import Kernel, stream_pointer
 from ._spec import (
     DeviceInfo,
@@ -324,7 +324,7 @@ class Loader:
         report = _library.PreloadReport()
         if manifest is None:
             code = self._wait_for(
-                _library.nvfp4().cukiln_nvfp4_preload, byref(options), byref(report)
+                _shipped.preload(), byref(options), byref(report)
             )
         elif isinstance(manifest, (str, os.PathLike)):
             code = self._wait_for(

@@ -3,17 +3,13 @@
 
 from __future__ import annotations
 
-import functools
-import importlib
-import operator
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from ctypes import byref, c_size_t, string_at
 from pathlib import Path
 from typing import Any
 
-from . import _errors, _library
+from . import _errors, _library, _shipped
 from ._kernel import Kernel
 from ._loader import CancelToken, Loader, default_loader
 from ._spec import ModuleReport, ModuleSpec, PreloadReport, path_of, several
@@ -68,25 +64,6 @@ class CudaModule:
         return f"<cukiln module {self.__name__!r} ({outcomes}): {', '.join(self._kernels)}>"
 
 
-class _ShippedKernel:
-    """A kernel that comes with cukiln: called, it takes and returns tensors."""
-
-    def __init__(self, kernel: Any) -> None:
-        self._kernel = kernel
-
-    def __call__(self, *arguments: Any, **named: Any) -> Any:
-        return _call_operator(self._kernel.name, *arguments, **named)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._kernel, name)
-
-    def __getitem__(self, config: tuple[Any, ...]) -> Any:
-        return self._kernel[config]
-
-    def __repr__(self) -> str:
-        return f"<shipped {self._kernel!r}>"
-
-
 class _NotLoaded:
     """A kernel that is compiled and cannot run here: using it says why."""
 
@@ -109,37 +86,6 @@ class _NotLoaded:
         return f"<cukiln kernel {self.name!r}, not loaded>"
 
 
-# What a shipped kernel or function is as a PyTorch operator, where it has tensors to take and to
-# return.
-_OPERATORS = {
-    "amax_gsa": "nvfp4.amax_gsa",
-    "deinterleave_quantize_from_buffer": "nvfp4.deinterleave_quantize_from_buffer",
-    "fused_amax_quantize_nvfp4": "nvfp4.fused_amax_quantize_nvfp4",
-    "quantize_nvfp4": "nvfp4.quantize_nvfp4",
-    "quantize_nvfp4_from_buffer": "nvfp4.quantize_nvfp4_from_buffer",
-    "sampler": "cukiln.sample",
-    "swiglu_amax_gsa": "nvfp4.swiglu_amax_gsa",
-    "swiglu_quantize_from_buffer": "nvfp4.swiglu_quantize_from_buffer",
-    "top_log_probabilities": "cukiln.top_log_probabilities",
-}
-
-
-# Functions of shipped modules that launch several kernels.
-_FUNCTIONS = {"fused_amax_quantize": ("fused_amax_quantize_nvfp4",)}
-
-
-def _operator(kernel: str, on_gpu: bool) -> Any:
-    torch = importlib.import_module(".torch", __package__)  # registers them
-    if on_gpu:
-        torch.use_loader()  # what they launch on the GPU; does nothing from the second time on
-    return operator.attrgetter(_OPERATORS[kernel])(sys.modules["torch"].ops)
-
-
-def _call_operator(name: str, *arguments: Any, **named: Any) -> Any:
-    on_gpu = any(getattr(value, "is_cuda", False) for value in (*arguments, *named.values()))
-    return _operator(name, on_gpu)(*arguments, **named)
-
-
 _Path = str | os.PathLike[str]
 
 
@@ -151,23 +97,6 @@ def _paths(what: str, paths: Sequence[_Path] | _Path | None) -> tuple[str, ...]:
         return ()
     several = (paths,) if isinstance(paths, (str, os.PathLike)) else paths
     return tuple(path_of(what, path) for path in several)
-
-
-def _is_shipped(source: str) -> bool:
-    """Whether a file is, to the byte, one that comes with cukiln; so is its name where there is
-    no such file."""
-    try:
-        library = _library.nvfp4()
-    except _errors.NotFoundError:  # the core alone was built
-        return False
-    size = c_size_t()
-    text = library.cukiln_nvfp4_source(_library.encoded(Path(source).name), byref(size))
-    if not text:
-        return False
-    try:
-        return Path(source).read_bytes() == string_at(text, size.value)
-    except FileNotFoundError:
-        return True
 
 
 class _Loaded:
@@ -208,7 +137,7 @@ class _Loaded:
                     f"{source} is host code; expected .cu files alone: kernels are launched from "
                     "Python, without a binding in C++"
                 )
-        shipped = all(map(_is_shipped, sources))
+        shipped = all(map(_shipped.has, sources))
         if shipped and not any(Path(source).exists() for source in sources):
             module = Path(sources[0]).stem if sources else name
             arguments: dict[str, Any] = {"modules": [module], "targets": targets}
@@ -238,14 +167,8 @@ class _Loaded:
         first = None if missing is not None else next(iter(kernels.values()), None)
         functions: dict[str, Any] = {}
         if shipped:
-            for kernel in kernels.keys() & _OPERATORS.keys():
-                kernels[kernel] = _ShippedKernel(kernels[kernel])
             stems = [Path(source).stem for source in sources] or [name]
-            functions = {
-                function: functools.partial(_call_operator, function)
-                for stem in stems
-                for function in _FUNCTIONS.get(stem, ())
-            }
+            functions = _shipped.add_operators(kernels, stems)
         return _Loaded(CudaModule(name, kernels, reports, functions), request, first)
 
 
