@@ -7,7 +7,7 @@
 #include "core/base/result.hpp"
 #include "core/key/std_headers.hpp"
 #include "core/loader/compile_pipeline.hpp"
-#include "core/loader/link_parts.hpp"
+#include "addons/link/link_parts.hpp"
 
 namespace cukiln {
 

@@ -7,7 +7,7 @@
 #include "core/base/hasher.hpp"
 #include "core/base/result.hpp"
 #include "core/key/std_headers.hpp"
-#include "core/loader/link_parts.hpp"
+#include "addons/link/link_parts.hpp"
 #include "core/loader/loader_impl.hpp"
 #include "core/loader/make_entry.hpp"
 #include "core/loader/replaced_nvrtc.hpp"

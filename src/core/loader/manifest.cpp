@@ -10,7 +10,7 @@
 
 #include "core/base/file.hpp"
 #include "core/base/result.hpp"
-#include "core/loader/link_options.hpp"
+#include "addons/link/link_options.hpp"
 
 namespace cukiln {
 

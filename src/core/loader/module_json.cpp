@@ -6,7 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "core/key/nvcc_flags.hpp"
-#include "core/loader/link_options.hpp"
+#include "addons/link/link_options.hpp"
 #include "core/loader/module_request.hpp"
 
 namespace cukiln {

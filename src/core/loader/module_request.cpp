@@ -10,7 +10,7 @@
 #include "core/key/cubin.hpp"
 #include "core/key/name_expression.hpp"
 #include "core/key/nvcc_flags.hpp"
-#include "core/loader/link_options.hpp"
+#include "addons/link/link_options.hpp"
 
 namespace cukiln {
 

@@ -17,7 +17,7 @@
 #include <string>
 #include <vector>
 
-#include "core/compile/linker_api.hpp"
+#include "addons/link/worker/linker_api.hpp"
 #include "core/compile/nvrtc_api.hpp"
 #include "core/key/compile_request.hpp"
 #include "core/key/file_macro.hpp"

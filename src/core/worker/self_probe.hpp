@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "core/compile/linker_api.hpp"
+#include "addons/link/worker/linker_api.hpp"
 #include "core/compile/nvrtc_api.hpp"
 #include "core/wire/messages.hpp"
 

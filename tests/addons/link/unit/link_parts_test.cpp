@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "core/loader/link_parts.hpp"
+#include "addons/link/link_parts.hpp"
 
 #include <doctest/doctest.h>
 

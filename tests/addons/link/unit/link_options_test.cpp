@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "core/loader/link_options.hpp"
+#include "addons/link/link_options.hpp"
 
 #include <doctest/doctest.h>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "core/compile/linker_api.hpp"
+#include "addons/link/worker/linker_api.hpp"
 
 #include <doctest/doctest.h>
 #include <elf.h>
