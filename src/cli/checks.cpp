@@ -262,6 +262,7 @@ void check_compiler(const LoaderOptions& options, std::vector<Check>& checks) {
       given.install = one.install;
       given.worker = options.worker;
       given.memory_bytes = options.compile_memory_bytes;
+      given.link = addons().link_tool;
       NvrtcCompiler compiler(std::move(given));
       checks.push_back(check_nvrtc(compiler, one, version));
       checks.push_back(check_headers(one.install.headers, version));

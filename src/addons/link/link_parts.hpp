@@ -1,27 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <functional>
+#include <cstddef>
 #include <string>
 #include <vector>
 
-#include "core/compile/compile_job.hpp"
-#include "core/key/file_server.hpp"
-#include "core/loader/module_request.hpp"
+#include "core/loader/addons.hpp"
 
 #include <cukiln/result.hpp>
 
 namespace cukiln {
-
-/// A compiled part, and what a link takes over from its compile.
-struct BuiltPart {
-  Cubin cubin;
-  DependencySet dependencies;
-  bool observed = true;
-  bool uses_time = false;
-};
-/// Finds the entry of a part, or compiles it. Threads: safe.
-using BuildPart = std::function<Result<BuiltPart>(const ModuleRequest& part)>;
 
 /// Builds the parts of a request that links: each source, with the name expressions that it
 /// resolves, up to `threads` of them concurrently. An expression goes to a source that declares a

@@ -29,20 +29,6 @@ std::string_view error_below_warnings(std::string_view log) {
   return begin == 0 ? std::string_view() : log.substr(begin, log.find('\n', begin) - begin);
 }
 
-Error out_of_memory(const FailureContext& context) {
-  if (context.job.failure_kind != nullptr) {
-    *context.job.failure_kind = CompileFailureKind::out_of_memory;
-  }
-  if (context.memory_bytes == 0) {
-    return make_error(ErrorCode::timeout,
-                      "compiling {} needs more memory than this machine has available",
-                      context.job.input.label);
-  }
-  return make_error(ErrorCode::timeout,
-                    "compiling {} needs more than the limit of {} MiB for one compile; raise {}",
-                    context.job.input.label, context.memory_bytes >> 20, context.memory_setting);
-}
-
 Error out_of_threads(const FailureContext& context) {
   const std::string limit = context.max_tasks != 0
                                 ? fmt::format("the {} that one compile may have", context.max_tasks)
@@ -280,8 +266,23 @@ std::string unresolved(const FailureContext& context, ByteView log) {
 
 }  // namespace
 
+Error out_of_memory(const FailureContext& context) {
+  if (context.job.failure_kind != nullptr) {
+    *context.job.failure_kind = CompileFailureKind::out_of_memory;
+  }
+  if (context.memory_bytes == 0) {
+    return make_error(ErrorCode::timeout,
+                      "compiling {} needs more memory than this machine has available",
+                      context.job.input.label);
+  }
+  return make_error(ErrorCode::timeout,
+                    "compiling {} needs more than the limit of {} MiB for one compile; raise {}",
+                    context.job.input.label, context.memory_bytes >> 20, context.memory_setting);
+}
+
 Error worker_failed(const FailureContext& context, const WorkerReply& reply) {
   const std::string& label = context.job.input.label;
+  const ToolIdentity& tool = context.linker != nullptr ? *context.linker : context.identity;
   switch (reply.failure) {
     case WorkerFailure::timeout:
       return make_error(ErrorCode::timeout,
@@ -297,10 +298,9 @@ Error worker_failed(const FailureContext& context, const WorkerReply& reply) {
       if (reply.crash.out_of_threads != 0) {
         return out_of_threads(context);
       }
-      return make_error(ErrorCode::internal, "{} crashed while it {} {}: {}{}{}",
-                        context.linker.empty() ? "NVRTC " + context.identity.toolchain.version
-                                               : "nvJitLink " + context.linker,
-                        context.linker.empty() ? "compiled" : "linked", label,
+      return make_error(ErrorCode::internal, "{} {} crashed while it {} {}: {}{}{}",
+                        name_of(tool.tool), tool.toolchain.version,
+                        context.linker != nullptr ? "linked" : "compiled", label,
                         signal_name(reply.crash.signal),
                         reply.crash.stack_overflow != 0 ? ", its stack of 64 MiB overflowed" : "",
                         context.stderr_tail);
@@ -316,62 +316,6 @@ Error worker_failed(const FailureContext& context, const WorkerReply& reply) {
                     "the compile worker sent an unexpected message while it compiled {}: expected "
                     "the worker that was built with this library",
                     label);
-}
-
-namespace {
-
-/// The first line of nvJitLink's log that is an error, without what precedes the text.
-std::string first_link_error(ByteView log) {
-  static constexpr std::string_view kBeginnings[] = {
-      "error   : ", "ptxas error   : ", "ptxas fatal   : ", "fatal   : "};
-  while (!log.empty()) {
-    const std::size_t end = std::min(log.find('\n'), log.size());
-    const ByteView line = log.substr(0, end);
-    log.remove_prefix(std::min(end + 1, log.size()));
-    for (const std::string_view beginning : kBeginnings) {
-      if (line.starts_with(beginning)) {
-        return std::string(line.substr(beginning.size()));
-      }
-    }
-    if (line.find("link error: ") != ByteView::npos || line.starts_with("libnvvm : error: ")) {
-      return std::string(line);
-    }
-  }
-  return {};
-}
-
-std::string link_hint(const FailureContext& context, ByteView error, int code) {
-  constexpr int kOutdated = 14;
-  const auto says = [&](std::string_view text) { return error.find(text) != ByteView::npos; };
-  if (says("Undefined reference") || says("Unresolved extern")) {
-    return ". No source and no object of the module defines it";
-  }
-  if (says("Multiple definition") || says("multiply defined")) {
-    return ". Define it in one source, and declare it extern in the others; a function in a header "
-           "needs inline or static";
-  }
-  // Its version is 13.0 where NVRTC's is 13.0.88.
-  const bool is_other = !context.identity.toolchain.version.starts_with(context.linker + ".");
-  if (code == kOutdated || is_other) {
-    return fmt::format(". Install nvJitLink of NVRTC's version, {}, or a later one",
-                       context.identity.toolchain.version);
-  }
-  return {};
-}
-
-}  // namespace
-
-Error link_failed(const FailureContext& context, const wire::Compiled& linked) {
-  if (linked.status == wire::CompileStatus::out_of_memory) {
-    return out_of_memory(context);
-  }
-  std::string log = context.job.files.with_real_paths(linked.log);
-  const std::string error = first_link_error(log);
-  std::string message = fmt::format(
-      "{} does not link for {} (nvJitLink {}): {}{}", context.job.input.label,
-      context.job.input.request.target.name(), context.linker,
-      error.empty() ? linked.nvrtc_text : error, link_hint(context, error, linked.nvrtc_code));
-  return Error(ErrorCode::compile_failed, std::move(message), std::move(log));
 }
 
 Error compile_failed(const FailureContext& context, const wire::Compiled& compiled, ByteView log,

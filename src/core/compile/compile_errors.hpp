@@ -18,15 +18,15 @@ struct FailureContext {
   const char* memory_setting = "compile_memory_bytes";  ///< what to raise
   std::uint32_t max_tasks = 0;                          ///< as wire::Hello::max_tasks
   std::string stderr_tail;                              ///< as WorkerProcess::stderr_tail
-  std::string linker;                                   ///< nvJitLink's version; empty: a compile
+  const ToolIdentity* linker = nullptr;                 ///< of a link; null: a compile
 };
 
 /// Makes the error for a worker that gave no result: a timeout, a memory limit, a signal, a
 /// cancelled job.
 Error worker_failed(const FailureContext& context, const WorkerReply& reply);
 
-/// Makes the error for a link without a cubin.
-Error link_failed(const FailureContext& context, const wire::Compiled& linked);
+/// Makes the error for a job that needed more memory than its worker may have.
+Error out_of_memory(const FailureContext& context);
 
 /// Makes the error for a compile without a cubin. `log` has virtual paths; the error has real ones.
 Error compile_failed(const FailureContext& context, const wire::Compiled& compiled, ByteView log,

@@ -12,21 +12,6 @@ using std::string_view;
 
 constexpr string_view kEntry = "Compiling entry function '";
 
-/// Parses the number before `unit`: 8 in `Used 8 registers`.
-std::uint32_t number_before(string_view line, string_view unit) {
-  const std::size_t at = line.find(unit);
-  if (at == string_view::npos) {
-    return 0;
-  }
-  std::size_t begin = at;
-  while (begin > 0 && line[begin - 1] >= '0' && line[begin - 1] <= '9') {
-    --begin;
-  }
-  std::uint32_t number = 0;
-  std::from_chars(line.data() + begin, line.data() + at, number);
-  return number;
-}
-
 /// True for a line of the report. Those begin with `ptxas info    :`, or with `ptxas         .` if
 /// they continue one. Messages with a code, such as `(C7510) Potential Performance Loss`, are
 /// advice for the user and stay in the log.
@@ -75,6 +60,20 @@ void read_report(string_view line, std::vector<KernelInfo>& kernels, KernelInfo*
 
 }  // namespace
 
+std::uint32_t number_before(string_view line, string_view unit) {
+  const std::size_t at = line.find(unit);
+  if (at == string_view::npos) {
+    return 0;
+  }
+  std::size_t begin = at;
+  while (begin > 0 && line[begin - 1] >= '0' && line[begin - 1] <= '9') {
+    --begin;
+  }
+  std::uint32_t number = 0;
+  std::from_chars(line.data() + begin, line.data() + at, number);
+  return number;
+}
+
 CompileLog parse_log(ByteView log) {
   CompileLog parsed;
   KernelInfo* current = nullptr;
@@ -95,57 +94,6 @@ CompileLog parse_log(ByteView log) {
   }
   if (parsed.text.find_first_not_of(" \r\n") == std::string::npos) {
     parsed.text.clear();
-  }
-  return parsed;
-}
-
-CompileLog parse_link_log(ByteView log, const std::vector<KernelInfo>& parts,
-                          std::uint32_t reserved_bytes) {
-  constexpr string_view kInfo = "info    :";
-  constexpr string_view kProgress = "INFO: ";  // of 13.5, about its LTO-IR
-  constexpr string_view kProperties = "Function properties for '";
-  constexpr string_view kOfToolkit = "__nv_static_";  // kernels of libcudadevrt
-  std::string rest;
-  std::vector<KernelInfo> linked;
-  while (!log.empty()) {
-    const std::size_t end = std::min(log.find('\n'), log.size() - 1) + 1;
-    const string_view line = log.substr(0, end);
-    log.remove_prefix(end);
-    if (line.substr(0, kProgress.size()) == kProgress) {
-      continue;
-    }
-    if (line.substr(0, kInfo.size()) != kInfo) {
-      rest += line;
-    } else if (const std::size_t at = line.find(kProperties); at != string_view::npos) {
-      const string_view name = line.substr(at + kProperties.size());
-      linked.emplace_back();
-      linked.back().lowered = name.substr(0, name.find('\''));
-      linked.back().name = linked.back().lowered;
-    } else if (line.find(" registers") != string_view::npos && !linked.empty()) {
-      KernelInfo& kernel = linked.back();
-      kernel.registers = number_before(line, " registers");
-      kernel.local_bytes = number_before(line, " stack");
-      kernel.shared_bytes = number_before(line, " bytes smem");
-    }
-  }
-  CompileLog parsed = parse_log(rest);
-  const auto named = [](const std::vector<KernelInfo>& kernels, const std::string& lowered) {
-    return std::find_if(kernels.begin(), kernels.end(),
-                        [&](const KernelInfo& kernel) { return kernel.lowered == lowered; });
-  };
-  for (KernelInfo& kernel : linked) {
-    const auto part = named(parts, kernel.lowered);
-    if (named(parsed.kernels, kernel.lowered) != parsed.kernels.end() ||
-        kernel.lowered.compare(0, kOfToolkit.size(), kOfToolkit) == 0) {
-      continue;
-    }
-    if (part != parts.end()) {
-      kernel.shared_bytes = part->shared_bytes;
-      kernel.spill_bytes = part->spill_bytes;
-    } else if (kernel.shared_bytes >= reserved_bytes) {
-      kernel.shared_bytes -= reserved_bytes;
-    }
-    parsed.kernels.push_back(std::move(kernel));
   }
   return parsed;
 }

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "core/base/bytes.hpp"
@@ -19,12 +20,8 @@ struct CompileLog {
 /// Splits a log.
 CompileLog parse_log(ByteView log);
 
-/// Splits nvJitLink's log, which reports on kernels in ptxas's words where it made machine code,
-/// and in its own (`used 12 registers, …, 0 stack, 1152 bytes smem`) where it linked it. What the
-/// parts reported of themselves completes the latter: their spills, and shared memory without the
-/// `reserved_bytes` of each block that nvJitLink counts as the kernel's.
-CompileLog parse_link_log(ByteView log, const std::vector<KernelInfo>& parts,
-                          std::uint32_t reserved_bytes);
+/// Parses the number before `unit` in a line: 8 in `Used 8 registers`; 0 if there is none.
+std::uint32_t number_before(std::string_view line, std::string_view unit);
 
 /// Chooses the kernels to list for a cubin: one for each name expression, with its lowered name, or
 /// all of the report if no names were requested.

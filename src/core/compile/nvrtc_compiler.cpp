@@ -15,6 +15,7 @@
 #include "core/compile/bundled_headers.hpp"
 #include "core/compile/compile_errors.hpp"
 #include "core/compile/compile_log.hpp"
+#include "core/compile/link_tool.hpp"
 #include "core/compile/local_file_provider.hpp"
 #include "core/compile/nvrtc_api.hpp"
 #include "core/compile/toolchain_identity.hpp"
@@ -34,16 +35,6 @@ constexpr std::chrono::seconds kReleaseTimeout{5};
 // Address space that a worker reserves without using the memory: stacks, the end of the heap, the
 // parts of NVRTC that a compile does not run.
 constexpr std::uint64_t kUntouchedBytes = 256ull << 20;
-
-// Of each block's shared memory; nvJitLink 12.8 to 13.5 counts it for sm_90 only.
-constexpr std::uint32_t kReservedSharedBytes = 1024;
-
-/// The one of a name expression; null if there is none.
-const KernelInfo* symbol_named(const std::vector<KernelInfo>& symbols, const std::string& name) {
-  const auto found = std::find_if(symbols.begin(), symbols.end(),
-                                  [&](const KernelInfo& symbol) { return symbol.name == name; });
-  return found != symbols.end() ? &*found : nullptr;
-}
 
 /// True for arguments that NVRTC 12.8 to 13.5 does not forget: after --optimization-info all later
 /// compiles of the process write remarks into their logs.
@@ -99,13 +90,12 @@ struct NvrtcCompiler::Run {
             memory_bytes < options.memory_bytes ? "CUKILN_MEMORY" : "compile_memory_bytes",
             worker->hello().max_tasks,
             worker->stderr_tail(),
-            linker != nullptr ? linker->toolchain.version : std::string()};
+            linker};
   }
   std::optional<CompileOutcome> lock(std::optional<Error>& error);
   Result<CompileResult> compile();
   Result<CompileResult> finish(wire::Compiled compiled, FileProvider& files);
   Result<CompileResult> link();
-  Result<CompileResult> finish_link(wire::Compiled linked);
   void release();
 };
 
@@ -138,8 +128,13 @@ std::uint64_t NvrtcCompiler::worker_memory() const {
 Result<NvrtcInstall> NvrtcCompiler::find_install(Tool tool) {
   NvrtcInstall found;
   if (tool == Tool::nvjitlink) {
+    if (options_.link == nullptr) {
+      return Error(ErrorCode::not_found,
+                   "nvJitLink is not searched for, because this cukiln was built without "
+                   "src/addons/link; build it with that folder to link modules");
+    }
     CUKILN_TRY(const ToolIdentity nvrtc, identity());
-    CUKILN_TRY(found.library, find_linker(nvrtc.install.library, options_.search));
+    CUKILN_TRY(found.library, options_.link->find(nvrtc.install.library, options_.search));
     return found;
   }
   if (!options_.install) {
@@ -477,27 +472,11 @@ Result<CompileResult> NvrtcCompiler::Run::finish(wire::Compiled compiled, FilePr
 }
 
 Result<CompileResult> NvrtcCompiler::Run::link() {
-  const LinkStep& step = *job.input.request.link;
-  wire::Link message;
-  message.options = step.options;
-  for (const LinkParts::Part& part : job.input.parts->parts) {
-    message.inputs.push_back({part.name, part.image});
-  }
-  for (const VirtualSource& object : step.objects) {
-    message.inputs.push_back({object.path, object.text});
-  }
-  const std::string body = message.encode();
-  if (body.size() > wire::kMaxBodyBytes) {
-    return make_error(
-        ErrorCode::invalid_argument,
-        "the sources and objects of {} have {} MiB once compiled; expected at most {} "
-        "to link",
-        job.input.label, body.size() >> 20, wire::kMaxBodyBytes >> 20);
-  }
+  CUKILN_TRY(const std::string body, options.link->encode(job.input));
   const WorkerReply reply = worker->request(wire::WorkerOp::link, body, wait);
   replied = replied || reply.failure != WorkerFailure::closed;
   worker->count_compile();
-  if (!step.objects.empty()) {
+  if (!job.input.request.link->objects.empty()) {
     worker->do_not_reuse();  // nvJitLink crashes on damaged objects: one may take it over
   }
   auto linked =
@@ -505,51 +484,7 @@ Result<CompileResult> NvrtcCompiler::Run::link() {
   if (!linked) {
     return worker_failed(context(), reply);
   }
-  return finish_link(*std::move(linked));
-}
-
-Result<CompileResult> NvrtcCompiler::Run::finish_link(wire::Compiled linked) {
-  const CompileRequest& request = job.input.request;
-  const LinkParts& parts = *job.input.parts;
-  if (linked.status != wire::CompileStatus::ok) {
-    return link_failed(context(), linked);
-  }
-  if (auto checked = check_image(linked.image, request.target); !checked) {
-    if (job.failure_kind != nullptr) {
-      *job.failure_kind = CompileFailureKind::garbage;
-    }
-    return std::move(checked).error().with_context(
-        fmt::format("nvJitLink {} reported that {} was linked, but its result is unusable",
-                    linker->toolchain.version, job.input.label));
-  }
-  CompileLog log = parse_link_log(linked.log, parts.symbols,
-                                  request.target.capability == 90 ? kReservedSharedBytes : 0);
-  const std::vector<std::string>& names = request.options.name_expressions;
-  std::vector<std::string> lowered;
-  for (const std::string& name : names) {
-    const KernelInfo* const symbol = symbol_named(parts.symbols, name);
-    lowered.push_back(symbol != nullptr ? symbol->lowered : name);
-  }
-  CompileResult result;
-  result.cubin.kernels = choose_kernels(log.kernels, names, lowered);
-  mark_variables(linked.image, result.cubin.kernels);
-  for (const KernelInfo& chosen : result.cubin.kernels) {
-    // nvJitLink reports the registers of every kernel.
-    if (chosen.registers == 0 && symbol_named(parts.symbols, chosen.name) == nullptr) {
-      return make_error(ErrorCode::compile_failed,
-                        "{} for {}: no source and no object has a kernel or a variable {}; an "
-                        "object's are named by their symbols, as cuobjdump -symbols lists them",
-                        job.input.label, request.target.name(), chosen.name);
-    }
-  }
-  result.cubin.image = SharedBytes(std::move(linked.image));
-  result.cubin.log = std::move(log.text);
-  result.dependencies = parts.dependencies;
-  result.observed = linker->observed && identity.observed && parts.observed;
-  result.uses_time = parts.uses_time;
-  result.compile_us = linked.compile_us;
-  result.peak_bytes = linked.peak_bytes;
-  return result;
+  return options.link->finish(context(), *std::move(linked));
 }
 
 void NvrtcCompiler::Run::release() {

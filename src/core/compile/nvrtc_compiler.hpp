@@ -24,6 +24,7 @@ namespace cukiln {
 
 template <class T>
 class ProcessLocal;
+struct LinkTool;
 
 struct NvrtcCompilerOptions {
   NvrtcSearch search;
@@ -41,6 +42,7 @@ struct NvrtcCompilerOptions {
   std::string headers_folder;
   /// Called after a probe, to save the new records of `stats` where other processes find them.
   std::function<void()> save_stats;
+  const LinkTool* link = nullptr;  ///< null: it does not link
   Logger log;
 };
 

@@ -26,7 +26,6 @@ namespace {
 constexpr std::string_view kPrefix = "libnvrtc";
 constexpr std::string_view kLibraryStem = "libnvrtc.so";
 constexpr std::string_view kBuiltinsStem = "libnvrtc-builtins.so";
-constexpr std::string_view kLinkerStem = "libnvJitLink.so";
 
 bool is_file(const std::string& path) {
   struct stat status {};
@@ -48,28 +47,6 @@ std::vector<int> numbers_of(std::string_view version) {
     version.remove_prefix(std::min(dot + 1, version.size()));
   }
   return numbers;
-}
-
-/// Returns the newest library named `stem` among a folder's `names`; of major version `major`,
-/// unless that is empty.
-std::string newest_of(const std::vector<std::string>& names, const std::string& folder,
-                      std::string_view stem, std::string_view major) {
-  std::string best;
-  std::vector<int> best_version;
-  for (const std::string& name : names) {
-    const std::string version = library_version(name, stem);
-    if (name != stem && version.empty()) {
-      continue;
-    }
-    const bool fits = major.empty() || version.substr(0, version.find('.')) == major;
-    const std::string path = join_path(folder, name);
-    if (!fits || (!best.empty() && numbers_of(version) <= best_version) || !is_file(path)) {
-      continue;
-    }
-    best = path;
-    best_version = numbers_of(version);
-  }
-  return best;
 }
 
 std::string major_of(const std::string& library) {
@@ -198,6 +175,26 @@ std::vector<std::string> NvrtcSearch::built_in_roots() {
   return roots;
 }
 
+std::string newest_of(const std::vector<std::string>& names, const std::string& folder,
+                      std::string_view stem, std::string_view major) {
+  std::string best;
+  std::vector<int> best_version;
+  for (const std::string& name : names) {
+    const std::string version = library_version(name, stem);
+    if (name != stem && version.empty()) {
+      continue;
+    }
+    const bool fits = major.empty() || version.substr(0, version.find('.')) == major;
+    const std::string path = join_path(folder, name);
+    if (!fits || (!best.empty() && numbers_of(version) <= best_version) || !is_file(path)) {
+      continue;
+    }
+    best = path;
+    best_version = numbers_of(version);
+  }
+  return best;
+}
+
 std::string library_version(std::string_view file_name, std::string_view stem) {
   if (file_name.substr(0, stem.size()) != stem) {
     return {};
@@ -258,41 +255,6 @@ std::string header_version(const std::vector<std::string>& folders) {
     }
   }
   return {};
-}
-
-Result<std::string> find_linker(const std::string& nvrtc_library, const NvrtcSearch& search) {
-  const std::string major = major_of(nvrtc_library);
-  std::vector<std::string> searched;
-  std::string found;
-  const auto look_in = [&](const std::string& folder) {
-    if (!found.empty() || std::find(searched.begin(), searched.end(), folder) != searched.end()) {
-      return !found.empty();
-    }
-    searched.push_back(folder);
-    found = newest_of(names_in(folder, kLinkerStem), folder, kLinkerStem, major);
-    return !found.empty();
-  };
-  const auto look_around = [&](const std::string& folder) {
-    // Wheels of CUDA 12 have one folder each: nvidia/cuda_nvrtc/lib, nvidia/nvjitlink/lib.
-    const std::string wheels = folder_of(folder_of(folder));
-    return look_in(folder) || (is_folder(join_path(wheels, "nvjitlink")) &&
-                               look_in(join_path(wheels, "nvjitlink/lib")));
-  };
-  if (look_around(folder_of(nvrtc_library))) {
-    return found;
-  }
-  visit_search_folders(search, look_around);
-  if (!found.empty()) {
-    return found;
-  }
-  std::string message = fmt::format(
-      "nvJitLink (libnvJitLink.so{}{}) was not found, which links modules. Install CUDA's toolkit, "
-      "or the Python package nvidia-nvjitlink{}, of NVRTC's version. Searched:",
-      major.empty() ? "" : ".", major, major == "12" ? "-cu12" : "");
-  for (const std::string& folder : searched) {
-    message += "\n  " + folder;
-  }
-  return Error(ErrorCode::not_found, std::move(message));
 }
 
 Result<NvrtcInstall> find_nvrtc(const NvrtcSearch& search) {

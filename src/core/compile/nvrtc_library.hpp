@@ -51,11 +51,6 @@ struct NvrtcInstall {
 /// major version elsewhere, else any. Errors: not_found, naming every folder searched.
 Result<NvrtcInstall> find_nvrtc(const NvrtcSearch& search);
 
-/// Finds the nvJitLink for an NVRTC: of its major version, in its folder, in the wheel of CUDA 12
-/// beside its own, else in the first folder of the search for NVRTC, or a wheel beside it, that has
-/// one. Errors: not_found, naming every folder searched.
-Result<std::string> find_linker(const std::string& nvrtc_library, const NvrtcSearch& search);
-
 /// Returns major and minor version of the first NVRTC that supports a target; {0, 0} if every one
 /// that cukiln supports does. Source: PTX ISA, "Release notes": the targets of 8.0, 8.7, 8.8
 /// and 9.0; for 107 the targets of NVRTC 13.4.
@@ -83,5 +78,10 @@ std::string header_version(const std::vector<std::string>& folders);
 /// Returns the version in a library's file name: `13` for `libnvrtc.so.13`, `13.0.88` for
 /// `libnvrtc.so.13.0.88`; empty for other names, `.alt.` variants included.
 std::string library_version(std::string_view file_name, std::string_view stem);
+
+/// Returns the newest library named `stem` among a folder's `names`; of major version `major`,
+/// unless that is empty.
+std::string newest_of(const std::vector<std::string>& names, const std::string& folder,
+                      std::string_view stem, std::string_view major);
 
 }  // namespace cukiln

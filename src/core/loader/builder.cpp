@@ -6,8 +6,8 @@
 
 #include "core/base/result.hpp"
 #include "core/key/std_headers.hpp"
+#include "core/loader/addons.hpp"
 #include "core/loader/compile_pipeline.hpp"
-#include "addons/link/link_parts.hpp"
 
 namespace cukiln {
 
@@ -250,7 +250,7 @@ Result<LinkParts> Builder::PipelineCaller::parts() {
     return BuiltPart{std::move(built.entry.cubin), std::move(built.entry.dependencies),
                      built.observed, built.uses_time};
   };
-  return build_parts(request_, *files_of_all, build, builder_.options_.jobs);
+  return addons().build_parts(request_, *files_of_all, build, builder_.options_.jobs);
 }
 
 void Builder::PipelineCaller::count_fetched(const CompilePipeline::Outcome& outcome) {

@@ -7,7 +7,7 @@
 #include "core/base/hasher.hpp"
 #include "core/base/result.hpp"
 #include "core/key/std_headers.hpp"
-#include "addons/link/link_parts.hpp"
+#include "core/loader/addons.hpp"
 #include "core/loader/loader_impl.hpp"
 #include "core/loader/make_entry.hpp"
 #include "core/loader/replaced_nvrtc.hpp"
@@ -191,7 +191,8 @@ Result<std::string> LoaderServices::compile_to_ptx(const StoreEntry& entry,
   for (const RequestFields::Source& object : fields.link->objects) {
     link.objects.emplace_back(object.path, SharedBytes(), object.digest);
   }
-  CUKILN_TRY(const LinkParts built, build_parts(module, *module.files(stats), compile, 1));
+  CUKILN_CHECK(check_can_link(entry.labels.name));
+  CUKILN_TRY(const LinkParts built, addons().build_parts(module, *module.files(stats), compile, 1));
   return joined_ptx(built);
 }
 

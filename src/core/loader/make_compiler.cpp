@@ -38,6 +38,7 @@ NvrtcCompilerOptions nvrtc_options(const LoaderOptions& options, TieredStore& ti
     tiers.save_stat_records(stats.take_new());
     static_cast<void>(tiers.flush());  // on failure it is written with the next write
   };
+  compiler.link = addons().link_tool;
   compiler.log = Logger(options.log);
   return compiler;
 }

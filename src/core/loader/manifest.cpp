@@ -10,7 +10,7 @@
 
 #include "core/base/file.hpp"
 #include "core/base/result.hpp"
-#include "addons/link/link_options.hpp"
+#include "core/loader/module_json.hpp"
 
 namespace cukiln {
 

@@ -6,7 +6,6 @@
 #include <nlohmann/json.hpp>
 
 #include "core/key/nvcc_flags.hpp"
-#include "addons/link/link_options.hpp"
 #include "core/loader/module_request.hpp"
 
 namespace cukiln {
@@ -28,6 +27,15 @@ Json json_of(const Source& source) {
 }
 
 }  // namespace
+
+const char* name_of(LinkMode mode) noexcept {
+  switch (mode) {
+    case LinkMode::none: return "none";
+    case LinkMode::rdc: return "rdc";
+    case LinkMode::lto: return "lto";
+  }
+  return "unknown";
+}
 
 Json module_json(const ModuleSpec& spec, Target target) {
   const auto flags = translate_flags(spec.flags);

@@ -10,6 +10,9 @@
 
 namespace cukiln {
 
+/// `none`, `rdc` or `lto`.
+const char* name_of(LinkMode mode) noexcept;
+
 /// Returns a module for a target with absolute paths and canonical flags, as `cukiln record` keeps
 /// it: the fields of a manifest, but sources and headers are objects (`path`, and `text` if it is
 /// in memory), and there is one `target`. Null if the flags are wrong or there is no source.

@@ -7,18 +7,15 @@
 
 #include "core/base/file.hpp"
 #include "core/base/result.hpp"
-#include "core/key/cubin.hpp"
 #include "core/key/name_expression.hpp"
 #include "core/key/nvcc_flags.hpp"
-#include "addons/link/link_options.hpp"
+#include "core/loader/addons.hpp"
 
 namespace cukiln {
 
 namespace {
 
 constexpr std::string_view kDefaultStandard = "c++17";
-
-constexpr std::uint64_t kMaxObjectBytes = 256ull << 20;
 
 // A source of at most this size is hashed: that is faster than looking up its digest.
 constexpr std::size_t kMaxHashedBytes = 4096;
@@ -216,48 +213,6 @@ std::string joined(const std::vector<std::string>& parts) {
   return text;
 }
 
-/// Adds what makes parts of the sources, and the objects. The other arguments are complete before.
-Result<void> add_link(const ModuleSpec& spec, LinkMode mode, const Toolchain& linker,
-                      ModuleRequest& out) {
-  if (mode == LinkMode::none) {
-    return spec.objects.empty()
-               ? Result<void>()
-               : make_error(
-                     ErrorCode::invalid_argument,
-                     "module \"{}\" has the object {} and does not link: expected link to be "
-                     "rdc or lto",
-                     spec.name, spec.objects.front());
-  }
-  std::vector<std::string>& arguments = out.request.options.arguments;
-  LinkStep& step = out.request.link.emplace();
-  step.options = link_options(mode, out.request.target, arguments);
-  step.linker = linker;
-  arguments.emplace_back(mode == LinkMode::lto ? kLtoArgument : kRdcArgument);
-  for (std::size_t i = 0; i < spec.objects.size(); ++i) {
-    const std::filesystem::path path = absolute_path(spec.objects[i]);
-    CUKILN_TRY(FileContent content, read_file(path.string(), kMaxObjectBytes));
-    if (content.bytes.empty()) {
-      return make_error(ErrorCode::invalid_argument,
-                        "the object {} is empty: expected a cubin, fatbin, host object, library, "
-                        "PTX or LTO-IR",
-                        spec.objects[i]);
-    }
-    if (const DeviceCode code = device_code_in(content.bytes); code != DeviceCode::relocatable) {
-      return make_error(
-          ErrorCode::invalid_argument,
-          "the object {} has {}: expected relocatable code, compiled with -rdc=true or -dlto and "
-          "not linked",
-          spec.objects[i],
-          code == DeviceCode::none ? "no device code"
-                                   : "executable device code, which cannot be linked again");
-    }
-    const std::string root = fmt::format("{}/{}", kObjectRoot, i);
-    out.roots.push_back({root, {path.parent_path().string()}});
-    step.objects.emplace_back(root + "/" + path.filename().string(), std::move(content.bytes));
-  }
-  return {};
-}
-
 /// Adds the options that name no folder, in the order that ModuleSpec documents.
 void add_options(const ModuleSpec& spec, const TranslatedFlags& flags, Target target,
                  ModuleRequest& out) {
@@ -412,11 +367,15 @@ Result<LinkMode> link_mode_of(const ModuleSpec& spec) {
     return std::any_of(std::begin(kBeginnings), std::end(kBeginnings),
                        [&](std::string_view beginning) { return flag.starts_with(beginning); });
   });
-  if (spec.link != LinkMode::none || !may_link) {  // every lookup asks: nearly always
-    return spec.link;
+  LinkMode mode = spec.link;
+  if (mode == LinkMode::none && may_link) {  // every lookup asks: rarely
+    CUKILN_TRY(const TranslatedFlags flags, translate_flags(spec.flags));
+    mode = flags.link;
   }
-  CUKILN_TRY(const TranslatedFlags flags, translate_flags(spec.flags));
-  return flags.link;
+  if (mode != LinkMode::none) {
+    CUKILN_CHECK(check_can_link(spec.name));
+  }
+  return mode;
 }
 
 Result<std::vector<Target>> explicit_targets(const ModuleSpec& spec) {
@@ -442,7 +401,15 @@ Result<ModuleRequest> make_module_request(const ModuleSpec& spec, Target target,
   add_include_folders(spec, flags, toolkit_folders, out);
   out.request.target = target;
   out.request.toolchain = toolchain;
-  CUKILN_CHECK(add_link(spec, spec.link != LinkMode::none ? spec.link : flags.link, linker, out));
+  CUKILN_TRY(const LinkMode mode, link_mode_of(spec));
+  if (mode != LinkMode::none) {
+    CUKILN_CHECK(addons().add_link(spec, mode, linker, out));
+  } else if (!spec.objects.empty()) {
+    return make_error(ErrorCode::invalid_argument,
+                      "module \"{}\" has the object {} and does not link: expected link to be "
+                      "rdc or lto",
+                      spec.name, spec.objects.front());
+  }
   out.request.options.arguments.emplace_back("--ptxas-options=-v");  // the resources, in the log
   out.canonical = out.request.canonical();
   out.digest = CompileRequest::digest_of(out.canonical);

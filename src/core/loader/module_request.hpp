@@ -79,7 +79,7 @@ VirtualRoot toolkit_root(std::vector<std::string> folders, bool std_shims);
 std::string working_folder_of(const ModuleSpec& spec);
 
 /// Returns how a spec's sources are linked: as it says, or as its flags do. Errors:
-/// invalid_argument.
+/// invalid_argument; not_found (this build cannot link).
 Result<LinkMode> link_mode_of(const ModuleSpec& spec);
 
 /// Returns the targets of a spec, or those in its flags; empty if it has none. Errors:

@@ -152,7 +152,7 @@ struct Memory : Text {
   static std::string show(std::uint64_t value) { return number_or_auto(value); }
 };
 
-struct Milliseconds : Text {
+struct Timeout : Text {
   static Result<void> read(const std::string& text, std::chrono::milliseconds& out) {
     std::uint32_t count = 0;
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), count);
@@ -226,7 +226,7 @@ const Key kKeys[] = {
     key<Commas>("remote", [](auto& s) -> auto& { return s.remote.stores; }),
     key<Commas>("remote_trust", [](auto& s) -> auto& { return s.remote.trust; }),
     key<Commas>("remote_sign", [](auto& s) -> auto& { return s.remote.sign; }),
-    key<Milliseconds>("remote_timeout_ms", [](auto& s) -> auto& { return s.remote.timeout; }),
+    key<Timeout>("remote_timeout_ms", [](auto& s) -> auto& { return s.remote.timeout; }),
     key<Level>("log", [](auto& s) -> auto& { return s.log_level; }),
     // clang-format on
     // end of schema

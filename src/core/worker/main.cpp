@@ -17,7 +17,6 @@
 #include <string>
 #include <vector>
 
-#include "addons/link/worker/linker_api.hpp"
 #include "core/compile/nvrtc_api.hpp"
 #include "core/key/compile_request.hpp"
 #include "core/key/file_macro.hpp"
@@ -27,6 +26,7 @@
 #include "core/worker/allocation.hpp"
 #include "core/worker/clock.hpp"
 #include "core/worker/install_headers.hpp"
+#include "core/worker/linker.hpp"
 #include "core/worker/peak_memory.hpp"
 #include "core/worker/process.hpp"
 #include "core/worker/sandbox.hpp"
@@ -46,7 +46,6 @@ constexpr std::size_t kCompileStackBytes = 64 << 20;
 constexpr std::chrono::seconds kOwnerSilence{5};
 
 constexpr const char* kLinks = "link";  // the argument of a worker that links
-constexpr const char* kLinkUnit = "/cukiln/src/link";
 
 struct Arguments {
   std::string library;
@@ -73,7 +72,7 @@ class Session {
     // If the owner is stopped or hangs, the processes that wait for the lock must not wait with it.
     socket_.when_silent(kOwnerSilence, [this] { unlock(); });
     socket_.accept_descriptors();
-    wire::Hello hello = g_arguments.links ? open_linker() : open_nvrtc();
+    wire::Hello hello = g_arguments.links ? open_linker(g_arguments.library) : open_nvrtc();
     if (hello.error.empty()) {
       const Protections active = enter_sandbox();
       hello.landlock = active.landlock;
@@ -99,16 +98,6 @@ class Session {
     if (hello.error.empty() && api_.version(&major, &minor) == 0) {
       hello.nvrtc_major = static_cast<std::uint32_t>(major);
       hello.nvrtc_minor = static_cast<std::uint32_t>(minor);
-    }
-    return hello;
-  }
-
-  wire::Hello open_linker() {
-    ::dup2(STDERR_FILENO, STDOUT_FILENO);  // it reports on both
-    wire::Hello hello;
-    hello.error = linker_.open(g_arguments.library);
-    if (hello.error.empty()) {
-      linker_.version(&hello.nvrtc_major, &hello.nvrtc_minor);
     }
     return hello;
   }
@@ -143,7 +132,7 @@ class Session {
   bool handle(const wire::Frame& frame) {
     switch (static_cast<WorkerOp>(frame.op)) {
       case WorkerOp::probe:
-        send(WorkerOp::probed, (g_arguments.links ? probe_linker(linker_, g_arguments.library)
+        send(WorkerOp::probed, (g_arguments.links ? probe_linker(g_arguments.library)
                                                   : self_probe(api_, g_arguments.library))
                                    .encode());
         return true;
@@ -214,12 +203,7 @@ class Session {
     }
     const auto begin = std::chrono::steady_clock::now();
     peak_.begin();
-    ServedFiles& files = ServedFiles::instance();
-    files.begin(nullptr, kLinkUnit);  // nothing but the inputs is there
-    fix_clock();
-    wire::Compiled linked = link_with(linker_, *job);
-    release_clock();
-    files.end();
+    wire::Compiled linked = link_observed(*job);
     linked.compile_us = std::chrono::duration_cast<std::chrono::microseconds>(
                             std::chrono::steady_clock::now() - begin)
                             .count();
@@ -258,7 +242,6 @@ class Session {
 
   wire::FrameSocket socket_{wire::kWorkerSocket};
   NvrtcApi api_;
-  LinkerApi linker_;
   int lock_ = -1;    // a descriptor that has the lock of a compile
   PeakMemory peak_;  // constructed before the sandbox is entered
 };

@@ -14,10 +14,6 @@ constexpr const char* kServedHeader = "/cukiln/probe/seen.cuh";
 
 constexpr std::string_view kMark = "cukiln probe: ";
 
-constexpr const char* kServedPart = "/cukiln/probe/part.ptx";
-constexpr const char* kPart =
-    ".version 7.0\n.target sm_75\n.address_size 64\n.visible .entry cukiln_probe() { ret; }\n";
-
 }  // namespace
 
 wire::Probed self_probe(const NvrtcApi& api, const std::string& library) {
@@ -59,30 +55,6 @@ wire::Probed self_probe(const NvrtcApi& api, const std::string& library) {
   probed.capabilities = api.list_capabilities();
   probed.observed = compiled.log.compare(at, 4, "1 0 ") == 0;
   probed.version = compiled.log.substr(at + 4, end - at - 4);
-  return probed;
-}
-
-wire::Probed probe_linker(const LinkerApi& api, const std::string& library) {
-  wire::Probed probed;
-  unsigned major = 0;
-  unsigned minor = 0;
-  const int known = api.version(&major, &minor);
-  LinkerApi::Handle handle = nullptr;
-  const char* options[] = {"-arch=sm_90"};  // of every version
-  const int created = known == 0 ? api.create(&handle, 1, options) : known;
-  if (created != 0) {
-    probed.error = linker_error_text(created);
-    return probed;
-  }
-  ServedFiles& files = ServedFiles::instance();
-  files.begin(nullptr, kUnit);
-  files.add(kServedPart, kPart);
-  const int served = api.add_file(handle, static_cast<int>(LinkInputType::ptx), kServedPart);
-  const int on_disk = api.add_file(handle, static_cast<int>(LinkInputType::any), library.c_str());
-  files.end();
-  api.destroy(&handle);
-  probed.observed = served == 0 && on_disk != 0;
-  probed.version = std::to_string(major) + "." + std::to_string(minor);
   return probed;
 }
 

@@ -3,7 +3,6 @@
 
 #include <string>
 
-#include "addons/link/worker/linker_api.hpp"
 #include "core/compile/nvrtc_api.hpp"
 #include "core/wire/messages.hpp"
 
@@ -13,9 +12,5 @@ namespace cukiln::worker {
 /// worker serves, and whether it saw a file that exists only on disk (`library`). The worker
 /// observes NVRTC's accesses if the first is true and the second is not.
 wire::Probed self_probe(const NvrtcApi& api, const std::string& library);
-
-/// The same for nvJitLink: whether it reads an object that only the worker serves, and not one that
-/// exists only on disk. A link is given no file; what else nvJitLink looks for is then absent.
-wire::Probed probe_linker(const LinkerApi& api, const std::string& library);
 
 }  // namespace cukiln::worker

@@ -40,6 +40,13 @@ Error failure_of(const std::string& source, NvrtcCompilerOptions options = fake_
 
 }  // namespace
 
+TEST_CASE("fault 436: a compiler without a tool that links says which folder has it") {
+  const auto linker = NvrtcCompiler(fake_options()).linker();
+  REQUIRE_FALSE(linker);
+  CHECK(linker.error().code() == ErrorCode::not_found);
+  CHECK(contains(linker.error().message(), "without src/addons/link"));
+}
+
 TEST_CASE("a compile returns the image, the kernels and their resources") {
   NvrtcCompiler compiler(fake_options());
   TestModule module("// fake: warn k.cu(1): warning: odd\n" + kKernel);

@@ -38,13 +38,15 @@ class MaybeCompiler final : public Compiler {
 /// A MapStore that lists one entry, for sm_100f.
 class OneEntryStore final : public CubinStore {
  public:
-  explicit OneEntryStore(LinkMode link = LinkMode::none) {
+  explicit OneEntryStore(bool links = false) {
     ModuleSpec spec;
     spec.name = "demo";
     spec.sources = {SourceText{"demo.cu", "void k();"}};
-    spec.link = link;
-    const ModuleRequest request =
-        *make_module_request(spec, {100, 'f'}, {"12.9.86", {}}, {}, nullptr, {"12.9", {}});
+    ModuleRequest request = *make_module_request(spec, {100, 'f'}, {"12.9.86", {}}, {});
+    if (links) {
+      request.request.link = LinkStep{{}, {}, {"12.9", {}}};
+      request.canonical = request.request.canonical();
+    }
     CompileResult result;
     result.cubin.image = SharedBytes(std::string("image"));
     const StoreEntry entry = make_entry(request.request, request.canonical, request.labels, result);
@@ -128,7 +130,7 @@ TEST_CASE("a module that links has the linker at hand, else those of entries tha
     return text;
   };
   OneEntryStore plain;
-  OneEntryStore linked(LinkMode::lto);
+  OneEntryStore linked(true);
   CHECK(linkers_of(plain) == "sm_100a 13.0.88+13.0; ");
   compiler.links = false;  // an NVRTC without nvJitLink
   CHECK(linkers_of(plain) == "there is no nvJitLink");

@@ -8,6 +8,7 @@
 #include "core/base/file.hpp"
 #include "core/compile/toolchain_identity.hpp"
 #include "core/key/variables.hpp"
+#include "core/loader/addons.hpp"
 #include "support/loader_fixture.hpp"
 #include "support/nvrtc_fixture.hpp"
 
@@ -71,6 +72,11 @@ std::string error_of(const Result<std::vector<ModuleReport>>& reports) {
   REQUIRE(reports->size() == 1);
   REQUIRE(reports->front().error);
   return reports->front().error->message();
+}
+
+NvrtcCompilerOptions linking(NvrtcCompilerOptions options) {
+  options.link = addons().link_tool;
+  return options;
 }
 
 /// Compiles two sources that call each other, and links them, with `objects`.
@@ -248,7 +254,7 @@ TEST_CASE_FIXTURE(LinkFixture, "an executable cubin is refused: nvJitLink would 
 // fault 294
 TEST_CASE("a machine without nvJitLink says what to install, and compiles what does not link") {
   const ScratchFolder folder;
-  NvrtcCompilerOptions options = real_options();
+  NvrtcCompilerOptions options = linking(real_options());
   const auto identity = NvrtcCompiler(options).identity();
   REQUIRE(identity);
   options.install = identity->install;
@@ -275,7 +281,7 @@ TEST_CASE("every nvJitLink beside an NVRTC is observed and links") {
   std::size_t linked = 0;
   for (const std::string& root : further_roots()) {
     CAPTURE(root);
-    NvrtcCompiler compiler(real_options(root));
+    NvrtcCompiler compiler(linking(real_options(root)));
     const auto linker = compiler.linker();
     if (!linker) {
       CHECK(linker.error().code() == ErrorCode::not_found);  // not fetched for each version
@@ -298,7 +304,7 @@ TEST_CASE("every nvJitLink beside an NVRTC is observed and links") {
 TEST_CASE("fault 314: a worker that linked an object is not used again") {
   const ScratchFolder scratch;
   const std::string started = scratch / "started";
-  NvrtcCompilerOptions options = RealNvrtc::options();
+  NvrtcCompilerOptions options = linking(real_options());
   options.worker = counted_worker(scratch, started);
   NvrtcCompiler compiler(std::move(options));
   const auto linker = compiler.linker();
@@ -319,12 +325,12 @@ TEST_CASE("fault 314: a worker that linked an object is not used again") {
 
 // fault 294
 TEST_CASE("the error names an nvJitLink that is older than NVRTC") {
-  const auto linker = RealNvrtc::compiler().identity(Tool::nvjitlink);
+  const auto linker = NvrtcCompiler(linking(real_options())).identity(Tool::nvjitlink);
   REQUIRE(linker);
   std::size_t older = 0;
   for (const std::string& root : further_roots()) {
     CAPTURE(root);
-    NvrtcCompilerOptions options = real_options(root);
+    NvrtcCompilerOptions options = linking(real_options(root));
     const auto identity = NvrtcCompiler(options).identity();
     REQUIRE(identity);
     const std::string& version = identity->toolchain.version;

@@ -1,11 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "addons/link/link_options.hpp"
+#include "addons/link/link_request.hpp"
 
+#include <cstdint>
+#include <filesystem>
 #include <string_view>
+#include <utility>
+
+#include "core/base/file.hpp"
+#include "core/base/result.hpp"
+#include "core/key/cubin.hpp"
 
 namespace cukiln {
 
 namespace {
+
+constexpr std::uint64_t kMaxObjectBytes = 256ull << 20;
 
 using std::string_view;
 
@@ -60,13 +69,36 @@ std::vector<std::string> link_options(LinkMode mode, Target target,
   return options;
 }
 
-const char* name_of(LinkMode mode) noexcept {
-  switch (mode) {
-    case LinkMode::none: return "none";
-    case LinkMode::rdc: return "rdc";
-    case LinkMode::lto: return "lto";
+Result<void> add_link(const ModuleSpec& spec, LinkMode mode, const Toolchain& linker,
+                      ModuleRequest& out) {
+  std::vector<std::string>& arguments = out.request.options.arguments;
+  LinkStep& step = out.request.link.emplace();
+  step.options = link_options(mode, out.request.target, arguments);
+  step.linker = linker;
+  arguments.emplace_back(mode == LinkMode::lto ? kLtoArgument : kRdcArgument);
+  for (std::size_t i = 0; i < spec.objects.size(); ++i) {
+    const std::filesystem::path path = absolute_path(spec.objects[i]);
+    CUKILN_TRY(FileContent content, read_file(path.string(), kMaxObjectBytes));
+    if (content.bytes.empty()) {
+      return make_error(ErrorCode::invalid_argument,
+                        "the object {} is empty: expected a cubin, fatbin, host object, library, "
+                        "PTX or LTO-IR",
+                        spec.objects[i]);
+    }
+    if (const DeviceCode code = device_code_in(content.bytes); code != DeviceCode::relocatable) {
+      return make_error(
+          ErrorCode::invalid_argument,
+          "the object {} has {}: expected relocatable code, compiled with -rdc=true or -dlto and "
+          "not linked",
+          spec.objects[i],
+          code == DeviceCode::none ? "no device code"
+                                   : "executable device code, which cannot be linked again");
+    }
+    const std::string root = fmt::format("{}/{}", kObjectRoot, i);
+    out.roots.push_back({root, {path.parent_path().string()}});
+    step.objects.emplace_back(root + "/" + path.filename().string(), std::move(content.bytes));
   }
-  return "unknown";
+  return {};
 }
 
 }  // namespace cukiln

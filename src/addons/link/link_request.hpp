@@ -4,8 +4,7 @@
 #include <string>
 #include <vector>
 
-#include <cukiln/module_spec.hpp>
-#include <cukiln/target.hpp>
+#include "core/loader/module_request.hpp"
 
 namespace cukiln {
 
@@ -14,7 +13,9 @@ namespace cukiln {
 std::vector<std::string> link_options(LinkMode mode, Target target,
                                       const std::vector<std::string>& arguments);
 
-/// `none`, `rdc` or `lto`.
-const char* name_of(LinkMode mode) noexcept;
+/// Adds to a request that is complete otherwise what makes parts of its sources, and the objects of
+/// its spec. Errors: invalid_argument (an object without relocatable code), not_found, io.
+Result<void> add_link(const ModuleSpec& spec, LinkMode mode, const Toolchain& linker,
+                      ModuleRequest& out);
 
 }  // namespace cukiln
