@@ -9,7 +9,7 @@
 #include "core/base/mutex.hpp"
 #include "core/base/process_local.hpp"
 #include "core/compile/compile_job.hpp"
-#include "core/loader/program_request.hpp"
+#include "addons/nvrtc/program_request.hpp"
 
 #include <cukiln/loader.hpp>
 #include <cukiln/store.hpp>

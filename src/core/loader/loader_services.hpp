@@ -7,7 +7,7 @@
 
 #include "core/base/bytes.hpp"
 #include "core/compile/compile_job.hpp"
-#include "core/loader/program_request.hpp"
+#include "addons/nvrtc/program_request.hpp"
 #include "core/store/cubin_store.hpp"
 #include "core/store/remote_tier.hpp"
 

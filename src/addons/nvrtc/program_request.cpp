@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "core/loader/program_request.hpp"
+#include "addons/nvrtc/program_request.hpp"
 
 #include <algorithm>
 #include <filesystem>
