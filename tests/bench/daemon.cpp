@@ -44,7 +44,15 @@ std::unique_ptr<DaemonClient> client_of(const std::string& socket) {
   return std::make_unique<DaemonClient>(std::move(options));
 }
 
-bool is_hit(DaemonClient& store, const StoreEntry& wanted) { return testing::finds(store, wanted); }
+Lookup look_up(DaemonClient& store, const StoreEntry& wanted) {
+  testing::FilesOf files(wanted.dependencies);
+  return store.find(wanted.request, wanted.request_canonical, files);
+}
+
+bool is_hit(DaemonClient& store, const StoreEntry& wanted) {
+  const Lookup found = look_up(store, wanted);
+  return found && *found && (*found)->cubin.image.view() == wanted.cubin.image.view();
+}
 
 double median(std::vector<double> values) {
   std::nth_element(values.begin(), values.begin() + static_cast<long>(values.size() / 2),
@@ -77,7 +85,7 @@ int ask(const std::string& socket, std::size_t rounds) {
   for (const std::size_t bytes : kImageBytes) entries.push_back(entry_of(bytes));
   const auto alone = client_of(socket);
   for (const StoreEntry& entry : entries) {  // the daemon reads each from its store, once
-    const auto found = alone->get(entry.key);
+    const auto found = look_up(*alone, entry);
     if (!found) return fail(found.error().message());
     if (!*found || !testing::same_content(**found, entry)) return fail("not what was stored");
   }

@@ -107,7 +107,7 @@ def measure(harness: Harness) -> list[Row]:
                 "goal: 100 us",
                 100.0,
                 faster=False,
-                note=f"wall, sets and entry; the best of {rounds} rounds {min(times):.0f} us",
+                note=f"wall, one round trip; the best of {rounds} rounds {min(times):.0f} us",
                 samples={name: times},
             )
         )

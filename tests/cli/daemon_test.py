@@ -131,7 +131,7 @@ class Daemon(CliTest):
         self.run_cli("daemon", "start")
         self.compile("add.cu", "-DADDEND=1", "--arch", "sm_90a", env={"CUKILN_DAEMON": "off"})
         counters = self.run_json("daemon", "status")["counters"]
-        self.assertEqual((counters["sets_requests"], counters["compile_requests"]), (0, 0))
+        self.assertEqual((counters["lookup_requests"], counters["compile_requests"]), (0, 0))
 
     def start_at(self, socket, expect):
         return self.run_cli("daemon", "start", env={"CUKILN_DAEMON_SOCKET": str(socket)}, expect=expect).err

@@ -29,12 +29,10 @@ void try_message(ByteView body) {
 
 void try_all(ByteView body) {
   try_message<DaemonHello>(body);
-  try_message<SetsWanted>(body);
-  try_message<SetsFound>(body);
-  try_message<EntryWanted>(body);
+  try_message<ObtainTerms>(body);
+  try_message<EntryKey>(body);
   try_message<BlobWanted>(body);
   try_message<CompileOrder>(body);
-  try_message<CompileTerms>(body);
   try_message<StillNeeded>(body);
   try_message<EntryTerms>(body);
   try_message<Refusal>(body);

@@ -54,7 +54,7 @@ inline bool compile_by_hand(
   order.request = module->request;
   order.labels = module->labels;
   order.library = options.search.nvrtc_library;
-  REQUIRE(conversation->send(wire::DaemonOp::compile, wire::CompileTerms{60'000}.encode(),
+  REQUIRE(conversation->send(wire::DaemonOp::obtain, wire::ObtainTerms{60'000}.encode(),
                              *wire::make_sealed_file({order.encode()})));
   for (;;) {
     const auto frame =

@@ -48,7 +48,7 @@ void make_busy(FakeOpsSource& source) {
                  {"moe_gemm_fp8", "sm_90a", {}, 20412, 812, 1, true, true},
                  {kHostileName, "sm_100a", {}, 20413, 0, 2, false, false}};
   for (const char* name : {"compiles_crashed", "compiles_timed_out", "compile_requests",
-                           "entry_requests", "declined_busy"}) {
+                           "lookup_requests", "declined_busy"}) {
     source.counters.emplace_back(name, 1);
   }
   source.remote.servers = {{"redis://cache.example:6379", "redis", false},

@@ -74,7 +74,7 @@ class FakeOpsSource final : public ops::OpsSource {
       {"coalesced", 63},
       {"connections_accepted", 70},
       {"rejected_user", 1},
-      {"requests_sets_ok", 500},
+      {"requests_obtain_ok", 500},
       {"protocol_errors", 3},
       {"protocol_errors_length", 3},
       {"compile_times_us_to_50000", 11},

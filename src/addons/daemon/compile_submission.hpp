@@ -25,7 +25,7 @@ struct CompileSubmission {
 
   /// `order_bytes` is the order's size on the wire. Hashes all of it: not for the loop's thread.
   static CompileSubmission of(wire::CompileOrder order, std::uint64_t order_bytes,
-                              const wire::CompileTerms& terms) {
+                              std::chrono::milliseconds timeout) {
     CompileSubmission submission;
     submission.allowed =
         check_arguments(order.request.options.arguments, order.request.program.has_value());
@@ -36,7 +36,7 @@ struct CompileSubmission {
     submission.bytes = order_bytes + submission.canonical->size();
     submission.digest = CompileRequest::digest_of(*submission.canonical);
     submission.order = std::make_shared<const wire::CompileOrder>(std::move(order));
-    submission.timeout = std::chrono::milliseconds(terms.timeout_ms);
+    submission.timeout = timeout;
     return submission;
   }
 };

@@ -18,8 +18,8 @@ namespace cukiln::daemon {
 /// The reasons of Session::protocol_error: faults of frames (DaemonFrameParser::fault), then of
 /// messages.
 inline constexpr std::string_view kProtocolErrors[] = {
-    "descriptors", "length", "flags",      "no_hello", "hello", "sets",     "get",
-    "compile",     "answer", "invalidate", "report",   "ping",  "get_blob", "put_blob"};
+    "descriptors", "length",     "flags",  "no_hello", "hello",    "obtain",
+    "answer",      "invalidate", "report", "ping",     "get_blob", "put_blob"};
 
 /// Counters of the requests with one operation, by reply.
 struct RequestCounters {
@@ -46,9 +46,8 @@ struct DaemonCounters {
   std::uint64_t rejected_user = 0, rejected_limit = 0, rejected_version = 0, rejected_draining = 0;
   std::map<std::string_view, std::uint64_t> protocol_errors;  ///< by reason, a string literal
   std::uint64_t slow_clients = 0;  ///< closed, because they did not send or read in time
-  RequestCounters sets, get, compile, get_blob, put_blob;
-  std::uint64_t sets_requests = 0;
-  std::uint64_t entry_requests = 0, entries_sent = 0;
+  RequestCounters obtain, get_blob, put_blob;
+  std::uint64_t lookup_requests = 0, entries_sent = 0;
   std::uint64_t compile_requests = 0;
   std::uint64_t compiles_ok = 0, compiles_failed = 0, compiles_crashed = 0, compiles_timed_out = 0;
   std::uint64_t compiles_out_of_memory = 0;
@@ -78,8 +77,7 @@ struct DaemonCounters {
                  {"rejected_draining", rejected_draining},
                  {"protocol_errors", all_protocol_errors},
                  {"slow_clients", slow_clients},
-                 {"sets_requests", sets_requests},
-                 {"entry_requests", entry_requests},
+                 {"lookup_requests", lookup_requests},
                  {"entries_sent", entries_sent},
                  {"compile_requests", compile_requests},
                  {"compiles_ok", compiles_ok},
@@ -103,26 +101,20 @@ struct DaemonCounters {
     for (const std::string_view reason : kProtocolErrors) {
       all.emplace_back("protocol_errors_" + std::string(reason), protocol_errors[reason]);
     }
-    add(all, "requests_sets", sets.times);
-    add(all, "requests_get", get.times);
-    add(all, "requests_compile", compile.times);
+    add(all, "requests_obtain", obtain.times);
     add(all, "requests_get_blob", get_blob.times);
     add(all, "requests_put_blob", put_blob.times);
-    all.insert(all.end(), {{"requests_sets_ok", sets.ok},
-                           {"requests_sets_error", sets.error},
-                           {"requests_get_ok", get.ok},
-                           {"requests_get_miss", get.miss},
-                           {"requests_get_error", get.error},
+    all.insert(all.end(), {{"requests_obtain_ok", obtain.ok},
+                           {"requests_obtain_miss", obtain.miss},
+                           {"requests_obtain_error", obtain.error},
+                           {"requests_obtain_superseded", obtain.superseded},
+                           {"requests_obtain_declined", obtain.declined},
+                           {"requests_obtain_draining", obtain.draining},
                            {"requests_get_blob_ok", get_blob.ok},
                            {"requests_get_blob_miss", get_blob.miss},
                            {"requests_get_blob_error", get_blob.error},
                            {"requests_put_blob_ok", put_blob.ok},
-                           {"requests_put_blob_error", put_blob.error},
-                           {"requests_compile_ok", compile.ok},
-                           {"requests_compile_error", compile.error},
-                           {"requests_compile_superseded", compile.superseded},
-                           {"requests_compile_declined", compile.declined},
-                           {"requests_compile_draining", compile.draining}});
+                           {"requests_put_blob_error", put_blob.error}});
     add(all, "compile_times", compile_times);
     return all;
   }

@@ -18,7 +18,7 @@ namespace {
 
 using wire::DaemonOp;
 
-constexpr std::uint64_t kMaxWantedBytes = 8ull << 20;  // a request without its texts
+constexpr std::uint64_t kMaxLookupBytes = 8ull << 20;  // a request without its texts
 /// Uses only decide what is evicted, so they are recorded late, many at a time.
 constexpr std::chrono::milliseconds kFlushUsesAfter{500};
 
@@ -69,17 +69,15 @@ LookupService::LookupService(TieredStore& store, BlockingPool& pool, EventLoop& 
             [](const Result<bool>&) {});
       }) {}
 
-std::optional<Reply> LookupService::find_sets(TieredStore& store, wire::DaemonFrame& frame) {
-  const auto content = read_content(frame, kMaxWantedBytes);
-  const auto wanted = content ? wire::SetsWanted::decode(*content) : std::nullopt;
-  if (!wanted) {
-    return std::nullopt;
+std::shared_ptr<Result<SetTree>> LookupService::find_sets(TieredStore& store,
+                                                          wire::DaemonFrame& frame) {
+  const auto content = read_content(frame, kMaxLookupBytes);
+  const auto terms = content ? wire::ObtainTerms::decode(*content) : std::nullopt;
+  if (!terms || terms->timeout_ms != 0) {
+    return nullptr;
   }
-  auto sets = store.find_sets(wanted->request, wanted->canonical);
-  if (!sets) {
-    return Reply{DaemonOp::error, wire::Refusal::of(sets.error()).encode()};
-  }
-  return Reply{DaemonOp::found_sets, wire::SetsFound{*std::move(sets)}.encode()};
+  const RequestDigest request = CompileRequest::digest_of(terms->canonical);
+  return std::make_shared<Result<SetTree>>(store.find_sets(request, terms->canonical));
 }
 
 Result<std::shared_ptr<UniqueFd>> LookupService::seal_entry(TieredStore& store,

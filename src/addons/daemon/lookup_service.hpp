@@ -40,8 +40,9 @@ class LookupService {
 
   // For threads of the pool.
 
-  /// The reply to a `sets` frame; nothing if the frame is malformed.
-  static std::optional<Reply> find_sets(TieredStore& store, wire::DaemonFrame& frame);
+  /// Finds the recorded sets of the request that an `obtain` frame looks up. Null if the frame is
+  /// malformed.
+  static std::shared_ptr<Result<SetTree>> find_sets(TieredStore& store, wire::DaemonFrame& frame);
   /// Reads an entry and seals it; null if the store does not have it. Errors: the store's.
   static Result<std::shared_ptr<UniqueFd>> seal_entry(TieredStore& store, const CacheKey& key);
   /// Reads a blob and seals it. One that the store does not have is put there if the remote store

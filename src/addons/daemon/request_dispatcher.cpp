@@ -67,7 +67,7 @@ void RequestDispatcher::reply(const RequestHandle& to, DaemonOp op, std::string 
     session->send(op, to.id, std::move(body), std::move(attachment));
     return;
   }
-  send_counted(parts_.counters.compile, to, *session, {op, std::move(body), std::move(attachment)});
+  send_counted(parts_.counters.obtain, to, *session, {op, std::move(body), std::move(attachment)});
 }
 
 void RequestDispatcher::hang_up(const RequestHandle& request) noexcept {
@@ -100,9 +100,7 @@ void RequestDispatcher::on_frame(Session& session, DaemonFrame& frame) {
 
 void RequestDispatcher::dispatch(Session& session, DaemonFrame& frame) {
   switch (static_cast<DaemonOp>(frame.op)) {
-    case DaemonOp::sets: return find_sets(session, frame);
-    case DaemonOp::get: return give_entry(session, frame);
-    case DaemonOp::compile: return compile(session, frame);
+    case DaemonOp::obtain: return obtain(session, frame);
     case DaemonOp::answer: return answer(session, frame);
     case DaemonOp::cancel:
       if (frame.id != 0) {
@@ -130,51 +128,64 @@ void RequestDispatcher::dispatch(Session& session, DaemonFrame& frame) {
   session.send(DaemonOp::error, frame.id, wire::Refusal::of(unknown).encode());
 }
 
-void RequestDispatcher::find_sets(Session& session, DaemonFrame& frame) {
-  ++parts_.counters.sets_requests;
+void RequestDispatcher::obtain(Session& session, DaemonFrame& frame) {
+  if (frame.attachment && !frame.body.empty()) {
+    return compile(session, frame);
+  }
+  using Sets = std::shared_ptr<Result<SetTree>>;
+  ++parts_.counters.lookup_requests;
   const auto shared_frame = std::make_shared<DaemonFrame>(std::move(frame));
-  run_in_pool<std::optional<Reply>>(
+  run_in_pool<Sets>(
       session,
-      [&store = parts_.store, shared_frame]() -> Result<std::optional<Reply>> {
+      [&store = parts_.store, shared_frame]() -> Result<Sets> {
         return LookupService::find_sets(store, *shared_frame);
       },
-      [this, to = session.request(shared_frame->id)](Session& client, std::optional<Reply> found) {
-        if (!found) {
-          return client.protocol_error("sets");
+      [this, to = session.request(shared_frame->id)](Session& client, const Sets& sets) {
+        if (sets == nullptr) {
+          return client.protocol_error("obtain");
         }
-        send_counted(parts_.counters.sets, to, client, *std::move(found));
+        if (!*sets) {
+          send_counted(parts_.counters.obtain, to, client,
+                       {DaemonOp::error, wire::Refusal::of(sets->error()).encode()});
+          return;
+        }
+        const SetTree& tree = **sets;
+        const std::vector<SetTree::Leaf> leaves = tree.leaves();
+        if (leaves.size() == 1) {  // the client checks it whole: a question would cost a round trip
+          return give_entry(client, to, leaves.front().key);
+        }
+        if (leaves.empty()) {
+          send_counted(parts_.counters.obtain, to, client, {DaemonOp::miss, {}});
+          return;
+        }
+        client.send(DaemonOp::question, to.id, std::string(tree.encoded()));
       });
 }
 
-void RequestDispatcher::give_entry(Session& session, const DaemonFrame& frame) {
+void RequestDispatcher::give_entry(Session& session, const RequestHandle& to, const CacheKey& key) {
   using Sealed = std::shared_ptr<UniqueFd>;
-  ++parts_.counters.entry_requests;
-  const auto wanted = wire::EntryWanted::decode(frame.body);
-  if (!wanted) {
-    return session.protocol_error("get");
-  }
-  const auto give = [this, to = session.request(frame.id)](Session& client, Sealed sealed) {
+  const auto give = [this, to](Session& client, Sealed sealed) {
     Reply reply{DaemonOp::miss, {}};
     if (sealed != nullptr) {
       reply = {DaemonOp::entry, wire::EntryTerms{}.encode(), std::move(sealed)};
     }
-    if (send_counted(parts_.counters.get, to, client, std::move(reply)) == DaemonOp::entry) {
+    if (send_counted(parts_.counters.obtain, to, client, std::move(reply)) == DaemonOp::entry) {
       ++parts_.counters.entries_sent;
     }
   };
-  if (Sealed cached = parts_.lookups.cached(wanted->key)) {
+  if (Sealed cached = parts_.lookups.cached(key)) {
     return give(session, std::move(cached));
   }
   using Found = std::shared_ptr<Result<Sealed>>;
   run_in_pool<Found>(
       session,
-      [&store = parts_.store, key = wanted->key]() -> Result<Found> {
+      [&store = parts_.store, key]() -> Result<Found> {
         return std::make_shared<Result<Sealed>>(LookupService::seal_entry(store, key));
       },
-      [this, give, to = session.request(frame.id), key = wanted->key,
-       generation = parts_.lookups.cache().generation()](Session& client, const Found& found) {
+      [this, give, to, key, generation = parts_.lookups.cache().generation()](Session& client,
+                                                                              const Found& found) {
         if (!*found) {
-          send_counted(parts_.counters.get, to, client,
+          send_counted(parts_.counters.obtain, to, client,
                        {DaemonOp::error, wire::Refusal::of(found->error()).encode()});
           return;
         }
@@ -262,9 +273,9 @@ void RequestDispatcher::take_blob(Session& session, DaemonFrame& frame) {
 
 void RequestDispatcher::compile(Session& session, DaemonFrame& frame) {
   using Submission = std::shared_ptr<CompileSubmission>;
-  const auto terms = wire::CompileTerms::decode(frame.body);
-  if (!terms || !frame.attachment || frame.id == 0) {
-    return session.protocol_error("compile");
+  const auto terms = wire::ObtainTerms::decode(frame.body);
+  if (!terms || terms->timeout_ms == 0 || frame.id == 0) {
+    return session.protocol_error("obtain");
   }
   const RequestHandle request = session.request(frame.id);
   if (!parts_.scheduler.accepts(request)) {
@@ -274,17 +285,18 @@ void RequestDispatcher::compile(Session& session, DaemonFrame& frame) {
   const auto shared_frame = std::make_shared<DaemonFrame>(std::move(frame));
   run_in_pool<Submission>(
       session,
-      [terms = *terms, shared_frame]() -> Result<Submission> {
+      [timeout = std::chrono::milliseconds(terms->timeout_ms),
+       shared_frame]() -> Result<Submission> {
         // Null for a malformed order. Without memory this throws, which closes the session.
         const auto content = read_content(*shared_frame, kMaxOrderBytes);
         auto order = content ? wire::CompileOrder::decode(*content) : std::nullopt;
-        return order ? std::make_shared<CompileSubmission>(
-                           CompileSubmission::of(*std::move(order), content->view().size(), terms))
+        return order ? std::make_shared<CompileSubmission>(CompileSubmission::of(
+                           *std::move(order), content->view().size(), timeout))
                      : nullptr;
       },
       [this, request](Session& client, const Submission& submission) {
         if (submission == nullptr) {
-          return client.protocol_error("compile");
+          return client.protocol_error("obtain");
         }
         parts_.scheduler.compile(request, std::move(*submission));
       });
@@ -294,9 +306,15 @@ void RequestDispatcher::answer(Session& session, DaemonFrame& frame) {
   using Content = std::shared_ptr<Result<SharedBytes>>;
   const auto pass_on = [this, from = session.request(frame.id)](Session& client,
                                                                 const Content& content) {
-    if (!*content || !parts_.scheduler.answer(from, std::string((*content)->view()))) {
-      client.protocol_error("answer");
+    if (*content && parts_.scheduler.answer(from, std::string((*content)->view()))) {
+      return;
     }
+    // A lookup has no state here: any key is served, and the client checks its entry.
+    const auto chosen = *content ? wire::EntryKey::decode(**content) : std::nullopt;
+    if (!chosen) {
+      return client.protocol_error("answer");
+    }
+    give_entry(client, from, chosen->key);
   };
   const auto shared_frame = std::make_shared<DaemonFrame>(std::move(frame));
   const auto read = [shared_frame]() -> Result<Content> {
@@ -309,7 +327,7 @@ void RequestDispatcher::answer(Session& session, DaemonFrame& frame) {
 }
 
 void RequestDispatcher::invalidate(Session& session, const DaemonFrame& frame) {
-  const auto wanted = wire::EntryWanted::decode(frame.body);
+  const auto wanted = wire::EntryKey::decode(frame.body);
   if (!wanted) {
     return session.protocol_error("invalidate");
   }

@@ -46,8 +46,8 @@ class RequestDispatcher final : public Session::Handler, public ReplySink {
 
  private:
   void dispatch(Session& session, wire::DaemonFrame& frame);
-  void find_sets(Session& session, wire::DaemonFrame& frame);
-  void give_entry(Session& session, const wire::DaemonFrame& frame);
+  void obtain(Session& session, wire::DaemonFrame& frame);
+  void give_entry(Session& session, const RequestHandle& to, const CacheKey& key);
   void compile(Session& session, wire::DaemonFrame& frame);
   void answer(Session& session, wire::DaemonFrame& frame);
   void invalidate(Session& session, const wire::DaemonFrame& frame);

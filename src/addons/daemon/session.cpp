@@ -91,7 +91,7 @@ void Session::on_events(std::uint32_t events) {
   if (closed_ || (events & ~std::uint32_t{EPOLLOUT}) == 0) {
     return;
   }
-  if (!paused_) {
+  if (pauses_ == 0) {
     return read();
   }
   if ((events & (EPOLLHUP | EPOLLERR)) != 0) {
@@ -102,7 +102,9 @@ void Session::on_events(std::uint32_t events) {
 }
 
 void Session::resume() {
-  paused_ = false;
+  if (--pauses_ != 0) {
+    return;
+  }
   reads_blocked_ = false;
   take_frames();
   watch_for();
@@ -110,7 +112,7 @@ void Session::resume() {
 
 void Session::read() {
   std::string& buffer = shared_.read_buffer;
-  for (int i = 0; i < kMaxReads && !closed_ && !paused_; ++i) {
+  for (int i = 0; i < kMaxReads && !closed_ && pauses_ == 0; ++i) {
     buffer.resize(kReadBytes);
     std::vector<UniqueFd> descriptors;
     const ssize_t got = wire::receive_some(socket_.get(), buffer.data(), kReadBytes, descriptors);
@@ -146,14 +148,14 @@ bool Session::feed(std::vector<UniqueFd> descriptors) {
 
 void Session::take_frames() {
   const auto end_of_turn = EventLoop::Clock::now() + shared_.limits.turn;
-  while (!closed_ && !paused_) {
+  while (!closed_ && pauses_ == 0) {
     DaemonFrame frame;
     switch (parser_.next(frame)) {
       case wire::DaemonFrameParser::Next::frame: take(frame); break;
       case wire::DaemonFrameParser::Next::malformed: return protocol_error(parser_.fault());
       case wire::DaemonFrameParser::Next::more: return set_deadline();
     }
-    if (!closed_ && !paused_ && EventLoop::Clock::now() >= end_of_turn) {
+    if (!closed_ && pauses_ == 0 && EventLoop::Clock::now() >= end_of_turn) {
       pause();
       next_turn_.set_after({});
     }

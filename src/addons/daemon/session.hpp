@@ -88,9 +88,10 @@ class Session final : public UnreadFiles::Reader {
   void protocol_error(std::string_view reason);
   void close() noexcept;
 
-  /// Stops taking frames until `resume`. A client has one request in the BlockingPool at a time, so
-  /// that replies keep the order of requests and a client's jobs are bounded.
-  void pause() noexcept { paused_ = true; }
+  /// Stops taking frames until as many calls of `resume`. A client has one request in the
+  /// BlockingPool at a time, so that replies keep the order of requests and a client's jobs are
+  /// bounded.
+  void pause() noexcept { ++pauses_; }
   void resume();
 
   /// Runs `body`, and closes the session if it fails or throws.
@@ -123,7 +124,7 @@ class Session final : public UnreadFiles::Reader {
   EventLoop::Timer next_turn_;  // continues with frames that have arrived
   bool has_hello_ = false;
   bool closed_ = false;
-  bool paused_ = false;
+  int pauses_ = 0;
   bool reads_blocked_ = false;  // paused, and unread input has arrived: EPOLLIN is not watched
   std::uint32_t watched_ = 0;
   wire::DaemonFrameParser parser_;

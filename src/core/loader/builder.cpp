@@ -75,9 +75,9 @@ Builder::Found Builder::look_up(const ModuleRequest& request, Purpose purpose) {
   const auto began = SteadyClock::now();
   Found found;
   std::unique_ptr<FileServer> files;
-  probe(store_, request, purpose, files, found);
+  probe(false, request, purpose, files, found);
   if (!found.entry && options_.daemon != nullptr) {
-    probe(*options_.daemon, request, purpose, files, found);
+    probe(true, request, purpose, files, found);
     if (found.entry && purpose == Purpose::use) {
       store_.cache_in_memory(*found.entry);
     }
@@ -102,17 +102,18 @@ std::optional<Miss::Why> Builder::refusal_of_signers(const StoreEntry& entry,
   return std::nullopt;
 }
 
-/// Looks up in one store. `files` is created if it is null, and shared by the stores of one lookup.
-void Builder::probe(CubinStore& store, const ModuleRequest& request, Purpose purpose,
+/// Looks up in the store, or in the daemon's. `files` is created if it is null, and shared by the
+/// stores of one lookup.
+void Builder::probe(bool in_daemon, const ModuleRequest& request, Purpose purpose,
                     std::unique_ptr<FileServer>& files, Found& found) {
-  const bool is_daemon = &store != &store_;  // which counts its errors
   if (files == nullptr) {
     files = request.files(&stats_);
   }
   FileCheck check(*files);
-  Lookup entry = store.find(request.digest, request.canonical, check, purpose);
+  Lookup entry = in_daemon ? options_.daemon->find(request.digest, request.canonical, check)
+                           : store_.find(request.digest, request.canonical, check, purpose);
   if (!entry) {
-    if (!is_daemon) {
+    if (!in_daemon) {  // which counts its errors
       telemetry_.count(&Stats::store_errors);
       options_.log.warn("{}: the lookup in the store failed: {}", request.name,
                         entry.error().message());
@@ -121,8 +122,8 @@ void Builder::probe(CubinStore& store, const ModuleRequest& request, Purpose pur
   }
   const auto refusal = *entry ? refusal_of_signers(**entry, request) : std::nullopt;
   if (refusal) {
-    if (purpose == Purpose::use) {
-      static_cast<void>(store.remove((*entry)->key));  // if it stays, it is a miss again
+    if (purpose == Purpose::use && !in_daemon) {
+      static_cast<void>(store_.remove((*entry)->key));  // if it stays, it is a miss again
     }
     found.miss = {*refusal, {}};
   } else if (*entry) {

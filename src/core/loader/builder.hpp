@@ -20,6 +20,7 @@
 #include "core/loader/module_request.hpp"
 #include "core/loader/phase_meter.hpp"
 #include "core/store/cubin_store.hpp"
+#include "core/store/daemon_tier.hpp"
 #include "core/store/remote_tier.hpp"
 #include "core/store/signers.hpp"
 
@@ -47,7 +48,7 @@ class Builder {
     std::string lock_folder;       ///< empty: single flight within this process only
     std::size_t jobs = 1;          ///< sources of a module that links, compiled concurrently
     bool finds_toolkit = false;    ///< no setting names the folders of CUDA's headers
-    CubinStore* daemon = nullptr;  ///< looked up after the store; null: none
+    DaemonTier* daemon = nullptr;  ///< looked up after the store; null: none
     RevokedKeys revoked_keys;      ///< entries that they signed are misses, and are removed
     KeyScopes key_scopes;          ///< so are entries that one of them signed for another module
     Logger log;
@@ -95,7 +96,7 @@ class Builder {
   template <class Complete>
   void add_event(EventKind kind, const ModuleRequest& request, const Complete& complete);
   Built hit(const ModuleRequest& request, StoreEntry entry, const char* reason, bool saves = true);
-  void probe(CubinStore& store, const ModuleRequest& request, Purpose purpose,
+  void probe(bool in_daemon, const ModuleRequest& request, Purpose purpose,
              std::unique_ptr<FileServer>& files, Found& found);
 
   CubinStore& store_;

@@ -15,10 +15,12 @@
 
 namespace cukiln {
 
-/// The store of cukilnd, which is asked after all other tiers. A daemon that is missing, hung or
-/// sends nonsense is a lookup that fails, which the tier counts itself.
-class DaemonTier : public CubinStore {
+/// The store of cukilnd, which is asked after all other tiers, and stores entries itself. A daemon
+/// that is missing, hung or sends nonsense is a lookup that fails, which the tier counts itself.
+class DaemonTier {
  public:
+  virtual ~DaemonTier() = default;
+
   struct Options {
     std::vector<std::string> sockets;  ///< tried in order
     bool required = false;             ///< nothing is compiled elsewhere: no circuit breaker
@@ -34,7 +36,9 @@ class DaemonTier : public CubinStore {
     std::uint64_t declined = 0;  ///< it was busy or shutting down
   };
 
-  const char* tier_name() const noexcept override { return "daemon"; }
+  /// As CubinStore::find.
+  virtual Lookup find(const RequestDigest& request, ByteView request_canonical,
+                      SetCheck& check) = 0;
 
   /// Gets a blob. Nothing if the daemon has none, or is not asked: it keeps no blobs, or has the
   /// process's own store and no remote one. Errors: the connection's, the daemon's.

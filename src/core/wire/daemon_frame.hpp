@@ -17,10 +17,7 @@ namespace cukiln::wire {
 enum class DaemonOp : std::uint16_t {
   // From the client.
   hello = 1,
-  sets,
-  get,
-  compile,
-  answer,
+  answer = 5,
   cancel,
   state,
   invalidate,
@@ -28,9 +25,9 @@ enum class DaemonOp : std::uint16_t {
   report = 11,
   get_blob,
   put_blob,
+  obtain,
   // From the daemon.
-  found_sets = 64,
-  entry,
+  entry = 65,
   miss,
   error,
   progress,
@@ -119,6 +116,6 @@ struct Greeting {
   static bool decode(ByteView bytes, Greeting& out);
 };
 inline constexpr std::size_t kGreetingBytes = 64;
-inline constexpr std::uint16_t kDaemonProtocol = 3;
+inline constexpr std::uint16_t kDaemonProtocol = 4;
 
 }  // namespace cukiln::wire

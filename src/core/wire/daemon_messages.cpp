@@ -87,24 +87,16 @@ std::optional<DaemonHello> DaemonHello::decode(ByteView body) {
   return whole(in, std::move(message));
 }
 
-std::string SetsWanted::encode() const { return encode_fields(*this); }
+std::string ObtainTerms::encode() const { return encode_fields(*this); }
 
-std::optional<SetsWanted> SetsWanted::decode(ByteView body) {
-  return decode_fields<SetsWanted>(body);
+std::optional<ObtainTerms> ObtainTerms::decode(ByteView body) {
+  auto terms = decode_fields<ObtainTerms>(body);
+  return terms && terms->timeout_ms <= kMaxTimeoutMs ? std::move(terms) : std::nullopt;
 }
 
-std::string SetsFound::encode() const { return std::string(tree.encoded()); }
+std::string EntryKey::encode() const { return encode_fields(*this); }
 
-std::optional<SetsFound> SetsFound::decode(ByteView body) {
-  auto tree = SetTree::parse(body);
-  return tree ? std::optional(SetsFound{*std::move(tree)}) : std::nullopt;
-}
-
-std::string EntryWanted::encode() const { return encode_fields(*this); }
-
-std::optional<EntryWanted> EntryWanted::decode(ByteView body) {
-  return decode_fields<EntryWanted>(body);
-}
+std::optional<EntryKey> EntryKey::decode(ByteView body) { return decode_fields<EntryKey>(body); }
 
 std::string BlobWanted::encode() const { return encode_fields(*this); }
 
@@ -207,14 +199,6 @@ std::optional<CompileOrder> CompileOrder::decode(ByteView body) {
     return std::nullopt;
   }
   return whole(in, std::move(order));
-}
-
-std::string CompileTerms::encode() const { return encode_fields(*this); }
-
-std::optional<CompileTerms> CompileTerms::decode(ByteView body) {
-  const auto terms = decode_fields<CompileTerms>(body);
-  const bool valid = terms && terms->timeout_ms > 0 && terms->timeout_ms <= kMaxTimeoutMs;
-  return valid ? terms : std::nullopt;
 }
 
 std::string StillNeeded::encode() const { return encode_fields(*this); }

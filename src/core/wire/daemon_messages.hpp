@@ -13,7 +13,6 @@
 #include "core/key/compile_request.hpp"
 #include "core/key/dependency_set.hpp"
 #include "core/key/entry_labels.hpp"
-#include "core/key/set_tree.hpp"
 #include "core/wire/daemon_frame.hpp"
 
 #include <cukiln/blob_store.hpp>
@@ -35,30 +34,22 @@ struct DaemonHello {
   static std::optional<DaemonHello> decode(ByteView body);
 };
 
-/// The body of `sets`: asks for the dependency sets of a request.
-struct SetsWanted {
-  RequestDigest request;
-  std::string canonical;
+/// The body of `obtain`: asks for the entry of a request that holds for the client's files.
+struct ObtainTerms {
+  std::uint32_t timeout_ms = 0;  ///< 0: looks up; else compiles the order in the attachment
+  std::string canonical{};       ///< the request to look up; may be in the attachment instead
 
   template <class Self>
   static auto fields(Self& self) {
-    return std::tie(self.request, self.canonical);
+    return std::tie(self.timeout_ms, self.canonical);
   }
 
   std::string encode() const;
-  static std::optional<SetsWanted> decode(ByteView body);
+  static std::optional<ObtainTerms> decode(ByteView body);
 };
 
-/// The body of `found_sets`. The client, which has the files, finds the set that holds.
-struct SetsFound {
-  SetTree tree;
-
-  std::string encode() const;
-  static std::optional<SetsFound> decode(ByteView body);
-};
-
-/// The body of `get`: asks for an entry.
-struct EntryWanted {
+/// The body of `invalidate`, and of the `answer` that chooses among the sets of a lookup.
+struct EntryKey {
   CacheKey key;
 
   template <class Self>
@@ -67,7 +58,7 @@ struct EntryWanted {
   }
 
   std::string encode() const;
-  static std::optional<EntryWanted> decode(ByteView body);
+  static std::optional<EntryKey> decode(ByteView body);
 };
 
 /// The body of `get_blob`: asks for a blob.
@@ -98,8 +89,8 @@ struct BlobBody {
 inline constexpr std::uint64_t kMaxBlobAttachmentBytes =
     kMaxBlobBytes + kMaxBlobKindBytes + kMaxBlobKeyBytes + 64;
 
-/// The attachment of `compile`: everything a compile needs except the files, which the daemon asks
-/// for.
+/// The attachment of an `obtain` that compiles: everything a compile needs except the files, which
+/// the daemon asks for.
 struct CompileOrder {
   CompileRequest request;
   EntryLabels labels;
@@ -109,19 +100,6 @@ struct CompileOrder {
 
   std::string encode() const;
   static std::optional<CompileOrder> decode(ByteView body);
-};
-
-/// The body of `compile`.
-struct CompileTerms {
-  std::uint32_t timeout_ms = 0;
-
-  template <class Self>
-  static auto fields(Self& self) {
-    return std::tie(self.timeout_ms);
-  }
-
-  std::string encode() const;
-  static std::optional<CompileTerms> decode(ByteView body);
 };
 
 /// The `answer` to `still_needed`: whether the client's lookup found nothing once more.

@@ -50,7 +50,7 @@ wire::CompileOrder order(const std::string& text) {
 void send_order(const RawClient& client, std::uint64_t id, const wire::CompileOrder& order) {
   const auto content = wire::make_sealed_file({order.encode()});
   REQUIRE(content);
-  client.frame(DaemonOp::compile, id, wire::CompileTerms{60'000}.encode(), content->get());
+  client.frame(DaemonOp::obtain, id, wire::ObtainTerms{60'000}.encode(), content->get());
 }
 
 /// A sealed memory file without memory: all of it is a hole.
@@ -256,10 +256,11 @@ TEST_CASE_FIXTURE(Attack, "files of holes are refused before they are read") {
   const auto daemon = start();
   const std::uint64_t before = counter("protocol_errors");
   const UniqueFd hole = sealed_hole(100 << 20);
-  for (const DaemonOp op : {DaemonOp::sets, DaemonOp::compile, DaemonOp::answer}) {
+  for (const auto& [op, body] : {std::pair(DaemonOp::obtain, std::string()),
+                                 {DaemonOp::answer, std::string()},
+                                 {DaemonOp::obtain, wire::ObtainTerms{1000}.encode()}}) {
     const RawClient client(socket);
-    client.frame(op, 1, op == DaemonOp::compile ? wire::CompileTerms{1000}.encode() : "",
-                 hole.get());
+    client.frame(op, 1, body, hole.get());
     CHECK(client.hung_up(seconds(10)));
   }
   CHECK(counter("protocol_errors") == before + 3);
@@ -282,7 +283,7 @@ TEST_CASE_FIXTURE(Attack, "replies that a client does not read are bounded in by
     REQUIRE(key);
     const RawClient asking(socket);
     for (std::uint64_t id = 1; id <= 4000; ++id) {
-      asking.frame(DaemonOp::get, id, wire::EntryWanted{*key}.encode());
+      asking.frame(DaemonOp::answer, id, wire::EntryKey{*key}.encode());
     }
     CHECK(becomes_true([&] { return counter("slow_clients") == 1; }, seconds(30)));
     CHECK(descriptors_of(process) < 300);
@@ -519,7 +520,7 @@ TEST_CASE_FIXTURE(
         hungry.back()->frame(DaemonOp::hello, 0,
                              wire::DaemonHello{wire::kDaemonProtocol, 1, "test"}.encode());
         for (std::uint64_t id = 1; id <= 16; ++id) {
-          hungry.back()->frame(DaemonOp::sets, id, "", full->get());
+          hungry.back()->frame(DaemonOp::obtain, id, "", full->get());
         }
       }
       std::this_thread::sleep_for(milliseconds(20));

@@ -200,15 +200,14 @@ TEST_CASE_FIXTURE(Fixture, "fault 62: a malformed frame closes its connection an
       {"a body of 1 MiB and a byte", std::string("\x01\x00\x10\x00", 4) + std::string(12, '\0')},
       {"an unknown flag", std::string("\0\0\0\0\x09\0\x02\0", 8) + std::string(8, '\0')},
       {"a descriptor that is not there",
-       std::string("\0\0\0\0\x04\0\x01\0", 8) + std::string(8, '\1')},
+       std::string("\0\0\0\0\x0e\0\x01\0", 8) + std::string(8, '\1')},
       {"a second hello", wire::encode_header(DaemonOp::hello, 0, 0, false)},
-      {"a get without a key", wire::encode_header(DaemonOp::get, 1, 3, false) + "abc"},
-      {"a get with more than a key",
-       wire::encode_header(DaemonOp::get, 1, 33, false) + std::string(33, 'k')},
-      {"sets without a digest", wire::encode_header(DaemonOp::sets, 1, 0, false)},
+      {"an obtain without terms", wire::encode_header(DaemonOp::obtain, 1, 0, false)},
       {"a compile without an order",
-       wire::encode_header(DaemonOp::compile, 1, 4, false) + wire::CompileTerms{1000}.encode()},
+       wire::encode_header(DaemonOp::obtain, 1, 8, false) + wire::ObtainTerms{1000}.encode()},
       {"an answer without a question", wire::encode_header(DaemonOp::answer, 1, 1, false) + "x"},
+      {"an answer with more than a key",
+       wire::encode_header(DaemonOp::answer, 1, 33, false) + std::string(33, 'k')},
       {"an invalidate without a key",
        wire::encode_header(DaemonOp::invalidate, 1, 2, false) + "xx"},
   };
@@ -239,7 +238,7 @@ TEST_CASE_FIXTURE(Fixture, "an order in a file that is not sealed is refused") {
   const auto daemon = start();
   const RawClient client(socket);
   const UniqueFd open_file(::open((scratch / "order").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
-  client.frame(DaemonOp::compile, 1, wire::CompileTerms{1000}.encode(), open_file.get());
+  client.frame(DaemonOp::obtain, 1, wire::ObtainTerms{1000}.encode(), open_file.get());
   CHECK(client.hung_up(seconds(20)));
   CHECK(counter("protocol_errors") == 1);
 }

@@ -121,8 +121,8 @@ TEST_CASE_FIXTURE(Fixture,
   const auto send_order = [&] {
     const auto content = wire::make_sealed_file({order(++number)});
     REQUIRE(content);
-    crowd.back()->frame(DaemonOp::compile, static_cast<std::uint64_t>(number),
-                        wire::CompileTerms{60'000}.encode(), content->get());
+    crowd.back()->frame(DaemonOp::obtain, static_cast<std::uint64_t>(number),
+                        wire::ObtainTerms{60'000}.encode(), content->get());
   };
   // One connection gets at most half of what is left.
   for (std::size_t queued = jobs(); queued < 1 + kQueue && crowd.size() < 20; queued = jobs()) {
@@ -285,7 +285,7 @@ TEST_CASE_FIXTURE(
   const auto daemon = start({}, {"CUKILN_REMOTE_TRUST=" + trusted});
   const RawClient client(socket);
   const auto get = [&] {
-    client.frame(DaemonOp::get, 1, wire::EntryWanted{entry.key}.encode());
+    client.frame(DaemonOp::answer, 1, wire::EntryKey{entry.key}.encode());
     return client.answer();
   };
   CHECK(get() == DaemonOp::entry);
@@ -398,7 +398,7 @@ TEST_CASE_FIXTURE(
   REQUIRE(::fcntl(huge.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE) == 0);
   const long peak = in_proc_status(before->process, "VmHWM");
   const RawClient client(socket);
-  client.frame(DaemonOp::compile, 1, wire::CompileTerms{1000}.encode(), huge.get());
+  client.frame(DaemonOp::obtain, 1, wire::ObtainTerms{1000}.encode(), huge.get());
   CHECK(client.hung_up(seconds(20)));
   CHECK(counter("protocol_errors") == 1);
   CHECK(in_proc_status(before->process, "VmHWM") < peak + (16 << 10));
@@ -424,7 +424,7 @@ TEST_CASE_FIXTURE(
   const auto content = wire::make_sealed_file({order.encode()});
   REQUIRE(content);
   const RawClient greedy(socket);
-  greedy.frame(DaemonOp::compile, 1, wire::CompileTerms{1000}.encode(), content->get());
+  greedy.frame(DaemonOp::obtain, 1, wire::ObtainTerms{1000}.encode(), content->get());
   CHECK(greedy.hung_up(seconds(20)));
   CHECK(state());
 
@@ -433,7 +433,7 @@ TEST_CASE_FIXTURE(
   const auto small = wire::make_sealed_file({order.encode()});
   REQUIRE(small);
   const RawClient modest(socket);
-  modest.frame(DaemonOp::compile, 1, wire::CompileTerms{1000}.encode(), small->get());
+  modest.frame(DaemonOp::obtain, 1, wire::ObtainTerms{1000}.encode(), small->get());
   CHECK(modest.answer() == DaemonOp::declined);
   CHECK(counter("declined_busy") == 1);
 

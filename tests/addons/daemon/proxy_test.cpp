@@ -265,11 +265,13 @@ TEST_CASE_FIXTURE(Fixture, "a flipped bit in the daemon's dependency sets causes
     CAPTURE(bit);
     std::string path;
     const Outcome strange = run_confused(
-        DaemonOp::found_sets, bit, path,
+        DaemonOp::question, bit, path,
         [&] {
           const std::string made = module(number++);
-          run(made, "store");  // the daemon has it now
-          return made;
+          run(made, "store");
+          scratch.write("tile.h", "another tile\n");
+          run(made, "store");  // the daemon has two sets now, and asks which holds
+          return module(number - 1);
         },
         [&] { return "other-" + std::to_string(number); });
     CAPTURE(strange.key);

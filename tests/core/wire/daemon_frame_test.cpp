@@ -28,7 +28,7 @@ UniqueFd some_descriptor() { return UniqueFd(::open("/dev/null", O_RDONLY | O_CL
 }  // namespace
 
 TEST_CASE("a frame round-trips, however its bytes are split") {
-  const std::string bytes = encode_header(DaemonOp::sets, 7, 5, false) + "hello" +
+  const std::string bytes = encode_header(DaemonOp::obtain, 7, 5, false) + "hello" +
                             encode_header(DaemonOp::ping, 8, 0, false);
   for (std::size_t piece = 1; piece <= bytes.size(); ++piece) {
     DaemonFrameParser parser;
@@ -41,7 +41,7 @@ TEST_CASE("a frame round-trips, however its bytes are split") {
       }
     }
     REQUIRE(frames.size() == 2);
-    CHECK(frames[0].is(DaemonOp::sets));
+    CHECK(frames[0].is(DaemonOp::obtain));
     CHECK(frames[0].id == 7);
     CHECK(frames[0].body == "hello");
     CHECK(frames[1].is(DaemonOp::ping));

@@ -168,10 +168,9 @@ TEST_CASE("fault 240: a message with a name or bytes that no blob may have is re
 
 TEST_CASE("fault 62: a message that is short, or has bytes left over, is refused") {
   check_only_whole(DaemonHello{1, 42, "program"});
-  check_only_whole(SetsWanted{hash_of<RequestDigest>("r"), "canonical"});
-  check_only_whole(EntryWanted{hash_of<CacheKey>("k")});
+  check_only_whole(ObtainTerms{1000, "canonical"});
+  check_only_whole(EntryKey{hash_of<CacheKey>("k")});
   check_only_whole(BlobWanted{"triton", "key"});
-  check_only_whole(CompileTerms{1000});
   check_only_whole(StillNeeded{false});
   check_only_whole(an_order());
   check_only_whole(EntryTerms{true, false, true, false});
@@ -214,13 +213,6 @@ TEST_CASE("fault 62: each field out of its range is refused") {
   hello.u32(1).u32(42).bytes(std::string(65, 'x'));
   CHECK_FALSE(DaemonHello::decode(hello.view()));
 
-  SerialWriter many;
-  many.u32(5);
-  for (int i = 0; i < 5; ++i) {
-    many.raw(std::string(16, 'k')).bytes("set");
-  }
-  CHECK_FALSE(SetsFound::decode(many.view()));
-
   // fault 325
   const auto report = [](std::uint32_t count, std::size_t name_bytes, std::uint64_t number) {
     SerialWriter body;
@@ -238,8 +230,7 @@ TEST_CASE("fault 62: each field out of its range is refused") {
   CHECK_FALSE(report(1, 64, (std::uint64_t{1} << 36) + 1));
   CHECK_FALSE(report(11, 1, 1));  // the eleventh has the name of the second
 
-  CHECK_FALSE(CompileTerms::decode(CompileTerms{0}.encode()));
-  CHECK_FALSE(CompileTerms::decode(CompileTerms{25u * 3600 * 1000}.encode()));
+  CHECK_FALSE(ObtainTerms::decode(ObtainTerms{25u * 3600 * 1000}.encode()));
   CHECK_FALSE(decodes_with(StillNeeded{}, 0, 2));  // not a bool
 
   for (std::size_t i = 0; i < 4; ++i) {
@@ -281,17 +272,13 @@ TEST_CASE("fault 62: a count larger than the message allocates nothing") {
 
 TEST_CASE("the bytes of a message do not change") {
   using namespace std::string_literals;
-  CHECK(CompileTerms{1000}.encode() == "\xe8\3\0\0"s);
+  CHECK(ObtainTerms{1000, "c"}.encode() ==
+        "\xe8\3\0\0\1\0\0\0"
+        "c"s);
   CHECK(StillNeeded{true}.encode() == "\1"s);
   CHECK(Progress{true, 258}.encode() == "\1\2\1\0\0"s);
   CHECK(Declined{"no", false}.encode() ==
         "\2\0\0\0"
         "no"
         "\0"s);
-  SetsWanted sets;
-  sets.request.bytes.fill(7);
-  sets.canonical = "c";
-  CHECK(sets.encode() == std::string(32, '\7') +
-                             "\1\0\0\0"
-                             "c"s);
 }

@@ -356,74 +356,57 @@ std::optional<StoreEntry> from_wire(wire::EntryBody body) {
   return entry;
 }
 
-Result<SetTree> DaemonClient::find_sets(const RequestDigest& request, ByteView request_canonical) {
-  CUKILN_TRY(auto conversation, begin());
-  return ask_sets(std::move(conversation), request, request_canonical);
+std::optional<StoreEntry> entry_of(const DaemonFrame& frame) {
+  const auto content = wire::map_sealed_file(frame.attachment.get(), wire::kMaxAttachmentBytes);
+  auto body = content ? wire::EntryBody::decode(*content) : std::nullopt;
+  return body ? from_wire(*std::move(body)) : std::nullopt;
 }
 
-Result<SetTree> DaemonClient::ask_sets(Conversation conversation, const RequestDigest& request,
-                                       ByteView request_canonical) {
-  constexpr const char* kAbout = "dependency sets";
-  const wire::SetsWanted wanted{request, std::string(request_canonical)};
-  CUKILN_CHECK(conversation.send_content(DaemonOp::sets, wanted.encode()));
-  CUKILN_TRY(DaemonFrame reply, conversation.receive());
-  if (!reply.is(DaemonOp::found_sets)) {
-    return conversation.unexpected(reply, kAbout);
-  }
-  const auto content = content_of(reply);
-  auto found = content ? wire::SetsFound::decode(*content) : std::nullopt;
-  if (!found) {
-    return conversation.protocol_error(kAbout);
-  }
-  conversation.finish();
-  return std::move(found->tree);
-}
-
-Lookup DaemonClient::find(const RequestDigest& request, ByteView request_canonical, SetCheck& check,
-                          Purpose) {
+Lookup DaemonClient::find(const RequestDigest& request, ByteView request_canonical,
+                          SetCheck& check) {
   CUKILN_TRY(auto conversation, begin());
   if (is_own_store(conversation.greeting())) {
     conversation.finish();
     return std::optional<StoreEntry>();
   }
-  CUKILN_TRY(const SetTree tree, ask_sets(std::move(conversation), request, request_canonical));
-  std::string differs;
-  const auto candidates =
-      tree.candidates([&](const std::string& path) { return check.label(path); }, &differs);
-  if (candidates.empty() && !tree.empty()) {
-    check.differs(differs);
-  }
-  for (const SetTree::Leaf& leaf : candidates) {
-    CUKILN_TRY(auto entry, get(leaf.key));
-    if (entry && entry->request == request &&
-        check.holds(entry->dependencies, entry->may_trust_toolkit())) {
-      return entry;
+  const wire::ObtainTerms terms{0, std::string(request_canonical)};
+  CUKILN_CHECK(conversation.send_content(DaemonOp::obtain, terms.encode()));
+  std::vector<SetTree::Leaf> candidates;
+  for (std::size_t next = 0;; ++next) {
+    CUKILN_TRY(DaemonFrame reply, conversation.receive());
+    if (reply.is(DaemonOp::question) && next == 0) {
+      const auto content = content_of(reply);
+      const auto tree = content ? SetTree::parse(*content) : std::nullopt;
+      if (!tree) {
+        return conversation.protocol_error("dependency sets");
+      }
+      std::string differs;
+      candidates =
+          tree->candidates([&](const std::string& path) { return check.label(path); }, &differs);
+      if (candidates.empty()) {
+        check.differs(differs);
+      }
+    } else if (reply.is(DaemonOp::entry)) {
+      auto entry = entry_of(reply);
+      if (!entry) {
+        return conversation.protocol_error("an entry");
+      }
+      if (entry->request == request &&
+          check.holds(entry->dependencies, entry->may_trust_toolkit())) {
+        conversation.finish();
+        entry->found_in = Tier::daemon;
+        return entry;
+      }
+    } else if (!reply.is(DaemonOp::miss)) {
+      return conversation.unexpected(reply, "a lookup's reply");
     }
+    if (next == candidates.size()) {
+      conversation.finish();
+      return std::optional<StoreEntry>();
+    }
+    CUKILN_CHECK(
+        conversation.send(DaemonOp::answer, wire::EntryKey{candidates[next].key}.encode()));
   }
-  return std::optional<StoreEntry>();
-}
-
-Lookup DaemonClient::get(const CacheKey& key) {
-  constexpr const char* kAbout = "an entry";
-  CUKILN_TRY(auto conversation, begin());
-  CUKILN_CHECK(conversation.send_content(DaemonOp::get, wire::EntryWanted{key}.encode()));
-  CUKILN_TRY(DaemonFrame reply, conversation.receive());
-  if (reply.is(DaemonOp::miss)) {
-    conversation.finish();
-    return std::optional<StoreEntry>();
-  }
-  if (!reply.is(DaemonOp::entry)) {
-    return conversation.unexpected(reply, kAbout);
-  }
-  const auto content = wire::map_sealed_file(reply.attachment.get(), wire::kMaxAttachmentBytes);
-  auto body = content ? wire::EntryBody::decode(*content) : std::nullopt;
-  auto entry = body ? from_wire(*std::move(body)) : std::nullopt;
-  if (!entry || entry->key != key) {
-    return conversation.protocol_error(kAbout);
-  }
-  conversation.finish();
-  entry->found_in = Tier::daemon;
-  return entry;
 }
 
 bool DaemonClient::may_ask_for_blobs(const Greeting& greeting) const {
@@ -471,10 +454,6 @@ Result<DaemonClient::BlobPut> DaemonClient::put_blob(const BlobName& name, ByteV
   }
   conversation.finish();
   return has_own ? BlobPut::stored_in_own : BlobPut::stored;
-}
-
-Result<std::string> DaemonClient::source_text(const CacheKey& key) {
-  return make_error(ErrorCode::not_found, "cukilnd does not send the source of {}", key.hex());
 }
 
 }  // namespace cukiln

@@ -118,24 +118,10 @@ class DaemonClient final : public DaemonTier {
     return options_.is_own_store && options_.is_own_store(greeting);
   }
 
-  // The tier. Read-only: the daemon stores what it compiles itself. Cubins arrive as sealed files
-  // in memory, which are mapped and never copied.
+  // The tier. Cubins arrive as sealed files in memory, which are mapped and never copied.
 
   /// Asks nothing if the daemon's store is the process's own, which was looked up before.
-  Lookup find(const RequestDigest& request, ByteView request_canonical, SetCheck& check,
-              Purpose purpose) override;
-  Result<SetTree> find_sets(const RequestDigest& request, ByteView request_canonical) override;
-  Result<std::vector<RecordedSet>> list_sets(const RequestDigest& /*request*/,
-                                             ByteView /*request_canonical*/) override {
-    return std::vector<RecordedSet>();
-  }
-  Lookup get(const CacheKey& key) override;
-  Lookup peek(const CacheKey& key) override { return get(key); }
-  Result<PutOutcome> put(const StoreEntry& /*entry*/) override { return PutOutcome::not_stored; }
-  Result<bool> remove(const CacheKey& /*key*/) override { return false; }
-  Result<std::vector<EntrySummary>> list() override { return std::vector<EntrySummary>(); }
-  StoreStats stats() override { return {}; }
-  Result<std::string> source_text(const CacheKey& key) override;
+  Lookup find(const RequestDigest& request, ByteView request_canonical, SetCheck& check) override;
   Result<std::optional<SharedBytes>> get_blob(const BlobName& name) override;
   Result<BlobPut> put_blob(const BlobName& name, ByteView bytes) override;
 
@@ -148,8 +134,6 @@ class DaemonClient final : public DaemonTier {
   void count(Fallback reason) noexcept { fallbacks_.add(reason); }
   /// True if the daemon keeps blobs, and has others than the process's own store.
   bool may_ask_for_blobs(const wire::Greeting& greeting) const;
-  static Result<SetTree> ask_sets(Conversation conversation, const RequestDigest& request,
-                                  ByteView request_canonical);
 
   const Options options_;
   const std::unique_ptr<ProcessLocal<State>> state_;
@@ -166,5 +150,7 @@ Result<SharedBytes> content_of(wire::DaemonFrame& frame,
 /// parse, or the key is not that of the request and the set.
 wire::EntryBody to_wire(const StoreEntry& entry);
 std::optional<StoreEntry> from_wire(wire::EntryBody body);
+/// The entry in an `entry` frame; nothing if it is malformed.
+std::optional<StoreEntry> entry_of(const wire::DaemonFrame& frame);
 
 }  // namespace cukiln

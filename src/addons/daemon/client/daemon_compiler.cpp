@@ -128,9 +128,8 @@ Attempt::AttemptStatus Attempt::order_once() {
   if (!sealed) {
     return lost(sealed.error());
   }
-  const wire::CompileTerms terms{static_cast<std::uint32_t>(job.input.timeout.count())};
-  if (auto sent = conversation->send(DaemonOp::compile, terms.encode(), *std::move(sealed));
-      !sent) {
+  const wire::ObtainTerms terms{static_cast<std::uint32_t>(job.input.timeout.count())};
+  if (auto sent = conversation->send(DaemonOp::obtain, terms.encode(), *std::move(sealed)); !sent) {
     return lost(sent.error());
   }
   LocalFileProvider provider(job.input.request, job.input.request.translation_unit(), files);
@@ -190,9 +189,7 @@ Attempt::AttemptStatus Attempt::order_once() {
 
 Attempt::AttemptStatus Attempt::take_entry(DaemonFrame& frame, Conversation& conversation) {
   const auto terms = wire::EntryTerms::decode(frame.body);
-  const auto content = wire::map_sealed_file(frame.attachment.get(), wire::kMaxAttachmentBytes);
-  auto body = terms && content ? wire::EntryBody::decode(*content) : std::nullopt;
-  auto entry = body ? from_wire(*std::move(body)) : std::nullopt;
+  auto entry = terms ? entry_of(frame) : std::nullopt;
   if (!entry || entry->request_canonical != job.input.request.canonical()) {
     return protocol_error(conversation, "an entry");
   }

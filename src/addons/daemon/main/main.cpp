@@ -161,18 +161,18 @@ void raise_descriptor_limit() {
   }
 }
 
-/// Blocks the signals that the event loop takes, in all threads, and ignores others. Called before
-/// all else: until then each of them ends the process.
+/// Ignores signals, and blocks those that the event loop takes, in all threads. Called before all
+/// else: until then each of them ends the process.
 void set_signals() {
+  for (const int signal : {SIGPIPE, SIGXFSZ, SIGUSR1, SIGUSR2}) {
+    ::signal(signal, SIG_IGN);
+  }
   sigset_t signals;
   ::sigemptyset(&signals);
   for (const int signal : {SIGTERM, SIGINT, SIGHUP}) {
     ::sigaddset(&signals, signal);
   }
   ::pthread_sigmask(SIG_BLOCK, &signals, nullptr);
-  for (const int signal : {SIGPIPE, SIGXFSZ, SIGUSR1, SIGUSR2}) {
-    ::signal(signal, SIG_IGN);
-  }
 }
 
 std::string socket_path(const Arguments& arguments, const Settings& settings,

@@ -349,7 +349,7 @@ TEST_CASE_FIXTURE(Fixture, "metrics show the counters in Prometheus' text format
                            "cukiln_misses_total{reason=\"evicted\"} 0\n",
                            "cukiln_compiles_total{result=\"ok\"} 41\n",
                            "cukiln_compiles_in_flight 1\n",
-                           "nvrtc=\"13.0.88\",protocol=\"3\"} 1\n",
+                           "nvrtc=\"13.0.88\",protocol=\"4\"} 1\n",
                            "_duration_seconds_bucket{tier=\"disk\",le=\"5e-05\"} 0\n",
                            "_duration_seconds_bucket{tier=\"disk\",le=\"0.0001\"} 6\n",
                            "_duration_seconds_bucket{tier=\"disk\",le=\"2.5\"} 7\n",

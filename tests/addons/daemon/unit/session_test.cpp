@@ -92,7 +92,7 @@ TEST_CASE_FIXTURE(Sessions, "fault 322: files that clients do not read are bound
   }
   SUBCASE("a reply that takes no file needs no room") {
     CHECK(first.send(DaemonOp::miss, 3, {}) == DaemonOp::miss);
-    CHECK(first.send(DaemonOp::found_sets, 4, std::string(70'000, 's')) == DaemonOp::error);
+    CHECK(first.send(DaemonOp::question, 4, std::string(70'000, 's')) == DaemonOp::error);
   }
 }
 
@@ -110,7 +110,7 @@ TEST_CASE_FIXTURE(Sessions, "fault 322: replies that no socket takes are bounded
   const auto fill = [&](Session& session) {
     std::size_t sent = 0;
     for (; !session.closed() && sent < 1000; ++sent) {
-      session.send(DaemonOp::found_sets, 1, large);
+      session.send(DaemonOp::question, 1, large);
     }
     return sent;
   };
@@ -118,11 +118,11 @@ TEST_CASE_FIXTURE(Sessions, "fault 322: replies that no socket takes are bounded
   CHECK(fill(add()) < 60);  // half of the limit, and what its socket takes
   Session& half = add();
   while (shared.unsent_bytes < shared.limits.unsent_bytes.total / 3) {
-    half.send(DaemonOp::found_sets, 1, large);
+    half.send(DaemonOp::question, 1, large);
   }
   CHECK(fill(add()) < 40);
   CHECK_FALSE(half.closed());
-  CHECK(idle.send(DaemonOp::found_sets, 1, large) == DaemonOp::found_sets);
+  CHECK(idle.send(DaemonOp::question, 1, large) == DaemonOp::question);
   CHECK_FALSE(idle.closed());
   CHECK(counters.slow_clients == 2);
   half.close();
