@@ -8,7 +8,9 @@
 #include <cstdint>
 #include <string>
 
+#include "addons/daemon/client/object_message.hpp"
 #include "core/base/bytes.hpp"
+#include "core/base/hasher.hpp"
 #include "core/wire/daemon_frame.hpp"
 #include "core/wire/daemon_messages.hpp"
 #include "core/wire/messages.hpp"
@@ -40,13 +42,9 @@ void try_all(ByteView body) {
   try_message<Progress>(body);
   try_message<DaemonSnapshot>(body);
   try_message<Answers>(body);
-  static_cast<void>(EntryBody::decode(SharedBytes(std::string(body))));
+  static_cast<void>(open_object(SharedBytes(std::string(body))));
   const Checksum checksum = checksum_of(body);
-  static_cast<void>(
-      EntryBody::decode(SharedBytes(std::string(body) + std::string(view_of(checksum)))));
-  static_cast<void>(BlobBody::decode(SharedBytes(std::string(body))));
-  static_cast<void>(
-      BlobBody::decode(SharedBytes(std::string(body) + std::string(view_of(checksum)))));
+  static_cast<void>(open_object(SharedBytes(std::string(body) + std::string(view_of(checksum)))));
   Greeting greeting;
   static_cast<void>(Greeting::decode(body, greeting));
 }

@@ -70,7 +70,7 @@ inline bool compile_by_hand(
       }
       REQUIRE(conversation->send(wire::DaemonOp::answer, found->encode()));
     } else if (!frame->is(wire::DaemonOp::progress)) {
-      return frame->is(wire::DaemonOp::entry);
+      return frame->is(wire::DaemonOp::object);
     }
   }
 }

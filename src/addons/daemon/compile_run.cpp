@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "addons/daemon/client/daemon_client.hpp"
+#include "addons/daemon/client/object_message.hpp"
 #include "core/base/result.hpp"
 
 namespace cukiln::daemon {
@@ -230,7 +230,7 @@ RunResult CompileRun::result_of(const CompilePipeline::Outcome& outcome) const {
     out.kind = RunResult::Kind::superseded;
     return out;
   }
-  auto sealed = to_wire(outcome.entry).seal();
+  auto sealed = seal_object(encode(outcome.entry));
   if (!sealed) {
     return RunResult::of(sealed.error());
   }

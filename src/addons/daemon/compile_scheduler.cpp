@@ -52,7 +52,7 @@ void reply_to_waiter(const InFlightCompile& compile, const RequestHandle& waiter
     case RunResult::Kind::done: {
       wire::EntryTerms terms = result.terms;
       terms.caused = is_owner;
-      return to.reply(waiter, DaemonOp::entry, terms.encode(), result.sealed);
+      return to.reply(waiter, DaemonOp::object, terms.encode(), result.sealed);
     }
     case RunResult::Kind::superseded: return to.reply(waiter, DaemonOp::superseded, {}, nullptr);
     case RunResult::Kind::declined:

@@ -7,7 +7,7 @@
 #include <chrono>
 #include <utility>
 
-#include "addons/daemon/client/daemon_client.hpp"
+#include "addons/daemon/client/object_message.hpp"
 #include "core/base/result.hpp"
 #include "core/wire/daemon_messages.hpp"
 #include "core/wire/sealed_file.hpp"
@@ -32,6 +32,19 @@ std::optional<SharedBytes> fetch_blob(TieredStore& store, RemoteTier& remote,
   }
   static_cast<void>(store.blobs().add(*found));
   return std::move(found->bytes);
+}
+
+/// The reply with what was found.
+template <class Found>
+Reply reply_of(const Result<std::optional<Found>>& found, std::string terms = {}) {
+  if (found && !*found) {
+    return {DaemonOp::miss, {}};
+  }
+  auto file = found ? seal_object(encode(**found)) : found.error();
+  if (!file) {
+    return {DaemonOp::error, wire::Refusal::of(file.error()).encode()};
+  }
+  return {DaemonOp::object, std::move(terms), std::make_shared<UniqueFd>(*std::move(file))};
 }
 
 }  // namespace
@@ -80,35 +93,28 @@ std::shared_ptr<Result<SetTree>> LookupService::find_sets(TieredStore& store,
   return std::make_shared<Result<SetTree>>(store.find_sets(request, terms->canonical));
 }
 
-Result<std::shared_ptr<UniqueFd>> LookupService::seal_entry(TieredStore& store,
-                                                            const CacheKey& key) {
-  CUKILN_TRY(const std::optional<StoreEntry> entry, store.get(key));
-  if (!entry) {
-    return std::shared_ptr<UniqueFd>();
-  }
-  CUKILN_TRY(UniqueFd file, to_wire(*entry).seal());
-  return std::make_shared<UniqueFd>(std::move(file));
+Reply LookupService::read_entry(TieredStore& store, const CacheKey& key) {
+  const auto entry = store.get(key);
+  return reply_of(entry, wire::EntryTerms{}.encode());
 }
 
-Result<std::shared_ptr<UniqueFd>> LookupService::seal_blob(TieredStore& store, RemoteTier* remote,
-                                                           const wire::BlobWanted& wanted) {
-  CUKILN_TRY(const BlobName name, BlobName::make(wanted.kind, wanted.key));
-  auto bytes = store.blobs().find(name);
-  if (!bytes && remote != nullptr) {
-    bytes = fetch_blob(store, *remote, name);
-  }
-  if (!bytes) {
-    return std::shared_ptr<UniqueFd>();
-  }
-  CUKILN_TRY(UniqueFd file, wire::BlobBody::seal(wanted.kind, wanted.key, *bytes));
-  return std::make_shared<UniqueFd>(std::move(file));
+Reply LookupService::read_blob(TieredStore& store, RemoteTier* remote,
+                               const wire::BlobWanted& wanted) {
+  return reply_of([&]() -> Result<std::optional<StoreBlob>> {
+    CUKILN_TRY(const BlobName name, BlobName::make(wanted.kind, wanted.key));
+    auto bytes = store.blobs().find(name);
+    if (!bytes && remote != nullptr) {
+      bytes = fetch_blob(store, *remote, name);
+    }
+    return bytes ? std::optional(StoreBlob{wanted.kind, wanted.key, *std::move(bytes)})
+                 : std::nullopt;
+  }());
 }
 
 std::optional<Reply> LookupService::store_blob(TieredStore& store, RemoteTier* remote,
                                                const wire::DaemonFrame& frame) {
   // check_sealed_file refuses holes, so that mapping it allocates nothing.
-  const auto content = wire::map_sealed_file(frame.attachment.get(), wire::kMaxBlobAttachmentBytes);
-  const auto blob = content ? wire::BlobBody::decode(*content) : std::nullopt;
+  const auto blob = blob_of(frame);
   if (!blob) {
     return std::nullopt;
   }

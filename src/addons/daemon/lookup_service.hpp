@@ -43,12 +43,11 @@ class LookupService {
   /// Finds the recorded sets of the request that an `obtain` frame looks up. Null if the frame is
   /// malformed.
   static std::shared_ptr<Result<SetTree>> find_sets(TieredStore& store, wire::DaemonFrame& frame);
-  /// Reads an entry and seals it; null if the store does not have it. Errors: the store's.
-  static Result<std::shared_ptr<UniqueFd>> seal_entry(TieredStore& store, const CacheKey& key);
-  /// Reads a blob and seals it. One that the store does not have is put there if the remote store
-  /// has it. Null if neither has it. `remote` may be null. Errors: invalid_argument (the kind).
-  static Result<std::shared_ptr<UniqueFd>> seal_blob(TieredStore& store, RemoteTier* remote,
-                                                     const wire::BlobWanted& wanted);
+  /// Returns the reply with the entry: `object`, `miss` or `error`.
+  static Reply read_entry(TieredStore& store, const CacheKey& key);
+  /// Returns the reply with the blob, as read_entry. One that the store does not have is put there
+  /// if the remote store has it. `remote` may be null.
+  static Reply read_blob(TieredStore& store, RemoteTier* remote, const wire::BlobWanted& wanted);
   /// Stores the blob of a `put_blob` frame, and uploads it in the background. The attachment is
   /// mapped and not copied, but for an upload. `remote` may be null. The reply; nothing if the
   /// frame is malformed.

@@ -163,59 +163,40 @@ void RequestDispatcher::obtain(Session& session, DaemonFrame& frame) {
 }
 
 void RequestDispatcher::give_entry(Session& session, const RequestHandle& to, const CacheKey& key) {
-  using Sealed = std::shared_ptr<UniqueFd>;
-  const auto give = [this, to](Session& client, Sealed sealed) {
-    Reply reply{DaemonOp::miss, {}};
-    if (sealed != nullptr) {
-      reply = {DaemonOp::entry, wire::EntryTerms{}.encode(), std::move(sealed)};
-    }
-    if (send_counted(parts_.counters.obtain, to, client, std::move(reply)) == DaemonOp::entry) {
+  const auto give = [this, to](Session& client, Reply reply) {
+    if (send_counted(parts_.counters.obtain, to, client, std::move(reply)) == DaemonOp::object) {
       ++parts_.counters.entries_sent;
     }
   };
-  if (Sealed cached = parts_.lookups.cached(key)) {
-    return give(session, std::move(cached));
+  if (auto cached = parts_.lookups.cached(key)) {
+    return give(session, {DaemonOp::object, wire::EntryTerms{}.encode(), std::move(cached)});
   }
-  using Found = std::shared_ptr<Result<Sealed>>;
-  run_in_pool<Found>(
+  run_in_pool<Reply>(
       session,
-      [&store = parts_.store, key]() -> Result<Found> {
-        return std::make_shared<Result<Sealed>>(LookupService::seal_entry(store, key));
+      [&store = parts_.store, key]() -> Result<Reply> {
+        return LookupService::read_entry(store, key);
       },
-      [this, give, to, key, generation = parts_.lookups.cache().generation()](Session& client,
-                                                                              const Found& found) {
-        if (!*found) {
-          send_counted(parts_.counters.obtain, to, client,
-                       {DaemonOp::error, wire::Refusal::of(found->error()).encode()});
-          return;
+      [this, give, key, generation = parts_.lookups.cache().generation()](Session& client,
+                                                                          Reply reply) {
+        if (reply.attachment != nullptr) {
+          parts_.lookups.cache().put(key, reply.attachment, generation);
         }
-        if (const Sealed& sealed = **found; sealed != nullptr) {
-          parts_.lookups.cache().put(key, sealed, generation);
-        }
-        give(client, **found);
+        give(client, std::move(reply));
       });
 }
 
 void RequestDispatcher::give_blob(Session& session, const DaemonFrame& frame) {
-  using Found = std::shared_ptr<Result<std::shared_ptr<UniqueFd>>>;
   const auto wanted = wire::BlobWanted::decode(frame.body);
   if (!wanted) {
     return session.protocol_error("get_blob");
   }
-  run_in_pool<Found>(
+  run_in_pool<Reply>(
       session,
-      [&store = parts_.store, remote = parts_.remote, wanted = *wanted]() -> Result<Found> {
-        return std::make_shared<Result<std::shared_ptr<UniqueFd>>>(
-            LookupService::seal_blob(store, remote, wanted));
+      [&store = parts_.store, remote = parts_.remote, wanted = *wanted]() -> Result<Reply> {
+        return LookupService::read_blob(store, remote, wanted);
       },
-      [this, to = begin_blob_request(session, frame.id)](Session& client, const Found& found) {
+      [this, to = begin_blob_request(session, frame.id)](Session& client, Reply reply) {
         end_blob_request(to);
-        Reply reply{DaemonOp::miss, {}};
-        if (!*found) {
-          reply = {DaemonOp::error, wire::Refusal::of(found->error()).encode()};
-        } else if (**found != nullptr) {
-          reply = {DaemonOp::blob, {}, std::move(**found)};
-        }
         send_counted(parts_.counters.get_blob, to, client, std::move(reply));
       });
 }

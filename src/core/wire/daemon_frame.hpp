@@ -27,8 +27,7 @@ enum class DaemonOp : std::uint16_t {
   put_blob,
   obtain,
   // From the daemon.
-  entry = 65,
-  miss,
+  miss = 66,
   error,
   progress,
   question,
@@ -38,8 +37,8 @@ enum class DaemonOp : std::uint16_t {
   state_is,
   pong,
   done,
-  blob,
-  still_needed,
+  still_needed = 77,
+  object,
 };
 
 inline constexpr std::uint16_t kWithDescriptor = 1;

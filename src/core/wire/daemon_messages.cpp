@@ -7,7 +7,6 @@
 #include "core/base/hasher.hpp"
 #include "core/base/serial.hpp"
 #include "core/wire/message_codec.hpp"
-#include "core/wire/sealed_file.hpp"
 
 namespace cukiln::wire {
 
@@ -18,7 +17,6 @@ constexpr std::uint32_t kMaxTimeoutMs = 24u * 3600 * 1000;
 constexpr std::uint32_t kMaxSources = 1024;
 constexpr int kMaxCapability = 9999;
 constexpr auto kLastError = static_cast<std::uint32_t>(ErrorCode::internal);
-constexpr std::uint8_t kLastOrigin = 2;
 
 /// Reads a bool, encoded as 0 or 1. Any other value makes the message invalid.
 bool flag(SerialReader& in, bool& valid) noexcept {
@@ -30,12 +28,6 @@ bool flag(SerialReader& in, bool& valid) noexcept {
 template <class Digest>
 Digest digest(SerialReader& in) noexcept {
   return digest_from<Digest>(in.raw(sizeof(Digest::bytes)));
-}
-
-/// Limits only: the store checks the characters of a kind.
-bool is_blob_name(ByteView kind, ByteView key) noexcept {
-  return !kind.empty() && kind.size() <= kMaxBlobKindBytes && !key.empty() &&
-         key.size() <= kMaxBlobKeyBytes;
 }
 
 // Longer labels are cut: a daemon keeps and shows what its clients send.
@@ -101,8 +93,7 @@ std::optional<EntryKey> EntryKey::decode(ByteView body) { return decode_fields<E
 std::string BlobWanted::encode() const { return encode_fields(*this); }
 
 std::optional<BlobWanted> BlobWanted::decode(ByteView body) {
-  auto wanted = decode_fields<BlobWanted>(body);
-  return wanted && is_blob_name(wanted->kind, wanted->key) ? std::move(wanted) : std::nullopt;
+  return decode_fields<BlobWanted>(body);
 }
 
 namespace {
@@ -205,69 +196,6 @@ std::string StillNeeded::encode() const { return encode_fields(*this); }
 
 std::optional<StillNeeded> StillNeeded::decode(ByteView body) {
   return decode_fields<StillNeeded>(body);
-}
-
-Result<UniqueFd> EntryBody::seal() const {
-  SerialWriter fields;
-  fields.raw(view_of(key)).bytes(request_canonical).bytes(set_canonical).bytes(kernels).bytes(log);
-  put_labels(fields, labels);
-  fields.u64(static_cast<std::uint64_t>(compile_us)).u8(origin).bytes(signer);
-  SerialWriter size;
-  size.u32(static_cast<std::uint32_t>(fields.view().size()));
-  const Checksum checksum =
-      Checksummer().add(size.view()).add(fields.view()).add(image.view()).finish();
-  return make_sealed_file({size.view(), fields.view(), image.view(), view_of(checksum)});
-}
-
-std::optional<EntryBody> EntryBody::decode(const SharedBytes& attachment) {
-  const ByteView all = attachment.view();
-  const ByteView body = all.substr(0, all.size() - std::min(all.size(), sizeof(Checksum)));
-  if (checksum_of(body) != digest_from<Checksum>(all.substr(body.size()))) {
-    return std::nullopt;
-  }
-  SerialReader outer(body);
-  SerialReader in(outer.bytes());
-  EntryBody entry;
-  entry.key = digest<CacheKey>(in);
-  entry.request_canonical = in.bytes();
-  entry.set_canonical = in.bytes();
-  entry.kernels = in.bytes();
-  entry.log = in.bytes();
-  entry.labels = get_labels(in);
-  entry.compile_us = static_cast<std::int64_t>(in.u64());
-  entry.origin = in.u8();
-  entry.signer = in.bytes();
-  const ByteView image = outer.raw(outer.remaining());
-  if (!outer.ok() || !in.at_end() || image.empty() || entry.origin > kLastOrigin) {
-    return std::nullopt;
-  }
-  entry.image = SharedBytes(std::make_shared<SharedBytes>(attachment), image);
-  return entry;
-}
-
-Result<UniqueFd> BlobBody::seal(ByteView kind, ByteView key, ByteView bytes) {
-  SerialWriter name;
-  name.bytes(kind).bytes(key);
-  const Checksum checksum = Checksummer().add(name.view()).add(bytes).finish();
-  return make_sealed_file({name.view(), bytes, view_of(checksum)});
-}
-
-std::optional<BlobBody> BlobBody::decode(const SharedBytes& attachment) {
-  const ByteView all = attachment.view();
-  const ByteView body = all.substr(0, all.size() - std::min(all.size(), sizeof(Checksum)));
-  SerialReader in(body);
-  BlobBody blob;
-  const ByteView kind = in.bytes();
-  const ByteView key = in.bytes();
-  const ByteView bytes = in.raw(in.remaining());
-  if (!in.ok() || !is_blob_name(kind, key) || bytes.size() > kMaxBlobBytes ||
-      checksum_of(body) != digest_from<Checksum>(all.substr(body.size()))) {
-    return std::nullopt;
-  }
-  blob.kind = kind;
-  blob.key = key;
-  blob.bytes = SharedBytes(std::make_shared<SharedBytes>(attachment), bytes);
-  return blob;
 }
 
 std::string EntryTerms::encode() const {

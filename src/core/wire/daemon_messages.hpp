@@ -9,13 +9,11 @@
 #include <vector>
 
 #include "core/base/bytes.hpp"
-#include "core/base/file.hpp"
 #include "core/key/compile_request.hpp"
 #include "core/key/dependency_set.hpp"
 #include "core/key/entry_labels.hpp"
 #include "core/wire/daemon_frame.hpp"
 
-#include <cukiln/blob_store.hpp>
 #include <cukiln/digest.hpp>
 #include <cukiln/result.hpp>
 
@@ -74,21 +72,6 @@ struct BlobWanted {
   static std::optional<BlobWanted> decode(ByteView body);
 };
 
-/// The attachment of `put_blob` and of `blob`: a blob, followed by a checksum. The decoded bytes
-/// refer to the attachment and are not copied.
-struct BlobBody {
-  std::string kind, key;
-  SharedBytes bytes;
-
-  /// The sealed file of a blob. Errors: io.
-  static Result<UniqueFd> seal(ByteView kind, ByteView key, ByteView bytes);
-  static std::optional<BlobBody> decode(const SharedBytes& attachment);
-};
-
-/// The limit for such an attachment: the largest blob, its name, and what is around them.
-inline constexpr std::uint64_t kMaxBlobAttachmentBytes =
-    kMaxBlobBytes + kMaxBlobKindBytes + kMaxBlobKeyBytes + 64;
-
 /// The attachment of an `obtain` that compiles: everything a compile needs except the files, which
 /// the daemon asks for.
 struct CompileOrder {
@@ -115,26 +98,8 @@ struct StillNeeded {
   static std::optional<StillNeeded> decode(ByteView body);
 };
 
-/// The attachment of `entry`: an entry of the store, followed by a checksum. The decoded image
-/// refers to the attachment and is not copied.
-struct EntryBody {
-  CacheKey key;
-  std::string request_canonical;
-  std::string set_canonical;
-  std::string kernels;  ///< as from encode_kernels
-  std::string log;
-  EntryLabels labels;
-  std::int64_t compile_us = 0;
-  std::uint8_t origin = 0;
-  std::string signer;
-  SharedBytes image;
-
-  Result<UniqueFd> seal() const;
-  static std::optional<EntryBody> decode(const SharedBytes& attachment);
-};
-
-/// The body of `entry`: how the receiving client may use it. Has a checksum, because a flipped bit
-/// could make the client store a result that depends on the time.
+/// The body of `object` if that is an entry: how the receiving client may use it. Has a checksum,
+/// because a flipped bit could make the client store a result that depends on the time.
 struct EntryTerms {
   bool caused = false;  ///< the entry was compiled for this client's order
   bool stored = true;   ///< the daemon has stored it

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "addons/daemon/client/daemon_client.hpp"
+#include "addons/daemon/client/object_message.hpp"
 #include "core/store/tiered_store.hpp"
 #include "support/daemon_process.hpp"
 #include "support/fake_daemon.hpp"
@@ -56,7 +57,8 @@ UniqueFd sealed(std::initializer_list<ByteView> parts) {
 }
 
 UniqueFd blob_file(ByteView kind, ByteView key, ByteView bytes) {
-  auto file = wire::BlobBody::seal(kind, key, bytes);
+  auto file = seal_object(
+      encode(StoreBlob{std::string(kind), std::string(key), SharedBytes::borrowed(bytes)}));
   REQUIRE(file);
   return *std::move(file);
 }
@@ -138,17 +140,12 @@ TEST_CASE_FIXTURE(Fixture, "fault 254: malformed blobs close their connection an
   } table[] = {
       {"no name", DaemonOp::get_blob, {}, {}},
       {"a short name", DaemonOp::get_blob, body.substr(0, body.size() - 1), {}},
-      {"no key", DaemonOp::get_blob, wire::BlobWanted{"triton", ""}.encode(), {}},
-      {"a long key",
-       DaemonOp::get_blob,
-       wire::BlobWanted{"k", std::string(4097, 'k')}.encode(),
-       {}},
       {"no file", DaemonOp::put_blob, {}, {}},
       {"a file and a body", DaemonOp::put_blob, body, UniqueFd(::dup(right.get()))},
       {"an empty file", DaemonOp::put_blob, {}, sealed({})},
       {"no checksum", DaemonOp::put_blob, {}, sealed({body, "bytes"})},
       {"a wrong checksum", DaemonOp::put_blob, {}, sealed({body, std::string(40, 'x')})},
-      {"a long kind", DaemonOp::put_blob, {}, blob_file(std::string(65, 'k'), "key", "x")},
+      {"an entry", DaemonOp::put_blob, {}, blob_file("", "key", "x")},
       {"a hole", DaemonOp::put_blob, {}, std::move(hole)},
       {"no seal", DaemonOp::put_blob, {}, UniqueFd(::dup(open_file.get()))},
   };
@@ -160,12 +157,16 @@ TEST_CASE_FIXTURE(Fixture, "fault 254: malformed blobs close their connection an
     CHECK(client.hung_up(seconds(20)));
     CHECK(counter("protocol_errors") == ++errors);
   }
-  // A kind that no store takes is an error, and the connection goes on.
+  // fault 240: a name that no store takes is an error, and the connection goes on.
   const RawClient client(socket);
-  client.frame(DaemonOp::put_blob, 1, {}, blob_file("a/b", "key", "x").get());
-  CHECK(client.answer() == DaemonOp::error);
-  client.frame(DaemonOp::get_blob, 2, wire::BlobWanted{"a/b", "key"}.encode());
-  CHECK(client.answer() == DaemonOp::error);
+  const std::pair<std::string, std::string> names[] = {
+      {"a/b", "key"}, {std::string(65, 'k'), "key"}, {"k", ""}, {"k", std::string(4097, 'k')}};
+  for (const auto& [kind, key] : names) {
+    client.frame(DaemonOp::put_blob, 1, {}, blob_file(kind, key, "x").get());
+    CHECK(client.answer() == DaemonOp::error);
+    client.frame(DaemonOp::get_blob, 2, wire::BlobWanted{kind, key}.encode());
+    CHECK(client.answer() == DaemonOp::error);
+  }
   client.frame(DaemonOp::put_blob, 3, {}, right.get());
   CHECK(client.answer() == DaemonOp::done);
 }

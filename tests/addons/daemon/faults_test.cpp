@@ -155,7 +155,7 @@ TEST_CASE_FIXTURE(
     Fixture,
     "fault 58: with a daemon that dies within a frame, or violates the protocol, clients "
     "compile locally") {
-  const std::string entry = wire::encode_header(DaemonOp::entry, 1, 100, false);
+  const std::string entry = wire::encode_header(DaemonOp::object, 1, 100, false);
   const std::string bad_length = std::string("\xff\xff\xff\xff", 4) + std::string(12, '\0');
   for (const std::string& said :
        {std::string("HTTP/1.1 400 Bad Request\r\n\r\n") + std::string(64, ' '),

@@ -13,6 +13,7 @@
 #include <fstream>
 #include <optional>
 
+#include "addons/daemon/client/object_message.hpp"
 #include "core/base/file_lock.hpp"
 #include "core/store/tiered_store.hpp"
 #include "support/daemon_process.hpp"
@@ -288,8 +289,8 @@ TEST_CASE_FIXTURE(
     client.frame(DaemonOp::answer, 1, wire::EntryKey{entry.key}.encode());
     return client.answer();
   };
-  CHECK(get() == DaemonOp::entry);
-  CHECK(get() == DaemonOp::entry);  // from memory
+  CHECK(get() == DaemonOp::object);
+  CHECK(get() == DaemonOp::object);  // from memory
   scratch.write("trusted", "revoked " + stolen + "\n");
   daemon->signal(SIGHUP);
   CHECK(becomes_true([&] { return get() == DaemonOp::miss; }, seconds(20)));
@@ -456,7 +457,7 @@ TEST_CASE_FIXTURE(
   auto writer = FileLock::acquire(scratch / "store/v6/writer.lock", FileLock::Mode::exclusive,
                                   milliseconds(10'000));
   REQUIRE(writer);
-  const auto blob = wire::BlobBody::seal("triton", "key", "bytes");
+  const auto blob = seal_object(encode(StoreBlob{"triton", "key", SharedBytes("bytes")}));
   REQUIRE(blob);
   const RawClient waiting(socket);
   waiting.frame(DaemonOp::put_blob, 1, {}, blob->get());

@@ -232,7 +232,7 @@ TEST_CASE_FIXTURE(
       {"greeting", kGreeting, 29, 290, ""},
       {"question", DaemonOp::question, 11, 150, ""},
       {"progress", DaemonOp::progress, 9, 40, "// fake: sleep 600\n"},
-      {"entry", DaemonOp::entry, 3, 32, ""},
+      {"entry", DaemonOp::object, 3, 32, ""},
   };
   int number = 0;
   for (const Kind& kind : kinds) {
@@ -294,7 +294,7 @@ TEST_CASE_FIXTURE(
     CAPTURE(bit);
     std::string path, store;
     const Outcome strange = run_confused(
-        DaemonOp::entry, bit, path,
+        DaemonOp::object, bit, path,
         [&] {
           const std::string made = module(number++);
           if (is_stored_before) {

@@ -80,7 +80,7 @@ TEST_CASE("a frame with an unknown operation is parsed: the receiver replies wit
 TEST_CASE("a descriptor is attached to the frame that announces it") {
   SUBCASE("announced, and there") {
     DaemonFrameParser parser;
-    parser.feed(encode_header(DaemonOp::entry, 1, 0, true));
+    parser.feed(encode_header(DaemonOp::object, 1, 0, true));
     parser.feed(some_descriptor());
     DaemonFrame frame;
     CHECK(parser.next(frame) == Next::frame);
@@ -89,7 +89,7 @@ TEST_CASE("a descriptor is attached to the frame that announces it") {
   }
   SUBCASE("announced, and not there") {
     DaemonFrameParser parser;
-    parser.feed(encode_header(DaemonOp::entry, 1, 0, true));
+    parser.feed(encode_header(DaemonOp::object, 1, 0, true));
     DaemonFrame frame;
     CHECK(parser.next(frame) == Next::malformed);
   }

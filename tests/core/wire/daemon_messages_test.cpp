@@ -5,7 +5,6 @@
 
 #include "core/base/hasher.hpp"
 #include "core/base/serial.hpp"
-#include "core/wire/sealed_file.hpp"
 #include "core/wire/whole_messages.hpp"
 
 using namespace cukiln;
@@ -32,38 +31,6 @@ CompileOrder an_order() {
   order.library = "/lib/libnvrtc.so";
   order.headers = {"/include"};
   return order;
-}
-
-EntryBody an_entry() {
-  EntryBody entry;
-  entry.key = hash_of<CacheKey>("key");
-  entry.request_canonical = "request";
-  entry.set_canonical = "set";
-  entry.kernels = "kernels";
-  entry.log = "log";
-  entry.labels = {"k", "k.cu", "sm_100a", "-a", "nvrtc"};
-  entry.compile_us = 1234;
-  entry.origin = 2;
-  entry.signer = "ci";
-  entry.image = SharedBytes(std::string(10'000, 'i'));
-  return entry;
-}
-
-std::string with_checksum(const std::string& body) {
-  return body + std::string(view_of(checksum_of(body)));
-}
-bool decodes(const std::string& attachment) {
-  return EntryBody::decode(SharedBytes(attachment)).has_value();
-}
-/// As it is sent, without the checksum.
-std::string body_of(const EntryBody& entry) {
-  const auto sealed = entry.seal();
-  REQUIRE(sealed);
-  const auto bytes = map_sealed_file(sealed->get(), 1 << 20);
-  REQUIRE(bytes);
-  std::string body(bytes->view().substr(0, bytes->size() - sizeof(Checksum)));
-  CHECK(with_checksum(body) == bytes->view());
-  return body;
 }
 
 }  // namespace
@@ -106,66 +73,6 @@ TEST_CASE("an order round-trips, and its request keeps its digest") {
   CHECK(read->headers == std::vector<std::string>{"/include"});
 }
 
-TEST_CASE("an entry round-trips, and its image is not copied") {
-  const auto sealed = an_entry().seal();
-  REQUIRE(sealed);
-  const auto bytes = map_sealed_file(sealed->get(), 1 << 20);
-  REQUIRE(bytes);
-  const auto read = EntryBody::decode(*bytes);
-  REQUIRE(read);
-  CHECK(read->key == an_entry().key);
-  CHECK(read->labels.target == "sm_100a");
-  CHECK(read->compile_us == 1234);
-  CHECK(read->signer == "ci");
-  CHECK(read->image.view() == an_entry().image.view());
-  CHECK(read->image.data() >= bytes->data());
-  CHECK(read->image.data() + read->image.size() + sizeof(Checksum) ==
-        bytes->data() + bytes->size());
-}
-
-TEST_CASE("a blob's bytes are read where they arrived, and a damaged one is refused") {
-  const auto file = BlobBody::seal("triton", "key", std::string(5000, 'b'));
-  REQUIRE(file);
-  const auto whole = map_sealed_file(file->get(), kMaxBlobAttachmentBytes);
-  REQUIRE(whole);
-  const auto read = BlobBody::decode(*whole);
-  REQUIRE(read);
-  CHECK(read->kind == "triton");
-  CHECK(read->key == "key");
-  CHECK(read->bytes.view() == std::string(5000, 'b'));
-  CHECK(read->bytes.data() > whole->data());
-  const std::string all(whole->view());
-  const auto is_read = [](std::string bytes) {
-    return BlobBody::decode(SharedBytes(std::move(bytes))).has_value();
-  };
-  for (const std::size_t size : {0u, 3u, 9u, 17u, 25u, 100u, 5000u}) {
-    CHECK_FALSE(is_read(all.substr(0, size)));
-  }
-  for (std::size_t at = 0; at < all.size(); at += at < 40 ? 1 : 97) {
-    std::string flipped = all;
-    flipped[at] = static_cast<char>(flipped[at] ^ 1);
-    CHECK_FALSE(is_read(flipped));
-  }
-  CHECK_FALSE(is_read(all + "x"));
-}
-
-TEST_CASE("fault 240: a message with a name or bytes that no blob may have is refused") {
-  const auto is_read = [](ByteView kind, ByteView key, ByteView bytes) {
-    const auto file = BlobBody::seal(kind, key, bytes);
-    const auto whole = map_sealed_file(file->get(), 2 * kMaxBlobBytes);
-    const bool is_wanted =
-        BlobWanted::decode(BlobWanted{std::string(kind), std::string(key)}.encode()).has_value();
-    CHECK(is_wanted == (kind.size() - 1 < kMaxBlobKindBytes && key.size() - 1 < kMaxBlobKeyBytes));
-    return BlobBody::decode(*whole).has_value();
-  };
-  CHECK(is_read(std::string(64, 'k'), std::string(4096, 'k'), ""));
-  CHECK_FALSE(is_read("", "key", "x"));
-  CHECK_FALSE(is_read(std::string(65, 'k'), "key", "x"));
-  CHECK_FALSE(is_read("k", "", "x"));
-  CHECK_FALSE(is_read("k", std::string(4097, 'k'), "x"));
-  CHECK_FALSE(is_read("k", "key", std::string(kMaxBlobBytes + 1, 'x')));
-}
-
 TEST_CASE("fault 62: a message that is short, or has bytes left over, is refused") {
   check_only_whole(DaemonHello{1, 42, "program"});
   check_only_whole(ObtainTerms{1000, "canonical"});
@@ -183,28 +90,6 @@ TEST_CASE("fault 62: a message that is short, or has bytes left over, is refused
   snapshot.jobs.push_back({"k", "sm_100a", {}, 1, 2, 3, true, false});
   snapshot.counters = {{"a", 1}, {"b", 2}};
   check_only_whole(snapshot);
-}
-
-TEST_CASE("fault 62: an entry that is short, or without an image, is refused") {
-  const std::string body = body_of(an_entry());
-  const std::size_t facts = body.size() - an_entry().image.size();
-  for (std::size_t size = 0; size <= facts; ++size) {
-    CHECK_FALSE(decodes(with_checksum(body.substr(0, size))));
-    CHECK_FALSE(decodes(body.substr(0, size)));
-  }
-  CHECK(decodes(with_checksum(body.substr(0, facts + 1))));
-}
-
-// fault 91
-TEST_CASE("a flipped bit anywhere in an entry is noticed, and so is an extra byte") {
-  const std::string bytes = with_checksum(body_of(an_entry()));
-  REQUIRE(decodes(bytes));
-  for (std::size_t at = 0; at < bytes.size(); ++at) {
-    std::string wrong = bytes;
-    wrong[at] = static_cast<char>(wrong[at] ^ 1 << at % 8);
-    CHECK_FALSE(decodes(wrong));
-  }
-  CHECK_FALSE(decodes(bytes + '\0'));
 }
 
 TEST_CASE("fault 62: each field out of its range is refused") {
@@ -254,11 +139,6 @@ TEST_CASE("fault 62: each field out of its range is refused") {
   CHECK_FALSE(CompileOrder::decode(order.encode()));
   order.request.target = {100, 'x'};
   CHECK_FALSE(CompileOrder::decode(order.encode()));
-  EntryBody entry = an_entry();
-  entry.origin = 3;
-  const auto sealed = entry.seal();
-  REQUIRE(sealed);
-  CHECK_FALSE(EntryBody::decode(*map_sealed_file(sealed->get(), 1 << 20)));
 }
 
 TEST_CASE("fault 62: a count larger than the message allocates nothing") {

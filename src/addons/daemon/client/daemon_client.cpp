@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "addons/daemon/client/daemon_connection.hpp"
+#include "addons/daemon/client/object_message.hpp"
 #include "core/base/clock.hpp"
 #include "core/base/mutex.hpp"
 #include "core/base/process_local.hpp"
@@ -321,47 +322,6 @@ bool DaemonClient::report(const wire::ClientReport& report) {
   return true;
 }
 
-wire::EntryBody to_wire(const StoreEntry& entry) {
-  wire::EntryBody body;
-  body.key = entry.key;
-  body.request_canonical = entry.request_canonical;
-  body.set_canonical = entry.dependencies.canonical();
-  body.kernels = encode_kernels(entry.cubin.kernels);
-  body.log = entry.cubin.log;
-  body.labels = entry.labels;
-  body.compile_us = entry.compile_us;
-  body.origin = static_cast<std::uint8_t>(entry.origin);
-  body.signer = entry.signer;
-  body.image = entry.cubin.image;
-  return body;
-}
-
-std::optional<StoreEntry> from_wire(wire::EntryBody body) {
-  auto dependencies = DependencySet::parse(body.set_canonical);
-  auto kernels = decode_kernels(body.kernels);
-  if (!dependencies || !kernels ||
-      cache_key_of(body.request_canonical, body.set_canonical) != body.key) {
-    return std::nullopt;
-  }
-  StoreEntry entry;
-  entry.key = body.key;
-  entry.request = CompileRequest::digest_of(body.request_canonical);
-  entry.request_canonical = std::move(body.request_canonical);
-  entry.dependencies = *std::move(dependencies);
-  entry.cubin = {std::move(body.image), *std::move(kernels), std::move(body.log)};
-  entry.labels = std::move(body.labels);
-  entry.compile_us = body.compile_us;
-  entry.origin = static_cast<Origin>(body.origin);
-  entry.signer = std::move(body.signer);
-  return entry;
-}
-
-std::optional<StoreEntry> entry_of(const DaemonFrame& frame) {
-  const auto content = wire::map_sealed_file(frame.attachment.get(), wire::kMaxAttachmentBytes);
-  auto body = content ? wire::EntryBody::decode(*content) : std::nullopt;
-  return body ? from_wire(*std::move(body)) : std::nullopt;
-}
-
 Lookup DaemonClient::find(const RequestDigest& request, ByteView request_canonical,
                           SetCheck& check) {
   CUKILN_TRY(auto conversation, begin());
@@ -386,7 +346,7 @@ Lookup DaemonClient::find(const RequestDigest& request, ByteView request_canonic
       if (candidates.empty()) {
         check.differs(differs);
       }
-    } else if (reply.is(DaemonOp::entry)) {
+    } else if (reply.is(DaemonOp::object)) {
       auto entry = entry_of(reply);
       if (!entry) {
         return conversation.protocol_error("an entry");
@@ -427,11 +387,10 @@ Result<std::optional<SharedBytes>> DaemonClient::get_blob(const BlobName& name) 
     conversation.finish();
     return std::optional<SharedBytes>();
   }
-  if (!reply.is(DaemonOp::blob)) {
+  if (!reply.is(DaemonOp::object)) {
     return conversation.unexpected(reply, kAbout);
   }
-  const auto content = wire::map_sealed_file(reply.attachment.get(), wire::kMaxBlobAttachmentBytes);
-  const auto blob = content ? wire::BlobBody::decode(*content) : std::nullopt;
+  const auto blob = blob_of(reply);
   if (!blob || blob->kind != name.kind || blob->key != name.key) {
     return conversation.protocol_error(kAbout);
   }
@@ -446,7 +405,8 @@ Result<DaemonClient::BlobPut> DaemonClient::put_blob(const BlobName& name, ByteV
     conversation.finish();
     return BlobPut::not_asked;
   }
-  CUKILN_TRY(UniqueFd file, wire::BlobBody::seal(name.kind, name.key, bytes));
+  const StoreBlob blob{std::string(name.kind), std::string(name.key), SharedBytes::borrowed(bytes)};
+  CUKILN_TRY(UniqueFd file, seal_object(encode(blob)));
   CUKILN_CHECK(conversation.send(DaemonOp::put_blob, {}, std::move(file)));
   CUKILN_TRY(DaemonFrame reply, receive_after_progress(conversation));
   if (!reply.is(DaemonOp::done)) {

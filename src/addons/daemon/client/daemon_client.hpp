@@ -146,11 +146,4 @@ class DaemonClient final : public DaemonTier {
 Result<SharedBytes> content_of(wire::DaemonFrame& frame,
                                std::uint64_t max_bytes = wire::kMaxAttachmentBytes);
 
-/// Convert an entry to its message and back. `from_wire` returns nothing if set or kernels do not
-/// parse, or the key is not that of the request and the set.
-wire::EntryBody to_wire(const StoreEntry& entry);
-std::optional<StoreEntry> from_wire(wire::EntryBody body);
-/// The entry in an `entry` frame; nothing if it is malformed.
-std::optional<StoreEntry> entry_of(const wire::DaemonFrame& frame);
-
 }  // namespace cukiln

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "addons/daemon/client/daemon_client.hpp"
+#include "addons/daemon/client/object_message.hpp"
 #include "core/base/result.hpp"
 #include "core/compile/local_file_provider.hpp"
 #include "core/compile/nvrtc_compiler.hpp"
@@ -168,7 +169,7 @@ Attempt::AttemptStatus Attempt::order_once() {
         }
         continue;
       }
-      case DaemonOp::entry: return take_entry(*frame, *conversation);
+      case DaemonOp::object: return take_entry(*frame, *conversation);
       case DaemonOp::superseded:
         if (outcome.state == CompileState::superseded || is_superseded()) {
           conversation->finish();

@@ -70,24 +70,25 @@ struct Sessions : Session::Handler {
 
 TEST_CASE_FIXTURE(Sessions, "fault 322: files that clients do not read are bounded in all") {
   Session& first = add();
-  CHECK(first.send(DaemonOp::blob, 1, {}, sealed(6)) == DaemonOp::blob);
-  CHECK(first.send(DaemonOp::blob, 2, {}, sealed(1)) == DaemonOp::error);  // has more than is left
+  CHECK(first.send(DaemonOp::object, 1, {}, sealed(6)) == DaemonOp::object);
+  CHECK(first.send(DaemonOp::object, 2, {}, sealed(1)) ==
+        DaemonOp::error);  // has more than is left
   Session& second = add();
-  CHECK(second.send(DaemonOp::entry, 1, {}, sealed(5)) == DaemonOp::error);
-  CHECK(second.send(DaemonOp::entry, 2, {}, sealed(2)) == DaemonOp::entry);
+  CHECK(second.send(DaemonOp::object, 1, {}, sealed(5)) == DaemonOp::error);
+  CHECK(second.send(DaemonOp::object, 2, {}, sealed(2)) == DaemonOp::object);
   CHECK_FALSE(first.closed());
   SUBCASE("what was read makes room") {
     read_all(clients.front());
-    CHECK(second.send(DaemonOp::entry, 3, {}, sealed(5)) == DaemonOp::entry);
+    CHECK(second.send(DaemonOp::object, 3, {}, sealed(5)) == DaemonOp::object);
   }
   SUBCASE("a closed connection makes room") {
     first.close();
-    CHECK(second.send(DaemonOp::entry, 3, {}, sealed(5)) == DaemonOp::entry);
+    CHECK(second.send(DaemonOp::object, 3, {}, sealed(5)) == DaemonOp::object);
   }
   SUBCASE("a client that reads each reply has room for the next") {
     for (std::uint64_t id = 3; id < 30; ++id) {
       read_all(clients.back());
-      CHECK(second.send(DaemonOp::blob, id, {}, sealed(3)) == DaemonOp::blob);
+      CHECK(second.send(DaemonOp::object, id, {}, sealed(3)) == DaemonOp::object);
     }
   }
   SUBCASE("a reply that takes no file needs no room") {
@@ -99,10 +100,10 @@ TEST_CASE_FIXTURE(Sessions, "fault 322: files that clients do not read are bound
 TEST_CASE_FIXTURE(Sessions, "fault 322: one file for many clients counts once") {
   const auto file = sealed(5);
   for (int i = 0; i < 20; ++i) {
-    CHECK(add().send(DaemonOp::entry, 1, {}, file) == DaemonOp::entry);
+    CHECK(add().send(DaemonOp::object, 1, {}, file) == DaemonOp::object);
   }
-  CHECK(add().send(DaemonOp::entry, 1, {}, sealed(5)) == DaemonOp::entry);
-  CHECK(add().send(DaemonOp::entry, 1, {}, sealed(1)) == DaemonOp::error);
+  CHECK(add().send(DaemonOp::object, 1, {}, sealed(5)) == DaemonOp::object);
+  CHECK(add().send(DaemonOp::object, 1, {}, sealed(1)) == DaemonOp::error);
 }
 
 TEST_CASE_FIXTURE(Sessions, "fault 322: replies that no socket takes are bounded in all") {

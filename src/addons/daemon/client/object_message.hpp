@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <optional>
+
+#include "core/base/bytes.hpp"
+#include "core/base/file.hpp"
+#include "core/store/object_codec.hpp"
+#include "core/wire/daemon_frame.hpp"
+
+#include <cukiln/result.hpp>
+
+namespace cukiln {
+
+/// Makes the attachment of `object` and of `put_blob`: an object as stores encode it, and a
+/// checksum. Errors: io.
+Result<UniqueFd> seal_object(const Object& object);
+/// Decodes such an attachment, to which the object's `data` refers. Nothing if it is malformed.
+std::optional<Object> open_object(const SharedBytes& attachment);
+
+/// The entry, or the blob, in a frame's attachment. Nothing if it is malformed, or not what its
+/// name says.
+std::optional<StoreEntry> entry_of(const wire::DaemonFrame& frame);
+std::optional<StoreBlob> blob_of(const wire::DaemonFrame& frame);
+
+}  // namespace cukiln
