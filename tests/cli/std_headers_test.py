@@ -28,19 +28,15 @@ cuda/barrier cuda/pipeline cuda/std/span cuda/std/tuple cuda/ptx cuda_pipeline.h
 # These do not: CUDA's cuda.h declares functions of the host without saying so.
 WITH_DEFAULT_DEVICE = ["cuda.h"]
 
-# Excerpts in the manner of libraries: flags, and the names of their instances.
+# Uses of many headers, and the flags that they need. tests/cli/foreign_test.py has excerpts in the manner of libraries.
 EXCERPTS = {
-    "deepgemm_like.cu": ["-default-device", "--device-int128"],
-    "flashinfer_like.cu": ["-default-device", "--name", "normalize::rms_norm<8, half>"],
-    "cudf_like.cu": ["--name", "transform<int64_t, int32_t>"],
-    "openmm_like.cu": [],
     "standard.cu": ["-default-device", "--std", "c++20"],
     "freestanding.cu": [],
     "host_members.cu": ["-default-device", "--std", "c++20"],
 }
 # These include no standard header, or those of cuda::std: flags, and whether CCCL looks for <version> in them.
 UNTOUCHED = {
-    "transformer_engine_like.cu": ([], False),
+    "rtc_like.cu": (["-D__TYPE__=__nv_bfloat16", "-D__LOAD_SIZE__=8", "-D__BLOCK_SIZE__=256"], False),
     "cub_block.cu": ([], True),
     "cutlass_copy.cu": (["-default-device", "-I", CUTLASS], True),
 }

@@ -69,6 +69,7 @@ static_assert(std::numeric_limits<const int>::max() == INT32_MAX);
 static_assert(std::numeric_limits<float>::lowest() < -1e38f);
 static_assert(std::tuple_size<std::array<int, 3>>::value == 3);
 static_assert(std::tuple_size_v<std::tuple<int, int>> == 2);
+static_assert(sizeof(std::chrono::time_point<std::chrono::system_clock, std::chrono::duration<std::int64_t>>) == 8);
 static_assert(sizeof(std::size_t) == 8 && sizeof(std::uint16_t) == 2);
 
 __device__ std::tuple<int, float> pair_of(int i) { return {i, 2.f}; }
@@ -113,5 +114,7 @@ extern "C" __global__ void standard(float* x, std::int64_t n, double* d) {
   const std::ptrdiff_t distance = x - reinterpret_cast<float*>(d);
   x[9] = list.size() + std::to_integer<int>(byte) + distance + (std::isnan(x[10]) ? NAN : INFINITY);
   new (x + 11) float(3);
-  std::printf("%d\n", whole);
+  int first;
+  std::tie(first, x[12]) = pair_of(4);
+  std::printf("%d %d\n", whole, first);
 }
