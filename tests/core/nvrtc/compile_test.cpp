@@ -2,8 +2,6 @@
 #include <algorithm>
 #include <filesystem>
 
-#include <sys/stat.h>
-
 #include "support/nvrtc_fixture.hpp"
 
 using namespace cukiln;
@@ -55,34 +53,6 @@ TEST_CASE_FIXTURE(RealNvrtc, "a kernel compiles for its target and reports its r
   CHECK(result.compile_us > 0);
   CHECK(has(result.dependencies.paths(Observation::Kind::file), "/cukiln/toolkit/cuda_fp16.h"));
   CHECK(result.dependencies.portable());
-}
-
-TEST_CASE_FIXTURE(RealNvrtc, "the version is that of the installed library, with its build") {
-  const auto toolchain = compiler().toolchain();
-  REQUIRE(toolchain);
-  CHECK(std::count(toolchain->version.begin(), toolchain->version.end(), '.') == 2);
-  CHECK(toolchain->version.find_first_not_of("0123456789.") == std::string::npos);
-}
-
-TEST_CASE_FIXTURE(RealNvrtc, "checkouts at different depths give the same bytes and paths") {
-  const char* source =
-      "#include \"sub/tile.cuh\"\n"
-      "extern \"C\" __global__ void k(const char** out) { out[0] = __FILE__; out[1] = "
-      "tile_file(); }\n";
-  const char* header =
-      "#pragma once\n__device__ inline const char* tile_file() { return __FILE__; }\n";
-  const ScratchFolder scratch;
-  scratch.write("a/sub/tile.cuh", header);
-  scratch.write("some/where/quite/deep/sub/tile.cuh", header);
-  TestModule first(source, {scratch / "a"}, {"-lineinfo"});
-  TestModule second(source, {scratch / "some/where/quite/deep"}, {"-lineinfo"});
-  const CompileResult a = must(first.run(compiler()));
-  NvrtcCompiler another(options());
-  const CompileResult b = must(second.run(another));
-  CHECK(a.cubin.image.view() == b.cubin.image.view());
-  CHECK(a.dependencies == b.dependencies);
-  CHECK(contains(std::string(a.cubin.image.view()), "/cukiln/inc/0/sub/tile.cuh"));
-  CHECK_FALSE(contains(std::string(a.cubin.image.view()), scratch.path()));
 }
 
 TEST_CASE_FIXTURE(RealNvrtc, "a used worker gives the same bytes as a new one") {
@@ -188,31 +158,6 @@ TEST_CASE_FIXTURE(RealNvrtc, ".. after a link is resolved by the file system") {
   must(module.run(compiler()));
 }
 
-// fault 42
-TEST_CASE_FIXTURE(RealNvrtc,
-                  "a set no longer holds after a header appears earlier in the search path") {
-  const ScratchFolder include;
-  include.write("b/x.h", "#define VALUE 1\n");
-  std::filesystem::create_directory(include / "a");
-  TestModule module("#include <x.h>\n__device__ int v = VALUE;\n" + std::string(kEmptyKernel),
-                    {include / "a", include / "b"});
-  const CompileResult before = must(module.run(compiler()));
-  CHECK(has(before.dependencies.paths(Observation::Kind::absent), "/cukiln/inc/0/x.h"));
-  FileServer unchanged(module.roots, &module.stats);
-  using What = FileServer::Mismatch::What;
-  DependencySet set = before.dependencies;
-  std::erase_if(set.observations, [](const Observation& seen) {
-    return seen.kind == Observation::Kind::absent && !contains(seen.path, "/inc/");
-  });
-  CHECK(unchanged.check(set).what == What::none);
-
-  include.write("a/x.h", "#define VALUE 2\n");
-  FileServer changed(module.roots, &module.stats);
-  CHECK(changed.check(set).what == What::appeared);
-  const CompileResult after = must(module.run(compiler()));
-  CHECK(after.cubin.image.view() != before.cubin.image.view());
-}
-
 TEST_CASE_FIXTURE(RealNvrtc, "a header in an absent folder is an absent path of its own") {
   const ScratchFolder include;
   include.write("b/lib/x.h", "");
@@ -246,37 +191,6 @@ TEST_CASE_FIXTURE(RealNvrtc, "several sources are one translation unit, and no d
   CHECK(result.dependencies.paths(Observation::Kind::folder).empty());
 }
 
-TEST_CASE_FIXTURE(RealNvrtc, "name expressions give lowered names with their resources") {
-  TestModule module(
-      "template <class T, int N> __global__ void k(T* p) { p[threadIdx.x] *= N; }\n"
-      "namespace n { __global__ void plain(float* p) { *p = 1; } }\n"
-      "extern \"C\" __global__ void c_name(float* p) { *p = 2; }\n");
-  module.request.options.name_expressions = {"c_name", "k<float, 4>", "n::plain"};
-  const CompileResult result = must(module.run(compiler()));
-  REQUIRE(result.cubin.kernels.size() == 3);
-  CHECK(result.cubin.kernels[0].lowered == "c_name");
-  CHECK(result.cubin.kernels[1].name == "k<float, 4>");
-  CHECK(result.cubin.kernels[1].lowered == "_Z1kIfLi4EEvPT_");
-  CHECK(result.cubin.kernels[2].lowered == "_ZN1n5plainEPf");
-  for (const KernelInfo& kernel : result.cubin.kernels) {
-    CHECK(kernel.registers > 0);
-  }
-}
-
-TEST_CASE_FIXTURE(RealNvrtc, "an error in a header names the user's file and the line") {
-  const ScratchFolder include;
-  const std::string header = include.write("bad.cuh", "\n\nint oops = ;\n");
-  TestModule module("#include \"bad.cuh\"\n" + std::string(kEmptyKernel), {include.path()});
-  module.label = "my_kernel";
-  const auto outcome = module.run(compiler());
-  REQUIRE_FALSE(outcome);
-  CHECK(outcome.error().code() == ErrorCode::compile_failed);
-  CHECK(contains(outcome.error().log(), header + "(3): error"));
-  CHECK_FALSE(contains(outcome.error().log(), "/cukiln/"));
-  CHECK(contains(outcome.error().message(), "my_kernel"));
-  CHECK(contains(outcome.error().message(), compiler().toolchain()->version));
-}
-
 TEST_CASE_FIXTURE(RealNvrtc, "a missing header is named with the folders that were searched") {
   const ScratchFolder include;
   include.write("x.h", "");
@@ -288,45 +202,6 @@ TEST_CASE_FIXTURE(RealNvrtc, "a missing header is named with the folders that we
 
   include.write("lib/gone.cuh", "");
   must(module.run(compiler()));
-}
-
-// fault 44
-TEST_CASE_FIXTURE(RealNvrtc, "a header that is a FIFO or a folder fails fast and is named") {
-  const ScratchFolder include;
-  REQUIRE(::mkfifo((include / "pipe.h").c_str(), 0600) == 0);
-  include.write("folder.h/inside", "");
-  TestModule pipe("#include \"pipe.h\"\n" + std::string(kEmptyKernel), {include.path()});
-  pipe.timeout = std::chrono::seconds(30);
-  const auto blocked = pipe.run(compiler());
-  REQUIRE_FALSE(blocked);
-  CHECK(blocked.error().code() == ErrorCode::compile_failed);
-  CHECK(contains(blocked.error().message(), include / "pipe.h"));
-
-  TestModule folder("#include \"folder.h\"\n" + std::string(kEmptyKernel), {include.path()});
-  const auto refused = folder.run(compiler());
-  REQUIRE_FALSE(refused);
-  CHECK(refused.error().code() == ErrorCode::compile_failed);
-}
-
-// fault 40
-TEST_CASE_FIXTURE(RealNvrtc, "endless mutual inclusion ends in NVRTC's own error") {
-  const ScratchFolder include;
-  include.write("a.h", "#include \"b.h\"\n");
-  include.write("b.h", "#include \"a.h\"\n");
-  TestModule module("#include \"a.h\"\n" + std::string(kEmptyKernel), {include.path()});
-  const auto outcome = module.run(compiler());
-  REQUIRE_FALSE(outcome);
-  CHECK(outcome.error().code() == ErrorCode::compile_failed);
-  CHECK_FALSE(outcome.error().log().empty());
-}
-
-TEST_CASE_FIXTURE(RealNvrtc,
-                  "source bytes are passed unchanged: CRLF, no final newline, any encoding") {
-  const ScratchFolder include;
-  include.write("x.h", "// \xff\xfe latin \xe4\r\n#define X 1");
-  TestModule module("#include \"x.h\"\r\nstatic_assert(X);\r\nextern \"C\" __global__ void k() {}",
-                    {include.path()});
-  CHECK(must(module.run(compiler())).cubin.kernels.size() == 1);
 }
 
 TEST_CASE_FIXTURE(RealNvrtc, "__TIME__ is noticed, and the toolkit's headers have none") {

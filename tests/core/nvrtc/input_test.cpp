@@ -6,7 +6,6 @@
 #include <functional>
 
 #include "support/loader_fixture.hpp"
-#include "support/paths.hpp"
 
 using namespace cukiln;
 using namespace cukiln::testing;
@@ -104,26 +103,6 @@ TEST_CASE_FIXTURE(
   CHECK(only(opened->compile(spec(by_macro))).outcome == Outcome::compiled);
   scratch.write("deep150.cuh", "#define DEPTH 152\n");
   CHECK(only(opened->compile(spec(by_macro))).outcome == Outcome::compiled);
-}
-
-TEST_CASE_FIXTURE(
-    LoaderFixture,
-    "fault 48: an NVRTC replaced in place is another compiler: its entries are not taken") {
-  const std::string bin = testing::bin();
-  const std::string library = scratch / "libnvrtc.so.13";
-  std::filesystem::copy_file(bin + "/libnvrtc_fake.so", library);
-  LoaderOptions fake = loader_options();
-  fake.nvrtc_library = library;
-  const std::string source = scratch.write("k.cu", "__global__ void k() {}");
-  const ModuleReport before = only(open(fake)->compile(spec(source, {{90, 'a'}})));
-  CHECK(only(open(fake)->compile(spec(source, {{90, 'a'}}))).outcome == Outcome::hit);
-  std::string bytes = read_all(library);
-  std::filesystem::remove(library);
-  bytes += '\0';
-  scratch.write("libnvrtc.so.13", bytes);
-  const ModuleReport after = only(open(fake)->compile(spec(source, {{90, 'a'}})));
-  CHECK(after.outcome == Outcome::compiled);
-  CHECK(after.key != before.key);
 }
 
 TEST_CASE_FIXTURE(LoaderFixture,

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "support/loader_fixture.hpp"
 
-#include <algorithm>
 #include <thread>
 
 #include "support/fake_cuda.hpp"
@@ -89,19 +88,6 @@ TEST_CASE_FIXTURE(LoaderFixture,
   CHECK(only(opened->compile(module)).outcome == Outcome::hit);
 }
 
-TEST_CASE_FIXTURE(LoaderFixture, "targets 100, 100a and 100f have three entries") {
-  const std::string source = scratch.write("k.cu", "extern \"C\" __global__ void k() {}");
-  const auto opened = open();
-  const auto reports = opened->compile(spec(source, {{100, 0}, {100, 'a'}, {100, 'f'}}));
-  REQUIRE(reports);
-  REQUIRE(reports->size() == 3);
-  CHECK((*reports)[0].key != (*reports)[1].key);
-  CHECK((*reports)[1].key != (*reports)[2].key);
-  for (const ModuleReport& report : *reports) {
-    CHECK(report.outcome == Outcome::compiled);
-  }
-}
-
 TEST_CASE_FIXTURE(LoaderFixture,
                   "fault 41: a missing header is an error with the user's file and line; once "
                   "there, it compiles") {
@@ -121,47 +107,6 @@ TEST_CASE_FIXTURE(LoaderFixture,
   CHECK(report.error->log().find("/cukiln/") == std::string::npos);
   scratch.write("inc/tile.cuh", "#define TILE 2");
   CHECK(only(opened->compile(module)).outcome == Outcome::compiled);
-}
-
-TEST_CASE_FIXTURE(LoaderFixture, "explain says hit, and what differs from the nearest entry") {
-  const std::string source = scratch.write("k.cu", kKernel);
-  scratch.write("inc/tile.cuh", "#define TILE 3");
-  ModuleSpec module = spec(source);
-  module.include = {scratch / "inc"};
-  const auto opened = open();
-  const auto before = opened->explain(module, {100, 'a'});
-  REQUIRE(before);
-  CHECK_FALSE(before->hit);
-  CHECK_FALSE(before->nearest);
-  const auto key = only(opened->compile(module)).key;
-  CHECK(opened->explain(module, {100, 'a'})->hit);
-
-  const auto other_target = opened->explain(module, {90, 'a'});
-  REQUIRE(other_target->nearest);
-  CHECK(*other_target->nearest == key);
-  REQUIRE(other_target->differences.size() == 1);
-  CHECK(other_target->differences[0].field == "target");
-  CHECK(other_target->differences[0].was == "sm_100a");
-
-  ModuleSpec flagged = module;
-  flagged.flags = {"-lineinfo"};
-  const auto flag = opened->explain(flagged, {100, 'a'});
-  REQUIRE(flag->differences.size() == 1);
-  CHECK(flag->differences[0].field == "flag");
-  CHECK(flag->differences[0].now == "--generate-line-info");
-
-  scratch.write("inc/tile.cuh", "#define TILE 4");
-  const auto header = opened->explain(module, {100, 'a'});
-  REQUIRE(header->differences.size() == 1);
-  CHECK(header->differences[0].field == "header changed");
-  CHECK(header->differences[0].was.find("tile.cuh") != std::string::npos);
-  CHECK(header->differences[0].was != header->differences[0].now);
-
-  const auto second = only(opened->compile(module)).key;
-  const auto pair = opened->explain(key, second);
-  REQUIRE(pair);
-  REQUIRE(pair->differences.size() == 1);
-  CHECK(pair->differences[0].field == "header changed");
 }
 
 // fault 106
@@ -188,18 +133,6 @@ TEST_CASE_FIXTURE(LoaderFixture,
 
 TEST_CASE_FIXTURE(
     LoaderFixture,
-    "fault 45: a use of __TIME__, also in a header, is compiled, not stored, and reported") {
-  scratch.write("tile.cuh", "#define TILE sizeof(__TIME__)");
-  const std::string source = scratch.write("k.cu", kKernel);
-  const auto opened = open();
-  const auto report = only(opened->compile(spec(source)));
-  CHECK(report.outcome == Outcome::compiled);
-  CHECK(report.not_stored->message().find("__TIME__") != std::string::npos);
-  CHECK(only(opened->compile(spec(source))).outcome == Outcome::compiled);
-}
-
-TEST_CASE_FIXTURE(
-    LoaderFixture,
     "fault 47: hits are served without NVRTC, and a miss says where it was searched") {
   const std::string source = scratch.write("k.cu", "extern \"C\" __global__ void k() {}");
   const auto key = only(open()->compile(spec(source))).key;
@@ -215,36 +148,6 @@ TEST_CASE_FIXTURE(
   REQUIRE(miss->front().error);
   CHECK(miss->front().error->code() == ErrorCode::not_found);
   CHECK(miss->front().error->message().find("no/libnvrtc.so.13") != std::string::npos);
-}
-
-TEST_CASE_FIXTURE(LoaderFixture,
-                  "offline: a hit is served, a miss is missing, and NVRTC is not opened") {
-  const std::string source = scratch.write("k.cu", "extern \"C\" __global__ void k() {}");
-  LoaderOptions offline = loader_options();
-  offline.offline = true;
-  const auto missing = open(offline)->compile(spec(source));
-  REQUIRE(missing);
-  CHECK(missing->front().outcome == Outcome::missing);
-  only(open()->compile(spec(source)));
-  CHECK(only(open(offline)->compile(spec(source))).outcome == Outcome::hit);
-}
-
-TEST_CASE_FIXTURE(LoaderFixture,
-                  "sealed: a compile is an error, or a counted warning; a hit stays a hit") {
-  const std::string source = scratch.write("k.cu", "extern \"C\" __global__ void k() {}");
-  const std::string other = scratch.write("o.cu", "extern \"C\" __global__ void o() {}");
-  const auto opened = open();
-  only(opened->compile(spec(source)));
-  opened->seal();
-  CHECK(opened->sealed());
-  CHECK(only(opened->compile(spec(source))).outcome == Outcome::hit);
-  const auto refused = opened->compile(spec(other));
-  REQUIRE(refused);
-  REQUIRE(refused->front().error);
-  CHECK(refused->front().error->code() == ErrorCode::sealed);
-  opened->seal(SealPolicy::warn);
-  CHECK(only(opened->compile(spec(other))).outcome == Outcome::compiled);
-  CHECK(opened->stats().sealed_violations == 1);
 }
 
 TEST_CASE_FIXTURE(LoaderFixture,
@@ -320,26 +223,6 @@ TEST_CASE_FIXTURE(LoaderFixture, "sealed: a source in memory is named as what no
   CHECK(logged.find("after seal() delays the hot path: not stored") != std::string::npos);
   CHECK(logged.find("once its texts, which are in memory here, are files") != std::string::npos);
   CHECK(logged.find(R"("sources":["made.cu"])") != std::string::npos);
-}
-
-TEST_CASE_FIXTURE(LoaderFixture,
-                  "several sources are one module; name expressions have their lowered names") {
-  const std::string a =
-      scratch.write("a.cu", "template <class T> __device__ T twice(T x) { return x + x; }");
-  const std::string b =
-      scratch.write("b.cu", "template <class T> __global__ void apply(T* x) { *x = twice(*x); }");
-  ModuleSpec module = spec(a);
-  module.sources.push_back(SourceFile{b});
-  module.names = {"apply<float>", "apply<int>"};
-  const auto report = only(open()->compile(module));
-  REQUIRE(report.kernels.size() == 2);
-  for (const KernelInfo& kernel : report.kernels) {
-    CHECK(kernel.lowered.rfind("_Z5apply", 0) == 0);
-    CHECK(kernel.registers > 0);
-  }
-  const auto again = only(open()->compile(module));
-  CHECK(again.outcome == Outcome::hit);
-  CHECK(again.kernels[0].lowered == report.kernels[0].lowered);
 }
 
 TEST_CASE_FIXTURE(LoaderFixture, "a memory-only store works and writes nothing") {

@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <algorithm>
 #include <filesystem>
 
 #include "support/loader_fixture.hpp"
@@ -22,56 +21,44 @@ class WorkingFolder {
   std::filesystem::path before_;
 };
 
-std::string line_of(const Strings& flags) {
-  std::string line;
-  for (const std::string& flag : flags) {
-    line += (line.empty() ? "" : " ") + flag;
+struct OrderFixture : LoaderFixture {
+  const Opened opened = open();
+
+  /// Each line of flags gives its X, as it does in NVRTC itself.
+  void check(const std::string& source,
+             const std::vector<std::pair<Strings, std::uint32_t>>& lines) const {
+    for (const auto& [flags, expected] : lines) {
+      CAPTURE(flags.back());
+      ModuleSpec module = spec(source);
+      module.flags = flags;
+      CHECK(x_of(only(opened->compile(module))) == expected);
+      CHECK(plain_x(source, flags) == expected);
+      CHECK(only(opened->compile(module)).outcome == Outcome::hit);
+    }
   }
-  return line;
-}
+};
 
 }  // namespace
 
 // fault 102
-TEST_CASE_FIXTURE(LoaderFixture, "-D and -U act in the order given, as in NVRTC itself") {
-  const std::string source = scratch.write("k.cu", kKernelOfX);
-  const auto opened = open();
-  const std::pair<Strings, std::uint32_t> lines[] = {
-      {{"-UX", "-DX=11"}, 11},
-      {{"-DX=11", "-UX"}, 77},
-      {{"-DX=11", "-UX", "-DX=12"}, 12},
-      {{"-DX=11", "-DX=12"}, 12},
-      {{"-D", "X=11", "--undefine-macro=X", "--define-macro", "X=13"}, 13},
-  };
-  for (const auto& [flags, expected] : lines) {
-    CAPTURE(line_of(flags));
-    ModuleSpec module = spec(source);
-    module.flags = flags;
-    CHECK(x_of(only(opened->compile(module))) == expected);
-    CHECK(plain_x(source, flags) == expected);
-  }
-}
-
-// fault 102
-TEST_CASE_FIXTURE(LoaderFixture, "-I acts in the order given, as in NVRTC itself") {
-  const std::string source = scratch.write("k.cu", std::string("#include <x.h>\n") + kKernelOfX);
+TEST_CASE_FIXTURE(OrderFixture, "-D, -U and -I act in the order given, as in NVRTC itself") {
+  check(scratch.write("k.cu", kKernelOfX),
+        {{{"-UX", "-DX=11"}, 11},
+         {{"-DX=11", "-UX"}, 77},
+         {{"-DX=11", "-UX", "-DX=12"}, 12},
+         {{"-DX=11", "-DX=12"}, 12},
+         {{"-D", "X=11", "--undefine-macro=X", "--define-macro", "X=13"}, 13}});
   scratch.write("a/x.h", "#define X 11\n");
   scratch.write("b/x.h", "#define X 12\n");
-  const auto opened = open();
   const std::string a = scratch / "a";
   const std::string b = scratch / "b";
-  const std::pair<Strings, std::uint32_t> lines[] = {
-      {{"-I" + a, "-I", b}, 11},
-      {{"--include-path=" + b, "-I" + a}, 12},
-      {{"-DY", "-I" + b, "-UX", "-I" + a}, 12},
-  };
-  for (const auto& [flags, expected] : lines) {
-    CAPTURE(line_of(flags));
-    ModuleSpec module = spec(source);
-    module.flags = flags;
-    CHECK(x_of(only(opened->compile(module))) == expected);
-    CHECK(plain_x(source, flags) == expected);
-  }
+  const std::string source = scratch.write("i.cu", std::string("#include <x.h>\n") + kKernelOfX);
+  check(source, {{{"-I" + a, "-I", b}, 11},
+                 {{"--include-path=" + b, "-I" + a}, 12},
+                 {{"-DY", "-I" + b, "-UX", "-I" + a}, 12}});
+  ModuleSpec module = spec(source);  // as with nvcc
+  module.flags = {"-isystem", a, "-I", b};
+  CHECK(x_of(only(opened->compile(module))) == 12);
 }
 
 // fault 102
@@ -104,17 +91,8 @@ TEST_CASE_FIXTURE(LoaderFixture,
   CHECK(only(opened->compile(flags)).key == report.key);
 }
 
-TEST_CASE_FIXTURE(LoaderFixture, "-isystem is searched after every -I, as with nvcc") {
-  const std::string source = scratch.write("k.cu", std::string("#include <x.h>\n") + kKernelOfX);
-  scratch.write("a/x.h", "#define X 11\n");
-  scratch.write("b/x.h", "#define X 12\n");
-  ModuleSpec module = spec(source);
-  module.flags = {"-isystem", scratch / "a", "-I", scratch / "b"};
-  CHECK(x_of(only(open()->compile(module))) == 12);
-}
-
 // fault 103
-TEST_CASE_FIXTURE(LoaderFixture,
+TEST_CASE_FIXTURE(OrderFixture,
                   "a relative -include: the working folder, then -I, as in NVRTC itself") {
   const std::string source = scratch.write("src/k.cu", kKernelOfX);
   scratch.write("work/x.h", "#define X 11\n");
@@ -126,26 +104,15 @@ TEST_CASE_FIXTURE(LoaderFixture,
   scratch.write("inc/only.h", "#define X 16\n");
   scratch.write("src/x.h", "#define X 17\n");
   const WorkingFolder here(scratch / "work");
-  const auto opened = open();
   const std::string inc = "-I" + (scratch / "inc");
-  const std::pair<Strings, std::uint32_t> lines[] = {
-      {{"-include=x.h"}, 11},
-      {{"-include", "./x.h", inc}, 11},
-      {{inc, "--pre-include=x.h"}, 11},
-      {{"-include", "x.h", "-include", "again.h"}, 12},
-      {{"-include", "sub/y.h"}, 13},
-      {{"-include", "../beside/x.h"}, 14},
-      {{"-include", scratch / "inc/x.h"}, 15},
-      {{"-include", "only.h", inc}, 16},
-  };
-  for (const auto& [flags, expected] : lines) {
-    CAPTURE(line_of(flags));
-    ModuleSpec module = spec(source);
-    module.flags = flags;
-    CHECK(x_of(only(opened->compile(module))) == expected);
-    CHECK(plain_x(source, flags) == expected);
-    CHECK(only(opened->compile(module)).outcome == Outcome::hit);
-  }
+  check(source, {{{"-include=x.h"}, 11},
+                 {{"-include", "./x.h", inc}, 11},
+                 {{inc, "--pre-include=x.h"}, 11},
+                 {{"-include", "x.h", "-include", "again.h"}, 12},
+                 {{"-include", "sub/y.h"}, 13},
+                 {{"-include", "../beside/x.h"}, 14},
+                 {{"-include", scratch / "inc/x.h"}, 15},
+                 {{"-include", "only.h", inc}, 16}});
   ModuleSpec nowhere = spec(source);  // beside the source is no place where it is looked for
   std::filesystem::remove(scratch / "work/x.h");
   nowhere.flags = {"-include", "x.h"};
@@ -264,39 +231,4 @@ TEST_CASE("every NVRTC looks for a relative -include in the virtual working fold
     CHECK(result.dependencies.paths(Observation::Kind::absent) == Strings{"/cukiln/work/z.h"});
     CHECK(result.dependencies.portable());
   }
-}
-
-// fault 105
-TEST_CASE_FIXTURE(LoaderFixture, "flags that cukiln makes needless are dropped and reported once") {
-  Strings said;
-  LoaderOptions options = loader_options();
-  options.log = [&](LogLevel level, std::string_view message) {
-    if (level <= LogLevel::warn) {
-      said.emplace_back(message);
-    }
-  };
-  const std::string source = scratch.write("k.cu", kKernelOfX);
-  const auto opened = open(options);
-  const ModuleReport bare = only(opened->compile(spec(source)));
-  ModuleSpec module = spec(source);
-  module.flags = {"--pch",    "--pch-dir=" + scratch.path(),
-                  "--time=-", "--no-cache",
-                  "-c",       "-cubin",
-                  "-t4",      "-t",
-                  "2",        "-Wall"};
-  CHECK(only(opened->compile(module)).key == bare.key);
-  CHECK(only(opened->compile(module)).outcome == Outcome::hit);
-  REQUIRE(said.size() == 9);
-  const char* const names[] = {"--pch",  "--pch-dir", "--time", "--no-cache", "-c",
-                               "-cubin", "-t4",       "-t",     "-Wall"};
-  for (std::size_t i = 0; i < said.size(); ++i) {
-    CHECK(said[i] == std::string(names[i]) +
-                         " is ignored: it does not change the cubin, or cukiln does its job");
-  }
-
-  ModuleSpec kept = spec(source);
-  kept.flags = {"-ewp"};
-  const ModuleReport report = only(opened->compile(kept));
-  CHECK(report.key != bare.key);
-  CHECK(said.size() == 9);
 }
