@@ -56,13 +56,8 @@ print((time.perf_counter() - begin) / %d)
 
 
 def run(code: str, *arguments: str, **environment: str) -> float:
-    done = subprocess.run(
-        [sys.executable, "-c", code, *arguments],
-        env={**os.environ, **environment},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = subprocess.run([sys.executable, "-c", code, *arguments], env={**os.environ, **environment},
+                          capture_output=True, text=True, check=False)
     if done.returncode != 0:
         sys.exit(done.stderr)
     return float(done.stdout)
@@ -76,13 +71,8 @@ def size_of(folder: Path) -> tuple[int, int]:
 
 def measure(code: str, owner: str, folder: Path, **environment: str) -> tuple[float, float, int, int]:
     folder.mkdir()
-    environment = {
-        "XDG_CACHE_HOME": str(folder),
-        "TRITON_CACHE_DIR": str(folder / "triton"),
-        "CUKILN_STORE": str(folder / "store"),
-        "CUKILN_DAEMON": "off",
-        **environment,
-    }
+    environment = {"XDG_CACHE_HOME": str(folder), "TRITON_CACHE_DIR": str(folder / "triton"),
+                   "CUKILN_STORE": str(folder / "store"), "CUKILN_DAEMON": "off", **environment}
     put = run(code, "put", owner, **environment)
     get = run(code, "get", owner, **environment)
     return put, get, *size_of(folder)
@@ -90,25 +80,17 @@ def measure(code: str, owner: str, folder: Path, **environment: str) -> tuple[fl
 
 def main() -> None:
     manager = {"TRITON_CACHE_MANAGER": "cukiln.adapters.triton:CacheManager"}
-    cases = {
-        "Triton": (TRITON % KERNELS, {}, manager),
-        "cuda.core": (CUDA_CORE % (KERNELS, KERNELS), {}, {}),
-    }
+    cases = {"Triton": (TRITON % KERNELS, {}, manager), "cuda.core": (CUDA_CORE % (KERNELS, KERNELS), {}, {})}
     print("| cache | put | get | bytes on disk | inodes |\n|---|---|---|---|---|")
     with tempfile.TemporaryDirectory() as scratch:
         for project, (code, default, adapter) in cases.items():
             rows = {}
             for owner, extra in (("its own", default), ("cukiln", adapter)):
-                runs = [
-                    measure(code, owner, Path(scratch) / f"{project} {owner} {i}", **extra)
-                    for i in range(ROUNDS)
-                ]
+                runs = [measure(code, owner, Path(scratch) / f"{project} {owner} {i}", **extra) for i in range(ROUNDS)]
                 rows[owner] = [statistics.median(column) for column in zip(*runs, strict=True)]
             for owner, (put, get, size, inodes) in rows.items():
-                print(
-                    f"| {project}, {owner} | {put * 1e6:.0f} µs | {get * 1e6:.0f} µs "
-                    f"| {size / KERNELS / 1024:.1f} KiB | {inodes / KERNELS:.2f} |"
-                )
+                print(f"| {project}, {owner} | {put * 1e6:.0f} µs | {get * 1e6:.0f} µs "
+                      f"| {size / KERNELS / 1024:.1f} KiB | {inodes / KERNELS:.2f} |")
             ratios = [a / b for a, b in zip(rows["its own"], rows["cukiln"], strict=True)]
             print(f"| {project}, ratio | " + " | ".join(f"{ratio:.2f} ×" for ratio in ratios) + " |")
 

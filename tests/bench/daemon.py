@@ -28,10 +28,8 @@ class Daemon:
         self.ready = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         self.ready.bind(str(self.folder / "notify"))
         self.ready.settimeout(READY_S)
-        self.environment = harness.environment | {
-            "XDG_RUNTIME_DIR": str(self.folder),
-            "NOTIFY_SOCKET": str(self.folder / "notify"),
-        }
+        self.environment = harness.environment | {"XDG_RUNTIME_DIR": str(self.folder),
+                                                  "NOTIFY_SOCKET": str(self.folder / "notify")}
 
     @contextlib.contextmanager
     def running(self, store: Path) -> Iterator[tuple[subprocess.Popen, float]]:
@@ -99,67 +97,27 @@ def measure(harness: Harness) -> list[Row]:
     for name, size in SIZES.items():
         times = hits["hit_us"][str(size)]
         rows.append(
-            Row(
-                8,
-                f"a hit through cukilnd, a cubin of {name}",
-                statistics.median(times),
-                "us",
-                "goal: 100 us",
-                100.0,
-                faster=False,
-                note=f"wall, one round trip; the best of {rounds} rounds {min(times):.0f} us",
-                samples={name: times},
-            )
+            Row(8, f"a hit through cukilnd, a cubin of {name}", statistics.median(times), "us", "goal: 100 us", 100.0,
+                faster=False, note=f"wall, one round trip; the best of {rounds} rounds {min(times):.0f} us",
+                samples={name: times})
         )
     smallest, largest = rows[0], rows[-1]
     cpu_us = statistics.median(hits["daemon_cpu_us"])
     rows += [
-        Row(
-            8,
-            "the largest cubin's hit",
-            largest.ours,
-            "us",
-            "the smallest's",
-            smallest.ours,
-            faster=False,
-            note="goal: 1, for nothing is copied",
-        ),
-        Row(
-            8,
-            f"a hit's CPU time in the daemon: {1e6 / cpu_us:,.0f} a second on one core",
-            cpu_us,
-            "us",
-            "goal: 10,000 a second",
-            100.0,
-            faster=False,
+        Row(8, "the largest cubin's hit", largest.ours, "us", "the smallest's", smallest.ours, faster=False,
+            note="goal: 1, for nothing is copied"),
+        Row(8, f"a hit's CPU time in the daemon: {1e6 / cpu_us:,.0f} a second on one core", cpu_us, "us",
+            "goal: 10,000 a second", 100.0, faster=False,
             note=f"{hits['clients']} concurrent clients on {harness.cores} cores got "
             f"{statistics.median(hits['hits_a_second']):,.0f} a second",
-            samples={key: hits[key] for key in ("daemon_cpu_us", "hits_a_second")},
-        ),
-        Row(
-            8,
-            "cukilnd idle, resident",
-            idle_mib,
-            "MiB",
-            "goal: 20 MiB",
-            20.0,
-            faster=False,
-            note=f"{served_mib:.1f} MiB after these hits",
-        ),
+            samples={key: hits[key] for key in ("daemon_cpu_us", "hits_a_second")}),
+        Row(8, "cukilnd idle, resident", idle_mib, "MiB", "goal: 20 MiB", 20.0, faster=False,
+            note=f"{served_mib:.1f} MiB after these hits"),
         Row(8, f"cukilnd idle, wake-ups in {idle_s} s", woken, "", note="goal: 0"),
     ]
     rows += [
-        Row(
-            8,
-            f"cukilnd, start to ready, {kind} store",
-            statistics.median(times),
-            "ms",
-            "goal: 50 ms",
-            50.0,
-            faster=False,
-            note=f"the best of {rounds} {min(times):.1f} ms",
-            samples={kind: times},
-        )
+        Row(8, f"cukilnd, start to ready, {kind} store", statistics.median(times), "ms", "goal: 50 ms", 50.0,
+            faster=False, note=f"the best of {rounds} {min(times):.1f} ms", samples={kind: times})
         for kind, times in starts.items()
     ]
     return rows

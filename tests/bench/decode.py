@@ -45,9 +45,7 @@ class Block(nn.Module):
         q, k, v = heads.split([HEADS, HEADS // 4, HEADS // 4], 1)
         self.keys.index_copy_(2, position, k)
         self.values.index_copy_(2, position, v)
-        attended = scaled_dot_product_attention(
-            q, self.keys, self.values, attn_mask=mask, enable_gqa=True
-        )
+        attended = scaled_dot_product_attention(q, self.keys, self.values, attn_mask=mask, enable_gqa=True)
         x = x + self.out(attended.reshape(batch, WIDTH))
         gate, up = self.gate_up(self.norm_2(x)).chunk(2, -1)
         return x + self.down(silu(gate) * up)
@@ -68,18 +66,10 @@ class Decoder(nn.Module):
 def calibrated(model: Decoder, x: Tensor, position: Tensor) -> Decoder:
     """The model with NVFP4 layers, whose input scales are calibrated by one step."""
     largest: dict[nn.Module, Tensor] = {}
-    linears = [
-        (block, name, child)
-        for block in model.blocks
-        for name, child in block.named_children()
-        if isinstance(child, nn.Linear)
-    ]
-    hooks = [
-        child.register_forward_pre_hook(
-            lambda module, given: largest.update({module: given[0].abs().max()})
-        )
-        for _, _, child in linears
-    ]
+    linears = [(block, name, child) for block in model.blocks for name, child in block.named_children()
+               if isinstance(child, nn.Linear)]
+    hooks = [child.register_forward_pre_hook(lambda module, given: largest.update({module: given[0].abs().max()}))
+             for _, _, child in linears]
     model(x, position)
     for hook in hooks:
         hook.remove()
@@ -126,10 +116,7 @@ def measure(batch: int) -> list[dict]:
     for mode in ("eager", "reduce-overhead"):
         steps = {"NVFP4": quantised, "bf16": plain}
         if mode != "eager":
-            steps = {
-                name: torch.compile(model, mode=mode, fullgraph=True)
-                for name, model in steps.items()
-            }
+            steps = {name: torch.compile(model, mode=mode, fullgraph=True) for name, model in steps.items()}
         samples: dict[str, list[float]] = {name: [] for name in steps}
         for step in steps.values():
             for _ in range(4):
@@ -144,11 +131,8 @@ def measure(batch: int) -> list[dict]:
                      baseline_value=rival_us, baseline_samples=samples["bf16"],
                      note=f"cosine {cosine:.4f}" + (f", CUDA graphs skipped {skips} times" if skips else ""))  # fmt: skip
         )
-        print(
-            f"  {mode}, batch {batch}: {us:.0f} us, bf16 {rival_us:.0f} us, {rival_us / us:.2f} x, "
-            f"cosine {cosine:.4f}",
-            file=sys.stderr,
-        )
+        print(f"  {mode}, batch {batch}: {us:.0f} us, bf16 {rival_us:.0f} us, {rival_us / us:.2f} x, "
+              f"cosine {cosine:.4f}", file=sys.stderr)
     return rows
 
 

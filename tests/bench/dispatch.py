@@ -39,10 +39,7 @@ def main(rounds: int) -> int:
             op(x, runner.runner_id, 8)
         return (time.perf_counter_ns() - start) / CALLS / 1e3
 
-    ops = {
-        "ours_us": torch.ops.nvfp4.linear_gemm,
-        "custom_op_us": torch.ops.cukiln_bench.linear_gemm,
-    }
+    ops = {"ours_us": torch.ops.nvfp4.linear_gemm, "custom_op_us": torch.ops.cukiln_bench.linear_gemm}
     for op in ops.values():
         measure(op)
     times: dict[str, list[float]] = {name: [] for name in ops}

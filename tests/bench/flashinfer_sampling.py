@@ -93,15 +93,12 @@ def compile_in(scratch: Path, tools: Path) -> None:
     subprocess.run(["c++", "-shared", "-x", "c++", os.devnull, "-Wl,-soname,libcuda.so.1", "-o",
                     scratch / "stubs" / "libcuda.so"], check=True)  # fmt: skip
     cuda = Path(shutil.which("nvcc")).resolve().parents[1] if "CUDA_HOME" not in os.environ else Path(os.environ["CUDA_HOME"])
-    environment = os.environ | {
-        "CUDA_HOME": str(cuda),
-        "CPATH": str(next(tools.glob("nvidia/**/curand_kernel.h")).parent),
-        "FLASHINFER_CUDA_ARCH_LIST": ARCHITECTURE,
-        "FLASHINFER_WORKSPACE_BASE": str(scratch),
-        "LIBRARY_PATH": f"{scratch / 'stubs'}:{cuda / 'lib'}:{cuda / 'lib64'}",
-        "PATH": f"{tools / 'bin'}:{os.environ['PATH']}",
-        "PYTHONPATH": str(Path(__file__).resolve().parents[2] / ".cukiln-torch"),
-    }
+    environment = os.environ | {"CUDA_HOME": str(cuda),
+                                "CPATH": str(next(tools.glob("nvidia/**/curand_kernel.h")).parent),
+                                "FLASHINFER_CUDA_ARCH_LIST": ARCHITECTURE, "FLASHINFER_WORKSPACE_BASE": str(scratch),
+                                "LIBRARY_PATH": f"{scratch / 'stubs'}:{cuda / 'lib'}:{cuda / 'lib64'}",
+                                "PATH": f"{tools / 'bin'}:{os.environ['PATH']}",
+                                "PYTHONPATH": str(Path(__file__).resolve().parents[2] / ".cukiln-torch")}
     subprocess.run([sys.executable, __file__, tools], env=environment, check=True)
     for module in MODULES:
         shutil.copy(next(scratch.glob(f".cache/flashinfer/**/{module}/{module}.so")), scratch)

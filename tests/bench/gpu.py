@@ -166,11 +166,7 @@ def gemm(kernels: Kernels, quick: bool) -> Iterator[Entry]:
             similar = torch.nn.functional.cosine_similarity(outputs[0].double(), theirs.double(), dim=1)
             if similar.min() < 0.98:
                 raise RuntimeError(f"nvfp4_gemm [{m}, {n}, {k}]: cosine {similar.min():.4f} with bf16")
-            work = {
-                "bytes": (m + n) * k * 9 / 16 + m * n * 2,
-                "operations": 2.0 * m * n * k,
-                "rate": "matrix",
-            }
+            work = {"bytes": (m + n) * k * 9 / 16 + m * n * 2, "operations": 2.0 * m * n * k, "rate": "matrix"}
             shape = f"m {m}, n {n}, k {k}"
             yield Entry("nvfp4_gemm", shape, ours_with(0), "cuBLAS bf16", cublas, **work)
             yield Entry("nvfp4_gemm, quantisation included", shape, with_quantisation, "cuBLAS bf16", cublas, **work)
@@ -206,10 +202,8 @@ def copy_of(count: float) -> Launch:
 def amax(kernels: Kernels, quick: bool) -> Iterator[Entry]:
     for rows in (4096,) if quick else (16, 2304, 4096, 16384):
         columns = 7168
-        inputs = [
-            torch.randn(rows, columns, device="cuda", dtype=torch.bfloat16)
-            for _ in range(min(8, copies_for(rows * columns * 2)))
-        ]
+        inputs = [torch.randn(rows, columns, device="cuda", dtype=torch.bfloat16)
+                  for _ in range(min(8, copies_for(rows * columns * 2)))]
         global_scale = torch.empty(2, device="cuda")
         state = kernels.workspace("amax")
 
@@ -330,13 +324,11 @@ def sample_by_flashinfer(flashinfer: ModuleType, what: str, top_p: torch.Tensor,
     draws = {"seed": torch.zeros(1, device="cuda", dtype=torch.int64),
              "offset": torch.zeros(1, device="cuda", dtype=torch.int64)}  # fmt: skip
     from_logits = flashinfer.top_k_top_p_sampling_from_logits
-    return {
-        "top-k, top-p": lambda x: from_logits(x, 50, top_p, **draws),
-        "top-k, top-p, joint": lambda x: from_logits(x, 50, top_p, filter_apply_order="joint", **draws),
-        "top-p": lambda x: flashinfer.top_p_sampling_from_probs(flashinfer.softmax(x), top_p, **draws),
-        "min-p": lambda x: flashinfer.min_p_sampling_from_probs(flashinfer.softmax(x), min_p, **draws),
-        "no filter": lambda x: flashinfer.sampling_from_logits(x, **draws),
-    }[what]
+    return {"top-k, top-p": lambda x: from_logits(x, 50, top_p, **draws),
+            "top-k, top-p, joint": lambda x: from_logits(x, 50, top_p, filter_apply_order="joint", **draws),
+            "top-p": lambda x: flashinfer.top_p_sampling_from_probs(flashinfer.softmax(x), top_p, **draws),
+            "min-p": lambda x: flashinfer.min_p_sampling_from_probs(flashinfer.softmax(x), min_p, **draws),
+            "no filter": lambda x: flashinfer.sampling_from_logits(x, **draws)}[what]
 
 
 def top_by_operations(logits: torch.Tensor, tokens: torch.Tensor) -> None:
@@ -350,9 +342,7 @@ def sampler(kernels: Kernels, quick: bool) -> Iterator[Entry]:
     torch.argmax; and a copy of as many bytes as the logits have."""
     vocabulary = 128256
     flashinfer = kernels.flashinfer()
-    for kind, rows in [
-        (kind, rows) for kind in ("normal", "zipf") for rows in ((1, 64) if quick else (1, 8, 64, 256))
-    ]:
+    for kind, rows in [(kind, rows) for kind in ("normal", "zipf") for rows in ((1, 64) if quick else (1, 8, 64, 256))]:
         count = max(2, -(-ROTATED_BYTES // (4 * rows * vocabulary))) * rows
         all_rows = zipf(count, vocabulary) if kind == "zipf" else torch.randn(count, vocabulary, device="cuda") * 3.75
         logits = all_rows.split(rows)  # each launch takes others
@@ -474,9 +464,8 @@ def moe(kernels: Kernels, quick: bool) -> Iterator[Entry]:
 
             expected = theirs(0)
             for name, scales in (
-                ("nvfp4_moe_w4a16", (None, None)), ("nvfp4_moe_gemm", (tokens.global_scale, global_scale)),
-                ("nvfp4_moe_gemm, dynamic scale", (tokens.global_scale, None)),
-            ):  # fmt: skip
+                                 ("nvfp4_moe_w4a16", (None, None)), ("nvfp4_moe_gemm", (tokens.global_scale, global_scale)),
+                                 ("nvfp4_moe_gemm, dynamic scale", (tokens.global_scale, None))):  # fmt: skip
                 is_w4a16 = scales[0] is None
                 space = kernels.workspace("moe", *sizes, int(is_w4a16), int(not is_w4a16 and scales[1] is None))
 
@@ -543,7 +532,4 @@ def ceilings() -> dict[str, float]:
     product = Timer(lambda _: torch.mm(a, b, out=c))
     copy_us = statistics.median(copy.sample() for _ in range(5))
     product_us = statistics.median(product.sample() for _ in range(5))
-    return {
-        "bytes_per_s": 2 * source.nbytes / copy_us * 1e6,
-        "operations_per_s": 2 * 8192**3 / product_us * 1e6,
-    }
+    return {"bytes_per_s": 2 * source.nbytes / copy_us * 1e6, "operations_per_s": 2 * 8192**3 / product_us * 1e6}

@@ -63,11 +63,7 @@ class Harness:
             name: value
             for name, value in os.environ.items()
             if not name.startswith("CUKILN_") or name in kept
-        } | {
-            "HOME": str(scratch),
-            "XDG_CACHE_HOME": str(scratch / "cache"),
-            "XDG_CONFIG_HOME": str(scratch),
-        }
+        } | {"HOME": str(scratch), "XDG_CACHE_HOME": str(scratch / "cache"), "XDG_CONFIG_HOME": str(scratch)}
 
     def program(self, name: str) -> str:
         path = self.programs / f"cukiln_bench_{name}"
@@ -82,15 +78,11 @@ class Harness:
 
     def manifest(self, name: str, template: str, count: int) -> str:
         folder = self.folder(name)
-        (folder / "common.cuh").write_text(
-            "__device__ inline float common(float x) { return x + 1; }\n"
-        )
+        (folder / "common.cuh").write_text("__device__ inline float common(float x) { return x + 1; }\n")
         modules = []
         for i in range(count):
             (folder / f"scale_{i}.cu").write_text(template.format(i=i))
-            modules.append(
-                {"name": f"scale_{i}", "sources": [f"scale_{i}.cu"], "names": [f"scale_{i}"]}
-            )
+            modules.append({"name": f"scale_{i}", "sources": [f"scale_{i}.cu"], "names": [f"scale_{i}"]})
         path = folder / "manifest.json"
         path.write_text(json.dumps({"format": 1, "modules": modules}))
         return str(path)
@@ -100,18 +92,10 @@ class Harness:
         return self.run([*command, "--load"] if load else [*command, "--target", TARGET])
 
     def run(self, command: list[str], **environment: str) -> dict:
-        done = subprocess.run(
-            command,
-            env=self.environment | environment,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        done = subprocess.run(command, env=self.environment | environment, capture_output=True, text=True, check=False)
         if done.returncode != 0:
             reason = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
-            raise SkippedError(
-                f"{Path(command[0]).name}: {reason[0]}" if done.returncode != 3 else reason[0]
-            )
+            raise SkippedError(f"{Path(command[0]).name}: {reason[0]}" if done.returncode != 3 else reason[0])
         return json.loads(done.stdout)
 
 

@@ -53,21 +53,14 @@ def cuda_core(folder: Path, programs: list[dict]) -> dict:
     start = now_us()
     cache = FileStreamProgramCache(str(folder / "cuda_core"))
     for program in programs:
-        key = make_program_cache_key(
-            code=program["code"], code_type="c++", options=options, target_type="cubin"
-        )
+        key = make_program_cache_key(code=program["code"], code_type="c++", options=options, target_type="cubin")
         if cache.get(key) is None:
             compiled += 1
             cache[key] = Program(program["code"], "c++", options).compile("cubin")
         times.append(now_us() - start)
         start = now_us()
     cpu_us = (time.process_time_ns() - cpu_start) / 1e3
-    return {
-        "programs_us": times,
-        "cpu_us": cpu_us,
-        "compiled": compiled,
-        "version": cuda.core.__version__,
-    }
+    return {"programs_us": times, "cpu_us": cpu_us, "compiled": compiled, "version": cuda.core.__version__}
 
 
 def cupy(folder: Path, programs: list[dict]) -> dict:
@@ -89,12 +82,8 @@ def cupy(folder: Path, programs: list[dict]) -> dict:
         start = now_us()
     compiled = len(set((folder / "cupy").glob("*")) - known)
     module, name = modules[0]
-    return {
-        "programs_us": times,
-        "compiled": compiled,
-        "hot_us": hot(lambda: module.get_function(name)),
-        "version": cupy.__version__,
-    }
+    return {"programs_us": times, "compiled": compiled, "hot_us": hot(lambda: module.get_function(name)),
+            "version": cupy.__version__}
 
 
 def triton(folder: Path, programs: list[dict]) -> dict:
@@ -148,12 +137,7 @@ def cpp_extension(folder: Path, programs: list[dict]) -> dict:
     cpp_extension.load("scale", [str(source)], build_directory=str(build))
     times = [now_us() - start]
     again = hot(lambda: cpp_extension.load("scale", [str(source)], build_directory=str(build)))
-    return {
-        "programs_us": times,
-        "compiled": 0 if built else 1,
-        "hot_us": again,
-        "version": torch.__version__,
-    }
+    return {"programs_us": times, "compiled": 0 if built else 1, "hot_us": again, "version": torch.__version__}
 
 
 RIVALS = {"cuda_core": cuda_core, "cupy": cupy, "triton": triton, "cpp_extension": cpp_extension}
@@ -166,9 +150,7 @@ def main() -> int:
     except (ImportError, NotHereError) as reason:
         print(f"{rival}: {reason}", file=sys.stderr)
         return 3
-    except (
-        Exception
-    ) as reason:  # another project's library may raise anything
+    except (Exception) as reason:  # another project's library may raise anything
         print(f"{rival}: {type(reason).__name__}: {reason}", file=sys.stderr)
         return 3
     print(json.dumps(result))

@@ -18,11 +18,9 @@ import results
 QUICK = ((4096, 4096), (7168, 7168))
 SAMPLES = 5
 # Of grouped GEMMs: rows of each expert, experts, n, k; those of DeepSeek-V3 and of Mixtral 8x7B.
-GROUPED = tuple(
-    (rows, experts, n, k)
-    for experts, shapes in ((256, ((4096, 7168), (7168, 2048))), (8, ((28672, 4096), (4096, 14336))))
-    for n, k in shapes for rows in (128, 384, 1152)
-)  # fmt: skip
+GROUPED = tuple((rows, experts, n, k)
+                for experts, shapes in ((256, ((4096, 7168), (7168, 2048))), (8, ((28672, 4096), (4096, 14336))))
+                for n, k in shapes for rows in (128, 384, 1152))  # fmt: skip
 
 
 class CuBlas:
