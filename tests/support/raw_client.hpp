@@ -98,6 +98,14 @@ class RawClient {
     }
     return op;
   }
+  /// The same of the next frame that reports no progress: a busy daemon sends some before others.
+  std::optional<DaemonOp> outcome() const {
+    std::optional<DaemonOp> op = answer();
+    while (op == DaemonOp::progress) {
+      op = answer();
+    }
+    return op;
+  }
 
  private:
   UniqueFd socket_;

@@ -163,12 +163,12 @@ TEST_CASE_FIXTURE(Fixture, "fault 254: malformed blobs close their connection an
       {"a/b", "key"}, {std::string(65, 'k'), "key"}, {"k", ""}, {"k", std::string(4097, 'k')}};
   for (const auto& [kind, key] : names) {
     client.frame(DaemonOp::put_blob, 1, {}, blob_file(kind, key, "x").get());
-    CHECK(client.answer() == DaemonOp::error);
+    CHECK(client.outcome() == DaemonOp::error);
     client.frame(DaemonOp::get_blob, 2, wire::BlobWanted{kind, key}.encode());
-    CHECK(client.answer() == DaemonOp::error);
+    CHECK(client.outcome() == DaemonOp::error);
   }
   client.frame(DaemonOp::put_blob, 3, {}, right.get());
-  CHECK(client.answer() == DaemonOp::done);
+  CHECK(client.outcome() == DaemonOp::done);
 }
 
 TEST_CASE_FIXTURE(Fixture,
@@ -177,7 +177,7 @@ TEST_CASE_FIXTURE(Fixture,
   CHECK(becomes_true([&] {
     const RawClient raw(socket);
     raw.frame(DaemonOp::put_blob, 1, {}, blob_file("k", "k", std::string(3 << 20, 'x')).get());
-    return raw.answer() == DaemonOp::error;
+    return raw.outcome() == DaemonOp::error;
   }));
   CHECK(counter("requests_put_blob_error") >= 1);
   CHECK(counter("requests_put_blob_ok") == 0);

@@ -466,11 +466,8 @@ TEST_CASE_FIXTURE(
   other.frame(DaemonOp::ping, 1, "now");
   CHECK(other.answer() == DaemonOp::pong);
   writer->release();
-  std::optional<DaemonOp> reply = waiting.answer();
-  while (reply == DaemonOp::progress) {
-    reply = waiting.answer();
-  }
-  CHECK(reply == DaemonOp::done);  // not an error: the other client was answered during the wait
+  CHECK(waiting.outcome() ==
+        DaemonOp::done);  // not an error: the other client was answered during the wait
   CHECK(waiting.answer() == DaemonOp::pong);
 }
 
