@@ -31,6 +31,13 @@ struct LoaderFixture {
     return settings.loader;
   }
 
+  /// With another libcuda, such as a FakeCuda's.
+  static LoaderOptions with_driver(const std::string& library) {
+    LoaderOptions options = loader_options();
+    options.cuda_library = library;
+    return options;
+  }
+
   /// With fakes of NVRTC and of the driver.
   static LoaderOptions fake_options() {
     LoaderOptions options;
@@ -64,6 +71,12 @@ struct LoaderFixture {
     return module;
   }
 };
+
+inline PreloadOptions without_load() {
+  PreloadOptions options;
+  options.load = false;
+  return options;
+}
 
 /// The only report of a compile that must succeed.
 inline ModuleReport only(const Result<std::vector<ModuleReport>>& reports) {

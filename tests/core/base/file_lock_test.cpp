@@ -12,10 +12,12 @@
 #include <thread>
 #include <vector>
 
+#include "support/forked.hpp"
 #include "support/scratch.hpp"
 
 using namespace cukiln;
 using cukiln::testing::ScratchFolder;
+using cukiln::testing::status_of_child;
 using std::chrono::milliseconds;
 
 namespace {
@@ -73,16 +75,11 @@ TEST_CASE(
   const std::string path = scratch / "lock";
   auto lock = FileLock::acquire(path, FileLock::Mode::exclusive, milliseconds(0));
   REQUIRE(lock);
-  const pid_t child = ::fork();
-  REQUIRE(child >= 0);
-  if (child == 0) {
-    const int reused = ::dup(0);  // takes the number that the atfork handler closed
-    lock->release();
-    ::_exit(::fcntl(reused, F_GETFD) == -1 ? 1 : 0);
-  }
-  int status = 0;
-  ::waitpid(child, &status, 0);
-  CHECK(WEXITSTATUS(status) == 0);
+  CHECK(status_of_child([&] {
+          const int reused = ::dup(0);  // takes the number that the atfork handler closed
+          lock->release();
+          return ::fcntl(reused, F_GETFD) == -1 ? 1 : 0;
+        }) == 0);
   CHECK_FALSE(is_free(path));
 }
 
@@ -185,15 +182,11 @@ TEST_CASE("a forked child neither writes to the parent's lock file nor removes i
   const std::string path = scratch / "lock";
   auto lock = FileLock::acquire(path, FileLock::Mode::exclusive, milliseconds(0));
   lock->write_line("parent");
-  const pid_t child = ::fork();
-  if (child == 0) {
-    lock->write_line("child");
-    const bool is_own = lock->is_at(path);
-    lock->remove_and_release(path);
-    ::_exit(is_own ? 1 : 0);
-  }
-  int status = 0;
-  ::waitpid(child, &status, 0);
-  CHECK(status == 0);
+  CHECK(status_of_child([&] {
+          lock->write_line("child");
+          const bool is_own = lock->is_at(path);
+          lock->remove_and_release(path);
+          return is_own ? 1 : 0;
+        }) == 0);
   CHECK(FileLock::holder(path) == "parent");
 }

@@ -4,17 +4,19 @@
 #include <doctest/doctest.h>
 #include <sched.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <fstream>
+#include <sstream>
 #include <thread>
 
+#include "support/forked.hpp"
 #include "support/scratch.hpp"
 
 using cukiln::Machine;
 using cukiln::measure_machine;
 using cukiln::testing::ScratchFolder;
+using cukiln::testing::text_of_child;
 
 namespace {
 
@@ -208,23 +210,15 @@ class RealGroup {
 
 /// Measures in a child that has joined the groups.
 Machine measure_in(const RealGroup& cpu, const RealGroup& memory) {
-  int out[2];
-  REQUIRE(::pipe(out) == 0);
-  const pid_t child = ::fork();
-  if (child == 0) {
+  const std::string text = text_of_child([&] {
     const std::string self = std::to_string(::getpid());
     const bool joined = cpu.write("cgroup.procs", self) && memory.write("cgroup.procs", self);
     const Machine machine = joined ? measure_machine() : Machine{0, 0, {}, {}};
-    const std::uint64_t numbers[] = {machine.cores, machine.memory_bytes};
-    ::_exit(::write(out[1], numbers, sizeof numbers) == sizeof numbers ? 0 : 1);
-  }
-  ::close(out[1]);
-  std::uint64_t numbers[2] = {};
-  const ssize_t got = ::read(out[0], numbers, sizeof numbers);
-  ::close(out[0]);
-  ::waitpid(child, nullptr, 0);
-  REQUIRE(got == sizeof numbers);
-  return {static_cast<unsigned>(numbers[0]), numbers[1], {}, {}};
+    return std::to_string(machine.cores) + " " + std::to_string(machine.memory_bytes);
+  });
+  Machine machine{0, 0, {}, {}};
+  std::istringstream(text) >> machine.cores >> machine.memory_bytes;
+  return machine;
 }
 
 }  // namespace

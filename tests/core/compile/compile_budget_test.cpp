@@ -2,12 +2,11 @@
 #include "core/compile/compile_budget.hpp"
 
 #include <doctest/doctest.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <atomic>
 #include <thread>
 
+#include "support/forked.hpp"
 #include "support/wait.hpp"
 
 using namespace cukiln;
@@ -26,9 +25,7 @@ Result<CompileBudget::Share> ask(CompileBudget& budget, std::uint64_t mib,
 }
 
 void until_waiting(CompileBudget& budget, std::size_t count) {
-  while (budget.waiting() != count) {
-    std::this_thread::sleep_for(1ms);
-  }
+  REQUIRE(testing::becomes_true([&] { return budget.waiting() == count; }));
 }
 
 }  // namespace
@@ -138,11 +135,11 @@ TEST_CASE("the timeout of a waiting compile begins anew when another one ends") 
   auto two = ask(budget, 50);
   REQUIRE(one);
   REQUIRE(two);
-  std::thread waiting([&] { CHECK(ask(budget, 100, 400ms)); });
+  std::thread waiting([&] { CHECK(ask(budget, 100, 4s)); });
   until_waiting(budget, 1);
-  std::this_thread::sleep_for(250ms);
+  std::this_thread::sleep_for(2s + 100ms);
   *one = CompileBudget::Share();
-  std::this_thread::sleep_for(250ms);  // 500 ms after it began to wait
+  std::this_thread::sleep_for(2s);  // more than 4 s after it began to wait
   *two = CompileBudget::Share();
   waiting.join();
 }
@@ -151,14 +148,10 @@ TEST_CASE("a forked child has a budget of its own") {
   CompileBudget budget(limits(8, 100));
   auto held = ask(budget, 100);
   REQUIRE(held);
-  const pid_t child = ::fork();
-  if (child == 0) {
-    const bool is_free = ask(budget, 100, 50ms).has_value();
-    *held = CompileBudget::Share();  // the parent's: nothing happens
-    ::_exit(is_free ? 0 : 1);
-  }
-  int status = -1;
-  ::waitpid(child, &status, 0);
-  CHECK(status == 0);
+  CHECK(testing::status_of_child([&] {
+          const bool is_free = ask(budget, 100, 50ms).has_value();
+          *held = CompileBudget::Share();  // the parent's: nothing happens
+          return is_free ? 0 : 1;
+        }) == 0);
   CHECK_FALSE(ask(budget, 1, 10ms));
 }

@@ -20,6 +20,7 @@
 #include "core/base/file.hpp"
 #include "core/compile/worker_process.hpp"
 #include "support/compile_fixture.hpp"
+#include "support/forked.hpp"
 
 using namespace cukiln;
 using namespace cukiln::testing;
@@ -73,22 +74,10 @@ constexpr uid_t kOther = 64'001;
 /// What `body` returns in a child process of another user; empty if this process may have none.
 template <class Body>
 std::string as_user(uid_t user, const Body& body) {
-  int ends[2];
-  REQUIRE(::pipe(ends) == 0);
-  const pid_t child = ::fork();
-  if (child == 0) {
-    if (::setresgid(user, user, user) == 0 && ::setresuid(user, user, user) == 0) {
-      const std::string result = body();
-      static_cast<void>(::write(ends[1], result.data(), result.size()) < 0);
-    }
-    ::_exit(0);
-  }
-  ::close(ends[1]);
-  const UniqueFd from(ends[0]);
-  char text[256];
-  const ssize_t got = ::read(from.get(), text, sizeof text);
-  ::waitpid(child, nullptr, 0);
-  return std::string(text, got > 0 ? static_cast<std::size_t>(got) : 0);
+  return text_of_child([&] {
+    const bool is_other = ::setresgid(user, user, user) == 0 && ::setresuid(user, user, user) == 0;
+    return is_other ? body() : std::string();
+  });
 }
 
 /// Whether a worker of this user can limit its tasks: see worker/task_limit.hpp.

@@ -22,6 +22,7 @@
 #include <thread>
 
 #include "support/compile_fixture.hpp"
+#include "support/forked.hpp"
 #include "support/refuse_processes.hpp"
 
 using namespace cukiln;
@@ -107,45 +108,37 @@ TEST_CASE("a host's own child keeps its status while workers come and go") {
 }
 
 TEST_CASE("fault 189: a worker starts where no child can be made without an exit signal") {
-  const pid_t child = ::fork();
-  if (child == 0) {
-    sock_filter rules[] = {
-        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
-        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_clone, 0, 3),
-        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, args)),
-        BPF_JUMP(BPF_JMP | BPF_JSET | BPF_K, CSIGNAL, 1, 0),
-        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EINVAL),
-        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
-    };
-    if (!install_filter(rules)) {
-      ::_exit(2);
-    }
-    const auto spawned = spawn_detached("/bin/sh", {"-c", "echo started >&2"});
-    char byte = 0;
-    const bool ended = spawned && ::recv(spawned->socket.get(), &byte, 1, 0) == 0;
-    ::_exit(ended && ::lseek(spawned->error_log.get(), 0, SEEK_CUR) == 8 ? 0 : 1);
-  }
-  int status = 0;
-  REQUIRE(::waitpid(child, &status, 0) == child);
-  CHECK(WEXITSTATUS(status) == 0);
+  CHECK(status_of_child([] {
+          sock_filter rules[] = {
+              BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
+              BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_clone, 0, 3),
+              BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, args)),
+              BPF_JUMP(BPF_JMP | BPF_JSET | BPF_K, CSIGNAL, 1, 0),
+              BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EINVAL),
+              BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+          };
+          if (!install_filter(rules)) {
+            return 2;
+          }
+          const auto spawned = spawn_detached("/bin/sh", {"-c", "echo started >&2"});
+          char byte = 0;
+          const bool ended = spawned && ::recv(spawned->socket.get(), &byte, 1, 0) == 0;
+          return ended && ::lseek(spawned->error_log.get(), 0, SEEK_CUR) == 8 ? 0 : 1;
+        }) == 0);
 }
 
 TEST_CASE("fault 353: where no process may be started, the error names the call that was refused") {
-  const pid_t child = ::fork();
-  if (child == 0) {
-    if (!refuse_processes()) {
-      ::_exit(2);
-    }
-    const auto spawned = spawn_detached("/bin/true", {});
-    const bool names_it = !spawned && spawned.error().code() == ErrorCode::io &&
-                          spawned.error().message().find(
-                              "clone: Operation not permitted (1); expected a process that "
-                              "may start others") != std::string::npos;
-    ::_exit(names_it ? 0 : 1);
-  }
-  int status = 0;
-  REQUIRE(::waitpid(child, &status, 0) == child);
-  CHECK(WEXITSTATUS(status) == 0);
+  CHECK(status_of_child([] {
+          if (!refuse_processes()) {
+            return 2;
+          }
+          const auto spawned = spawn_detached("/bin/true", {});
+          const bool names_it = !spawned && spawned.error().code() == ErrorCode::io &&
+                                spawned.error().message().find(
+                                    "clone: Operation not permitted (1); expected a process that "
+                                    "may start others") != std::string::npos;
+          return names_it ? 0 : 1;
+        }) == 0);
 }
 
 // fault 372
@@ -262,12 +255,10 @@ TEST_CASE("a worker's address space has the given limit") {
 
 TEST_CASE("a forked child that drops its copy of a worker does not end the parent's") {
   auto worker = fake_worker();
-  const pid_t child = ::fork();
-  if (child == 0) {
+  status_of_child([&] {
     worker.reset();
-    ::_exit(0);
-  }
-  ::waitpid(child, nullptr, 0);
+    return 0;
+  });
   CHECK(worker->alive());
   CHECK(worker->request(wire::WorkerOp::probe, {}, {}).is(wire::WorkerOp::probed));
 }

@@ -28,12 +28,6 @@ void let_age(const std::string& path) {
 
 }  // namespace
 
-TEST_CASE("an unobserved NVRTC is used, and its results are marked") {
-  NvrtcCompiler compiler(fake_options(kUnobservedNvrtc));
-  TestModule module(kKernel);
-  CHECK_FALSE(must(module.run(compiler)).observed);
-}
-
 TEST_CASE("NVRTC's version and digest are cached, and then no worker is started") {
   let_age(kFakeNvrtc);
   StatCache stats;
