@@ -6,18 +6,15 @@
 #include <string>
 
 #include "support/loader_fixture.hpp"
-#include "support/paths.hpp"
 
 using namespace cukiln;
+using cukiln::testing::without_load;
 
 namespace {
 
 struct Fixture : testing::LoaderFixture {
   static LoaderOptions options() {
-    const std::string bin = testing::bin();
-    LoaderOptions options;
-    options.nvrtc_library = bin + "/libnvrtc_fake.so";
-    options.worker = bin + "/cukiln-compile-worker";
+    LoaderOptions options = fake_options();
     options.jobs = 3;
     return options;
   }
@@ -32,12 +29,6 @@ struct Fixture : testing::LoaderFixture {
     return manifest;
   }
 };
-
-PreloadOptions without_load() {
-  PreloadOptions options;
-  options.load = false;
-  return options;
-}
 
 }  // namespace
 

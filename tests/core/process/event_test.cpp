@@ -13,7 +13,6 @@
 #include "core/store/sqlite_handle.hpp"
 #include "support/fake_cuda.hpp"
 #include "support/loader_fixture.hpp"
-#include "support/paths.hpp"
 
 using namespace cukiln;
 
@@ -53,10 +52,7 @@ struct Fixture : testing::LoaderFixture {
   Recorded recorded;
 
   LoaderOptions options() {
-    const std::string bin = testing::bin();
-    LoaderOptions options;
-    options.nvrtc_library = bin + "/libnvrtc_fake.so";
-    options.worker = bin + "/cukiln-compile-worker";
+    LoaderOptions options = fake_options();
     options.events = recorded.sink();
     return options;
   }
@@ -123,19 +119,16 @@ TEST_CASE_FIXTURE(Fixture, "events: a preload has those of all its threads when 
   for (const char* name : {"a", "b", "c", "d", "e", "f"}) {
     manifest.add(module(name));
   }
-  PreloadOptions without_load;
-  without_load.load = false;
-  REQUIRE(opened->preload(manifest, without_load));
+  REQUIRE(opened->preload(manifest, testing::without_load()));
   CHECK(recorded.of(EventKind::miss).size() == 6);
   CHECK(recorded.of(EventKind::compile).size() == 6);
 }
 
 TEST_CASE_FIXTURE(Fixture, "events: a load, one that is refused, and what is sealed") {
   testing::FakeCuda driver;
-  LoaderOptions with_driver = loader_options();  // NVRTC itself: the driver's fake reads its cubins
-  with_driver.cuda_library = driver.path;
-  with_driver.events = recorded.sink();
-  const Opened opened = open(store(), with_driver);
+  LoaderOptions options = with_driver(driver.path);  // NVRTC itself: the fake reads its cubins
+  options.events = recorded.sink();
+  const Opened opened = open(store(), options);
   const auto module_of = [&](const std::string& name) {
     return spec(scratch.write(name + ".cu", "extern \"C\" __global__ void " + name + "() {}"),
                 {{90, 'a'}});

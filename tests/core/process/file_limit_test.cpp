@@ -3,17 +3,17 @@
 #include <doctest/doctest.h>
 #include <signal.h>
 #include <sys/resource.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <filesystem>
 #include <string>
 
 #include "core/base/file.hpp"
 #include "core/base/file_size_limit.hpp"
+#include "support/forked.hpp"
 #include "support/loader_fixture.hpp"
 
 using namespace cukiln;
+using cukiln::testing::status_of_child;
 
 namespace {
 
@@ -21,18 +21,6 @@ void limit_files(rlim_t bytes) {
   const rlimit both{bytes, bytes};
   ::setrlimit(RLIMIT_FSIZE, &both);
   ::signal(SIGXFSZ, SIG_DFL);
-}
-
-/// Runs `body` in a child process. Returns its exit code, or 1000 and the signal that ended it.
-template <class Body>
-int status_of_child(const Body& body) {
-  const pid_t child = ::fork();
-  if (child == 0) {
-    ::_exit(body());
-  }
-  int status = 0;
-  ::waitpid(child, &status, 0);
-  return WIFEXITED(status) ? WEXITSTATUS(status) : 1000 + WTERMSIG(status);
 }
 
 struct Fixture : testing::LoaderFixture {

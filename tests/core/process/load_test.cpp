@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <mutex>
-#include <thread>
 
 #include "core/base/file_lock.hpp"
 
@@ -20,11 +19,7 @@ constexpr CUresult kPtxTooNew = static_cast<CUresult>(222);
 struct Fixture : LoaderFixture {
   FakeCuda driver;
 
-  LoaderOptions with_driver() const {
-    LoaderOptions options = loader_options();
-    options.cuda_library = driver.path;
-    return options;
-  }
+  LoaderOptions with_driver() const { return LoaderFixture::with_driver(driver.path); }
   ModuleSpec two_kernels() const {
     ModuleSpec module =
         spec(scratch.write("pair.cu",
@@ -64,9 +59,7 @@ TEST_CASE_FIXTURE(Fixture,
         spec(scratch.write(std::string(name) + ".cu", std::string("extern \"C\" __global__ void ") +
                                                           name + "(float* x) {}\n")));
   }
-  PreloadOptions no_load;
-  no_load.load = false;
-  const auto report = opened->preload(Manifest(modules), no_load);
+  const auto report = opened->preload(Manifest(modules), without_load());
   if (!report) FAIL(report.error().message() << report.error().log());
   CHECK(report->compiled == 4);
   const auto count = [&](std::string_view part) {
@@ -100,6 +93,8 @@ TEST_CASE_FIXTURE(Fixture,
   CHECK(table.find("pair/first"));
   CHECK(table.find("pair/first@sm_90a"));
   CHECK_FALSE(table.find("third"));
+  REQUIRE(opened->preload(Manifest({two_kernels()})));  // loads nothing more
+  CHECK(driver.calls("cuLibraryLoadData") == 1);
 }
 
 TEST_CASE_FIXTURE(Fixture, "the longest text is compiled first; ids follow the manifest") {
@@ -124,13 +119,6 @@ TEST_CASE_FIXTURE(Fixture, "the longest text is compiled first; ids follow the m
   CHECK(order == std::vector<std::string>{"with_header", "longest", "middle"});
   CHECK(opened->kernels().at(0).name() == "k_middle");
   CHECK(opened->kernels().at(2).name() == "k_with_header");
-}
-
-TEST_CASE_FIXTURE(Fixture, "a second preload of the same modules loads nothing") {
-  const auto opened = open(with_driver());
-  REQUIRE(opened->preload(Manifest({two_kernels()})));
-  REQUIRE(opened->preload(Manifest({two_kernels()})));
-  CHECK(driver.calls("cuLibraryLoadData") == 1);
 }
 
 TEST_CASE_FIXTURE(Fixture,
@@ -207,22 +195,11 @@ TEST_CASE_FIXTURE(Fixture,
   LoaderOptions none = loader_options();
   none.cuda_library = scratch / "no/libcuda.so.1";
   const auto opened = open(none);
-  PreloadOptions no_load;
-  no_load.load = false;
-  CHECK(opened->preload(Manifest({two_kernels()}), no_load));
+  CHECK(opened->preload(Manifest({two_kernels()}), without_load()));
   const auto report = opened->preload(Manifest({two_kernels()}));
   REQUIRE_FALSE(report);
   CHECK(report.error().code() == ErrorCode::driver);
   CHECK(report.error().message().find("libcuda") != std::string::npos);
-}
-
-TEST_CASE_FIXTURE(Fixture, "a load is refused while the legacy stream reports a capture") {
-  driver.set_legacy_capture(1);
-  const auto report = open(with_driver())->preload(Manifest({two_kernels()}));
-  REQUIRE_FALSE(report);
-  CHECK(report.error().code() == ErrorCode::invalid_argument);
-  CHECK(report.error().message().find("captur") != std::string::npos);
-  CHECK(driver.calls("cuLibraryLoadData") == 0);
 }
 
 TEST_CASE_FIXTURE(Fixture,
@@ -233,9 +210,7 @@ TEST_CASE_FIXTURE(Fixture,
   late.name = "late";
   late.define = {{"LATE", "1"}};
   late.targets = {{90, 'a'}};
-  PreloadOptions no_load;
-  no_load.load = false;
-  REQUIRE(opened->preload(Manifest({late}), no_load));  // in the store, not loaded
+  REQUIRE(opened->preload(Manifest({late}), without_load()));  // in the store, not loaded
   opened->seal();
   REQUIRE(opened->preload(Manifest({two_kernels()})));
   const auto refused = opened->get(late, "first");
@@ -294,26 +269,4 @@ TEST_CASE_FIXTURE(Fixture,
   const auto refused = opened->get_cuda_module("ext", {source}, {"--frobnicate"});
   REQUIRE_FALSE(refused);
   CHECK(refused.error().message().find("--frobnicate") != std::string::npos);
-}
-
-TEST_CASE_FIXTURE(Fixture, "lookups go on while other threads load") {
-  const auto opened = open(with_driver());
-  REQUIRE(opened->preload(Manifest({two_kernels()})));
-  std::atomic<bool> stop{false};
-  std::atomic<long> wrong{0};
-  std::thread reader([&] {
-    while (!stop) {
-      wrong += opened->kernels().find("pair/first") ? 0 : 1;
-      wrong += opened->kernels().at(0).name() == "second" ? 0 : 1;
-    }
-  });
-  for (int i = 0; i < 3; ++i) {
-    ModuleSpec more = two_kernels();
-    more.name = "more" + std::to_string(i);
-    more.define = {{"N", std::to_string(i)}};
-    CHECK(opened->preload(Manifest({more})));
-  }
-  stop = true;
-  reader.join();
-  CHECK(wrong == 0);
 }

@@ -17,34 +17,35 @@ void shell(const std::string& command) {
   REQUIRE_MESSAGE(std::system(command.c_str()) == 0, command);
 }
 
-/// Runs a shell script in which $D is a small file system of its own and $W the worker. False where
-/// an unprivileged process may not mount one.
-bool in_small_file_system(const std::string& folder, int mebibytes, const std::string& script,
-                          std::vector<std::string>* lines) {
-  if (std::system("unshare -rm true 2>/dev/null") != 0) {
-    return false;
-  }
-  const std::string mount = folder + "/small";
-  shell("mkdir -p '" + mount + "'");
-  Child child({"/usr/bin/unshare", "-rm", "/bin/sh", "-c",
-               "mount -t tmpfs -o size=" + std::to_string(mebibytes) + "m tmpfs '" + mount +
-                   "' || exit 99; D='" + mount + "/s'; W='" + testing::bin() + "/store_worker'; " +
-                   script});
+/// Runs a shell script in which $D is a small file system of its own and $W the worker. False, and
+/// says so, where an unprivileged process may not mount one.
+bool in_small_file_system(int mebibytes, const std::string& script,
+                          std::vector<std::string>& lines) {
+  const ScratchFolder folder;
+  const std::string mount = folder / "small";
+  Child child(
+      {"/bin/sh", "-c",
+       "mkdir '" + mount +
+           "' && unshare -rm true 2>/dev/null && exec unshare -rm /bin/sh -c \"$0\"; exit 99",
+       "mount -t tmpfs -o size=" + std::to_string(mebibytes) + "m tmpfs '" + mount +
+           "' || exit 99; D='" + mount + "/s'; W='" + testing::bin() + "/store_worker'; " +
+           script});
   child.go();
-  *lines = child.lines();
-  return child.wait() != 99;
+  lines = child.lines();
+  const bool is_mounted = child.wait() != 99;
+  if (!is_mounted) {
+    MESSAGE("skipped: this process may not mount a file system");
+  }
+  return is_mounted;
 }
 
 TEST_CASE("fault 5: on a full disk old entries make room and the new one is kept") {
-  const ScratchFolder folder;
   std::vector<std::string> lines;
-  if (!in_small_file_system(folder.path(), 6,
+  if (!in_small_file_system(6,
                             "$W $D put count=600 bytes=20000 reserve=1000000 log; "
                             "$W $D get first=590 count=10",
-                            &lines)) {
-    MESSAGE("skipped: this process may not mount a file system");
+                            lines))
     return;
-  }
   CHECK(count_lines(lines, " error") == 0);
   CHECK(acknowledged(lines).size() == 600);
   CHECK(count_lines(lines, "no space for the store") > 0);
@@ -53,19 +54,16 @@ TEST_CASE("fault 5: on a full disk old entries make room and the new one is kept
 }
 
 TEST_CASE("fault 5: on a full disk old entries and blobs make room for blobs") {
-  const ScratchFolder folder;
   std::vector<std::string> lines;
-  if (!in_small_file_system(folder.path(), 6,
+  if (!in_small_file_system(6,
                             "$W $D put count=50 bytes=20000 reserve=1000000; "
                             "$W $D blob kind=k count=600 bytes=20000 reserve=1000000 log; "
                             "sleep 2; "  // the order of last use is one of seconds
                             "$W $D put first=100 count=10 bytes=20000 reserve=1000000; "
                             "$W $D get first=100 count=10; "
                             "$W $D get first=0 count=50",
-                            &lines)) {
-    MESSAGE("skipped: this process may not mount a file system");
+                            lines))
     return;
-  }
   CHECK(count_lines(lines, " error") == 0);
   CHECK(count_lines(lines, "stored") >= 660);
   CHECK(count_lines(lines, "no space for the store") > 0);
@@ -74,24 +72,19 @@ TEST_CASE("fault 5: on a full disk old entries and blobs make room for blobs") {
 }
 
 TEST_CASE("fault 6: a store cannot be made on a full disk, and kernels stay in memory") {
-  const ScratchFolder folder;
   std::vector<std::string> lines;
-  if (!in_small_file_system(folder.path(), 1,
+  if (!in_small_file_system(1,
                             "head -c 2000000 /dev/zero > ${D%/s}/filler 2>/dev/null; "
                             "$W $D put count=2",
-                            &lines)) {
-    MESSAGE("skipped: this process may not mount a file system");
+                            lines))
     return;
-  }
   REQUIRE(lines.size() >= 3);
   CHECK(starts_with(lines[0], "bypass"));
   CHECK(count_lines(lines, "not_stored") == 2);
 }
 
-TEST_CASE("fault 5: entries for which a full disk has no room give one warning with advice") {
-  if (kSanitized) {
-    return;
-  }
+TEST_CASE("fault 5: entries for which a full disk has no room give one warning with advice" *
+          doctest::skip(kSanitized)) {
   const ScratchFolder folder;
   run_worker(folder / "s", "put", {"count=1"});
   const auto lines = run_worker(folder / "s", "put", {"first=1", "count=36", "reserve=0", "log"},
@@ -103,27 +96,23 @@ TEST_CASE("fault 5: entries for which a full disk has no room give one warning w
 }
 
 TEST_CASE("fault 7: a disk that others filled is collected with the help of the reserve") {
-  const ScratchFolder folder;
   std::vector<std::string> lines;
-  if (!in_small_file_system(folder.path(), 6,
+  if (!in_small_file_system(6,
                             "$W $D put count=100 bytes=20000 reserve=1000000; "
                             "head -c 9000000 /dev/zero > ${D%/s}/filler 2>/dev/null; "
                             "$W $D gc max=500000 reserve=1000000 log; "
                             "$W $D put first=200 count=5 bytes=20000 reserve=1000000; "
                             "$W $D get first=200 count=5",
-                            &lines)) {
-    MESSAGE("skipped: this process may not mount a file system");
+                            lines))
     return;
-  }
   CHECK(count_lines(lines, "done") == 1);
   CHECK(count_lines(lines, "gc error") == 0);
   CHECK(count_lines(lines, "hit") == 5);
 }
 
 TEST_CASE("fault 88: rm works on a disk that others filled, and the reserve is there again") {
-  const ScratchFolder folder;
   std::vector<std::string> lines;
-  if (!in_small_file_system(folder.path(), 6,
+  if (!in_small_file_system(6,
                             "R=reserve=1000000; F=${D%/s}/filler; "
                             "$W $D put count=100 bytes=20000 $R; "
                             "head -c 9000000 /dev/zero > $F 2>/dev/null; "
@@ -132,10 +121,8 @@ TEST_CASE("fault 88: rm works on a disk that others filled, and the reserve is t
                             "$W $D rm $R; "
                             "stat -c 'reserve %s' $D/*/reserve.bin; "
                             "$W $D put first=200 count=5 bytes=20000 $R",
-                            &lines)) {
-    MESSAGE("skipped: this process may not mount a file system");
+                            lines))
     return;
-  }
   CHECK(count_lines(lines, "removed 1") == 1);
   CHECK(count_lines(lines, "removed 99") == 1);
   CHECK(count_lines(lines, "rm error") == 0);
@@ -156,20 +143,17 @@ const char* const kWithoutRoomForWalIndex =
     "empty_index 4; $RUN $W $D rm $R; eval $S; "
     "rm $D0/filler.*; $W $D get count=3 $R; eval $S";
 
-TEST_CASE("fault 85: a WAL index with no room on the disk means memory only, and ends no process") {
-  const ScratchFolder folder;
-  std::vector<std::string> lines;
+TEST_CASE("fault 85: a WAL index with no room on the disk means memory only, and ends no process" *
+          doctest::skip(kSanitized)) {
   for (const char* holes : {"holes", "old_holes"}) {
     CAPTURE(holes);
     // A file system with small blocks is one where growing a file by a byte a page leaves holes.
     const std::string run = "env LD_PRELOAD=" + testing::bin() +
                             "/libfaulty_calls.so FAULT_MATCH=store.db-shm FAULT_CALL=" + holes;
-    if (kSanitized || !in_small_file_system(
-                          folder.path(), 6,
-                          "R=reserve=0; RUN='" + run + "'; " + kWithoutRoomForWalIndex, &lines)) {
-      MESSAGE("skipped: this process may not mount a file system, or preload a library");
+    std::vector<std::string> lines;
+    if (!in_small_file_system(6, "R=reserve=0; RUN='" + run + "'; " + kWithoutRoomForWalIndex,
+                              lines))
       return;
-    }
     CHECK(count_lines(lines, "rc 0") == 4);
     CHECK(count_lines(lines, "log warn kernels are kept in memory only") == 2);
     CHECK(count_lines(lines, "miss") == 6);
@@ -179,14 +163,10 @@ TEST_CASE("fault 85: a WAL index with no room on the disk means memory only, and
 }
 
 TEST_CASE("fault 85: the reserve has room for the WAL index") {
-  const ScratchFolder folder;
   std::vector<std::string> lines;
-  if (!in_small_file_system(folder.path(), 6,
-                            std::string("R=reserve=1000000; RUN=; ") + kWithoutRoomForWalIndex,
-                            &lines)) {
-    MESSAGE("skipped: this process may not mount a file system");
+  if (!in_small_file_system(6, std::string("R=reserve=1000000; RUN=; ") + kWithoutRoomForWalIndex,
+                            lines))
     return;
-  }
   CHECK(count_lines(lines, "rc 0") == 4);
   CHECK(count_lines(lines, "hit") == 6);
   CHECK(count_lines(lines, "removed 21") == 1);
@@ -229,10 +209,8 @@ TEST_CASE("fault 8: a limit on file sizes ends no process, and stored entries st
   CHECK(count_lines(unlimited, " stored") == 50);
 }
 
-TEST_CASE("fault 5, fault 8: no space, or no quota, at any byte leaves a healthy store") {
-  if (kSanitized) {
-    return;  // a sanitizer has to be loaded first
-  }
+TEST_CASE("fault 5, fault 8: no space, or no quota, at any byte leaves a healthy store" *
+          doctest::skip(kSanitized)) {
   for (const int error : {ENOSPC, EDQUOT}) {
     for (const std::uint64_t bytes : {0u, 30'000u, 100'000u, 300'000u, 301'000u, 600'000u}) {
       CAPTURE(error);
@@ -252,10 +230,8 @@ TEST_CASE("fault 5, fault 8: no space, or no quota, at any byte leaves a healthy
   }
 }
 
-TEST_CASE("fault 9: a disk that cannot be read is a failed tier and not a crash") {
-  if (kSanitized) {
-    return;
-  }
+TEST_CASE("fault 9: a disk that cannot be read is a failed tier and not a crash" *
+          doctest::skip(kSanitized)) {
   const ScratchFolder folder;
   run_worker(folder / "s", "put", {"count=10", "checkpoint=1"});
   const auto lines = run_worker(folder / "s", "get", {"count=10"}, faults("read", "store.db", EIO));
@@ -265,10 +241,8 @@ TEST_CASE("fault 9: a disk that cannot be read is a failed tier and not a crash"
 }
 
 // fault 343
-TEST_CASE("reads that fail behind the first page of the database give up no generation") {
-  if (kSanitized) {
-    return;
-  }
+TEST_CASE("reads that fail behind the first page of the database give up no generation" *
+          doctest::skip(kSanitized)) {
   const ScratchFolder folder;
   run_worker(folder / "s", "put", {"count=10", "checkpoint=1"});
   const auto failing = faults("read", "store.db", EIO, 4096);
@@ -283,10 +257,8 @@ TEST_CASE("reads that fail behind the first page of the database give up no gene
 }
 
 // fault 343
-TEST_CASE("reads that fail within a put leave the entry whole or absent, and the store in use") {
-  if (kSanitized) {
-    return;
-  }
+TEST_CASE("reads that fail within a put leave the entry whole or absent, and the store in use" *
+          doctest::skip(kSanitized)) {
   const ScratchFolder folder;
   run_worker(folder / "s", "put", {"count=10", "checkpoint=1"});
   for (int read = 1; read <= 16; ++read) {
@@ -303,10 +275,7 @@ TEST_CASE("reads that fail within a put leave the entry whole or absent, and the
   CHECK(read_all(folder / "s/v6/CURRENT") == "gen-0001\n");
 }
 
-TEST_CASE("fault 9: a failed fsync loses nothing that the WAL holds") {
-  if (kSanitized) {
-    return;
-  }
+TEST_CASE("fault 9: a failed fsync loses nothing that the WAL holds" * doctest::skip(kSanitized)) {
   const ScratchFolder folder;
   run_worker(folder / "s", "put", {"count=3"});
   const auto lines = run_worker(folder / "s", "put", {"first=10", "count=10", "checkpoint=1"},
@@ -317,20 +286,16 @@ TEST_CASE("fault 9: a failed fsync loses nothing that the WAL holds") {
   CHECK(count_intact(folder / "s", {0, 1, 2}, 20'000) == 3);
 }
 
-TEST_CASE("fault 9: a new store that cannot be synced to the disk is not used") {
-  if (kSanitized) {
-    return;
-  }
+TEST_CASE("fault 9: a new store that cannot be synced to the disk is not used" *
+          doctest::skip(kSanitized)) {
   const ScratchFolder folder;
   const auto lines = run_worker(folder / "s", "put", {"count=1"}, faults("sync", "store.db", EIO));
   CHECK(starts_with(lines.front(), "bypass"));
   CHECK(count_lines(run_worker(folder / "s", "put", {"count=1"}), "bypass") == 0);
 }
 
-TEST_CASE("fault 33: a file system without record locks is refused immediately") {
-  if (kSanitized) {
-    return;
-  }
+TEST_CASE("fault 33: a file system without record locks is refused immediately" *
+          doctest::skip(kSanitized)) {
   const ScratchFolder folder;
   run_worker(folder / "s", "put", {"count=1"});
   const auto lines =
