@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <functional>
 
+#include "support/forked.hpp"
 #include "support/loader_fixture.hpp"
 
 using namespace cukiln;
@@ -111,20 +111,14 @@ TEST_CASE_FIXTURE(LoaderFixture,
   const std::string known = scratch.write("known.cu", "extern \"C\" __global__ void k() {}");
   const std::string other = scratch.write("other.cu", "extern \"C\" __global__ void o() {}");
   only(opened->compile(spec(known)));
-  const pid_t child = ::fork();
-  REQUIRE(child >= 0);
-  if (child == 0) {
-    ::alarm(60);
-    const auto hit = opened->compile(spec(known));
-    const auto compiled = opened->compile(spec(other));
-    const bool ok = hit && hit->front().outcome == Outcome::hit && compiled &&
-                    compiled->front().outcome == Outcome::compiled;
-    ::_exit(ok ? 0 : 1);
-  }
-  int status = 0;
-  ::waitpid(child, &status, 0);
-  CHECK(WIFEXITED(status));
-  CHECK(WEXITSTATUS(status) == 0);
+  CHECK(status_of_child([&] {
+          ::alarm(60);
+          const auto hit = opened->compile(spec(known));
+          const auto compiled = opened->compile(spec(other));
+          const bool ok = hit && hit->front().outcome == Outcome::hit && compiled &&
+                          compiled->front().outcome == Outcome::compiled;
+          return ok ? 0 : 1;
+        }) == 0);
   CHECK(only(opened->compile(spec(known))).outcome == Outcome::hit);  // the parent's are untouched
   CHECK(only(opened->compile(spec(other))).outcome == Outcome::hit);
 }

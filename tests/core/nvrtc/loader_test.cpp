@@ -52,11 +52,9 @@ TEST_CASE_FIXTURE(LoaderFixture,
   ModuleSpec named = absent;
   named.name = "scaling";
   const ModuleSpec broken = spec(scratch.write("broken.cu", "int oops = ;"));
-  PreloadOptions no_load;
-  no_load.load = false;
   const auto opened = open();
   const auto starts = [&](const std::vector<ModuleSpec>& modules, const std::string& text) {
-    const auto report = opened->preload(Manifest(modules), no_load);
+    const auto report = opened->preload(Manifest(modules), without_load());
     REQUIRE_FALSE(report);
     CAPTURE(report.error().message());
     CHECK(report.error().message().starts_with(text));
@@ -201,9 +199,7 @@ TEST_CASE_FIXTURE(LoaderFixture,
   CAPTURE(line);
   const auto manifest = Manifest::parse(R"({"format":1,"modules":[)" + line + "]}", "/");
   if (!manifest) FAIL(manifest.error().message());
-  PreloadOptions no_load;
-  no_load.load = false;
-  const auto ready = open()->preload(*manifest, no_load);
+  const auto ready = open()->preload(*manifest, without_load());
   REQUIRE(ready);
   CHECK(ready->compiled == 1);
   CHECK(only(opened->compile(module)).outcome == Outcome::hit);
@@ -279,9 +275,7 @@ TEST_CASE_FIXTURE(LoaderFixture, "a token cancels its own call, and no other") {
 TEST_CASE_FIXTURE(LoaderFixture, "a module is unloaded, and may be loaded again under new ids") {
   FakeCuda fake;
   fake.set_capability(0, 90);
-  LoaderOptions options = loader_options();
-  options.cuda_library = fake.path;
-  const auto opened = open(options);
+  const auto opened = open(with_driver(fake.path));
   ModuleSpec gone =
       spec(scratch.write("gone.cu", "extern \"C\" __global__ void gone() {}"), {{90, 'a'}});
   ModuleSpec kept =

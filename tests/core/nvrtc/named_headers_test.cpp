@@ -197,9 +197,7 @@ TEST_CASE_FIXTURE(LoaderFixture, "a manifest has named headers") {
       R"("named_headers":{"jit/a.h":"#define H 7\n"}}]})",
       scratch.path());
   REQUIRE(manifest);
-  PreloadOptions no_load;
-  no_load.load = false;
-  const auto report = open()->preload(*manifest, no_load);
+  const auto report = open()->preload(*manifest, without_load());
   REQUIRE_MESSAGE(report, report.error().message());
   CHECK(report->modules[0].kernels.at(0).lowered == "_Z1qILi7EEvv");
   for (const char* wrong : {R"("a.h")", R"({"a.h":1})", R"({"":"x"})", R"(["a.h"])"}) {

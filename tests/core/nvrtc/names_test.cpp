@@ -84,9 +84,7 @@ TEST_CASE_FIXTURE(RealNvrtc, "NVRTC gives the same bytes for a kernel named with
 TEST_CASE_FIXTURE(LoaderFixture, "a kernel is found by any spelling of its name") {
   FakeCuda fake;
   fake.set_capability(0, 90);
-  LoaderOptions options = loader_options();
-  options.cuda_library = fake.path;
-  const auto loader = open(options);
+  const auto loader = open(with_driver(fake.path));
   const ModuleSpec spec = named({"ns::k<float,4>", "&plain"});
   for (const char* name : {"ns::k<float,4>", "&ns::k<float, 4>", "ns::k<float, 4>"}) {
     const auto kernel = loader->get(spec, name);

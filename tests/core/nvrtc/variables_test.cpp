@@ -94,9 +94,7 @@ TEST_CASE_FIXTURE(LoaderFixture,
   fake.set_global("_ZN2ns5tableE", 80);
   fake.set_global("_ZN2ns5scaleE", 4);
   fake.set_global("counter", 8);
-  LoaderOptions options = loader_options();
-  options.cuda_library = fake.path;
-  const auto loader = open(options);
+  const auto loader = open(with_driver(fake.path));
   const auto module = loader->module(with_variables(kNames));
   REQUIRE_MESSAGE(module, module.error().message());
   CHECK(module->kernels().size() == 2);
@@ -125,9 +123,7 @@ TEST_CASE_FIXTURE(LoaderFixture, "what is no variable is an error that says what
   FakeCuda fake;
   fake.set_devices(1);
   fake.set_capability(0, 90);
-  LoaderOptions options = loader_options();
-  options.cuda_library = fake.path;
-  const auto loader = open(options);
+  const auto loader = open(with_driver(fake.path));
   const auto module = loader->module(with_variables({"ns::k<float>", "&ns::table"}));
   REQUIRE(module);
   const auto missing = module->global("ns::none", 0);

@@ -28,9 +28,7 @@ TEST_CASE_FIXTURE(LoaderFixture,
                   "disk too") {
   const std::vector<Target> targets = {{100, 'a'}, {90, 'a'}};
   const Manifest manifest = nvfp4::manifest().for_targets(targets);
-  PreloadOptions no_load;
-  no_load.load = false;
-  const auto first = open()->preload(manifest, no_load);
+  const auto first = open()->preload(manifest, without_load());
   if (!first) {
     FAIL(first.error().message() << "\n" << first.error().log());
   }
@@ -45,7 +43,7 @@ TEST_CASE_FIXTURE(LoaderFixture,
       CHECK(kernel.spill_bytes == 0);
     }
   }
-  const auto second = open()->preload(manifest, no_load);
+  const auto second = open()->preload(manifest, without_load());
   REQUIRE(second);
   CHECK(second->hits == first->modules.size());
   for (std::size_t i = 0; i < first->modules.size(); ++i) {
@@ -53,7 +51,7 @@ TEST_CASE_FIXTURE(LoaderFixture,
   }
   const auto from_disk = Manifest::load(testing::sources() + "/cache/manifests/shipped.json");
   REQUIRE(from_disk);
-  const auto outside = open()->preload(from_disk->for_targets(targets), no_load);
+  const auto outside = open()->preload(from_disk->for_targets(targets), without_load());
   REQUIRE(outside);
   CHECK(outside->hits == outside->modules.size());
 }
