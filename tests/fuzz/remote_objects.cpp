@@ -2,20 +2,15 @@
 // libFuzzer: opens the objects of remote stores and bundles. Built by scripts/fuzz.
 //
 // The first byte selects what the rest is: an envelope; the payload of an entry or of a list, which
-// the target signs with a trusted key, so that the code behind the signature is reached; a bundle;
-// or a list of keys. Rule: an object is rejected with a reason, or contains what was requested.
-
-#include <sys/mman.h>
-#include <unistd.h>
+// the target signs with a trusted key, so that the code behind the signature is reached; or a list
+// of keys. Rule: an object is rejected with a reason, or contains what was requested.
 
 #include <cstdint>
 #include <string>
 
-#include "addons/fleet/bundle.hpp"
 #include "addons/fleet/envelope.hpp"
 #include "addons/fleet/keys.hpp"
 #include "core/base/bytes.hpp"
-#include "core/base/file.hpp"
 #include "fuzz/require.hpp"
 #include "support/store_entries.hpp"
 
@@ -84,24 +79,6 @@ void try_payload(ByteView payload, const Builder& builder) {
   open_as_sets(seal_envelope(head, payload, &builder.key), builder, &builder.trusted);
 }
 
-void try_bundle(ByteView bytes) {
-  const UniqueFd file(::memfd_create("bundle", MFD_CLOEXEC));
-  require(::write(file.get(), bytes.data(), bytes.size()) == static_cast<ssize_t>(bytes.size()),
-          "memory takes a file");
-  auto bundle = BundleReader::open("/proc/self/fd/" + std::to_string(file.get()));
-  if (!bundle) {
-    return;
-  }
-  for (std::uint32_t given = 0;; ++given) {
-    const auto next = bundle->next();
-    if (!next || !*next) {
-      require(!next || given == bundle->count(), "a bundle has as many as it says");
-      return;
-    }
-    require((*next)->size() <= bytes.size(), "and no more than there is");
-  }
-}
-
 void try_keys(ByteView bytes) {
   const std::string text(bytes);
   if (const auto key = PublicKey::parse(text)) {
@@ -125,10 +102,9 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     return 0;
   }
   const ByteView bytes(reinterpret_cast<const char*>(data) + 1, size - 1);
-  switch (data[0] % 4) {
+  switch (data[0] % 3) {
     case 0: try_envelope(bytes, builder); break;
     case 1: try_payload(bytes, builder); break;
-    case 2: try_bundle(bytes); break;
     default: try_keys(bytes); break;
   }
   return 0;
