@@ -21,8 +21,9 @@ os.environ |= {"CUKILN_DAEMON": "off", "CUKILN_STORE": tempfile.mkdtemp() + "/st
 import cukiln  # noqa: E402: reads the environment
 
 MODULE = cukiln.ModuleSpec(
-                           cukiln.Source("scale.cu", 'extern "C" __global__ void scale(float* x) { x[threadIdx.x] *= 2; }'),
-                           targets=["sm_90"])
+    cukiln.Source("scale.cu", 'extern "C" __global__ void scale(float* x) { x[threadIdx.x] *= 2; }'),
+    targets=["sm_90"],
+)
 
 
 def measure(calls: dict[str, Callable[[], object]]) -> dict[str, float]:

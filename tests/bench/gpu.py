@@ -464,8 +464,8 @@ def moe(kernels: Kernels, quick: bool) -> Iterator[Entry]:
 
             expected = theirs(0)
             for name, scales in (
-                                 ("nvfp4_moe_w4a16", (None, None)), ("nvfp4_moe_gemm", (tokens.global_scale, global_scale)),
-                                 ("nvfp4_moe_gemm, dynamic scale", (tokens.global_scale, None))):  # fmt: skip
+                    ("nvfp4_moe_w4a16", (None, None)), ("nvfp4_moe_gemm", (tokens.global_scale, global_scale)),
+                    ("nvfp4_moe_gemm, dynamic scale", (tokens.global_scale, None))):  # fmt: skip
                 is_w4a16 = scales[0] is None
                 space = kernels.workspace("moe", *sizes, int(is_w4a16), int(not is_w4a16 and scales[1] is None))
 

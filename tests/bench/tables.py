@@ -232,10 +232,12 @@ def main() -> int:
         return 2
     tables = Tables(REPOSITORY / "tests/gpu/results")
     stale = False
+    unused = set(TABLES)
     for name in DOCUMENTS:
         path = REPOSITORY / name
         text = path.read_text(encoding="utf-8")
         new = tables.rewrite(text)
+        unused -= set(MARK.findall(text))
         if new != text and check:
             stale = True
             sys.stdout.writelines(difflib.unified_diff(text.splitlines(True), new.splitlines(True), name, "tables.py"))
@@ -245,9 +247,11 @@ def main() -> int:
     for row in left_out:
         print(f"{KERNELS}.json: no table has '{row['what']}', case '{row.get('case', '')}', beside '{row['baseline']['name']}'",
               file=sys.stderr)
+    if unused:
+        print(f"no document has the table {', '.join(sorted(unused))}", file=sys.stderr)
     if stale:
         print("tests/bench/tables.py writes these tables; run it and commit the result", file=sys.stderr)
-    return int(stale or bool(left_out))
+    return int(stale or bool(left_out) or bool(unused))
 
 
 if __name__ == "__main__":
