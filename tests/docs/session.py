@@ -61,14 +61,10 @@ class Session:
         self.environment = {name: value for name, value in os.environ.items()
                             if name in ("CUKILN_NVRTC_LIBRARY", "CUKILN_INCLUDE_PATH", "LANG")
                             or not name.startswith(("CUKILN_", "XDG_", "LC_"))}  # fmt: skip
-        self.environment |= {
-            "HOME": str(self.folder),
-            "XDG_RUNTIME_DIR": str(self.folder / "run"),
-            "TMPDIR": str(self.folder / "tmp"),
-            "CUKILN_SYSTEM_STORE": str(self.folder / "system"),
-            "CUKILN_CUDA_LIBRARY": str(self.folder / "no-driver.so"),
-            "PATH": f"{binaries}:{os.environ['PATH']}",
-        }
+        self.environment |= {"HOME": str(self.folder), "XDG_RUNTIME_DIR": str(self.folder / "run"),
+                             "TMPDIR": str(self.folder / "tmp"), "CUKILN_SYSTEM_STORE": str(self.folder / "system"),
+                             "CUKILN_CUDA_LIBRARY": str(self.folder / "no-driver.so"),
+                             "PATH": f"{binaries}:{os.environ['PATH']}"}
         self.keys = {}
 
         self.shell = subprocess.Popen(
@@ -115,11 +111,8 @@ class Session:
 
     def _run_script(self, block):
         script = self.folder / "tmp/block.sh"
-        script.write_text(
-            "failed=; set -o pipefail\ntrap 'failed=${failed:-$LINENO}' ERR\n"
-            f"{block.given}{block.text}\n"
-            f"trap - ERR; set +o pipefail; echo '{AFTER}'$failed\n"
-        )
+        script.write_text("failed=; set -o pipefail\ntrap 'failed=${failed:-$LINENO}' ERR\n"
+                          f"{block.given}{block.text}\ntrap - ERR; set +o pipefail; echo '{AFTER}'$failed\n")
         _, output = self._do(f"source {script}")
         output, _, line = output.partition(AFTER)
         if not line.strip():

@@ -13,10 +13,8 @@ from pathlib import Path
 
 from blocks import Finding
 
-COMPILERS = {
-    "c": (os.environ.get("CUKILN_TEST_CC", "cc"), "-std=c11", ".c"),
-    "cpp": (os.environ.get("CUKILN_TEST_CXX", "c++"), "-std=c++17", ".cpp"),
-}
+COMPILERS = {"c": (os.environ.get("CUKILN_TEST_CC", "cc"), "-std=c11", ".c"),
+             "cpp": (os.environ.get("CUKILN_TEST_CXX", "c++"), "-std=c++17", ".cpp")}
 
 
 class Snippets:
