@@ -18,6 +18,12 @@ KERNELS = ("add.cu", "-DADDEND=1", "--arch", "sm_90a")
 
 
 class FleetTest(CliTest):
+    def wait_until(self, holds):
+        deadline = time.monotonic() + 60
+        while not holds():
+            self.assertLess(time.monotonic(), deadline)
+            time.sleep(0.02)
+
     def setUp(self):
         super().setUp()
         self.public = self.run_json("keygen", "-o", "fleet.key")["public_key"]
@@ -43,10 +49,8 @@ class FleetTest(CliTest):
         return self.run_json("stats", env=host)["remote"]
 
     def start_cli(self, host, *arguments):
-        return subprocess.Popen(
-            [CUKILN, "--json", *map(str, arguments)], cwd=self.folder, env=self.environment | host,
-            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-        )  # fmt: skip
+        return subprocess.Popen([CUKILN, "--json", *map(str, arguments)], cwd=self.folder, env=self.environment | host,
+                                stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)  # fmt: skip
 
 
 class DaemonFleetTest(FleetTest):
@@ -67,11 +71,8 @@ class DaemonFleetTest(FleetTest):
             )  # fmt: skip
         self.processes[name] = process
         self.addCleanup(self.stop, process, socket)
-        deadline = time.monotonic() + 20
-        while not socket.exists():
-            self.assertIsNone(process.poll(), (self.folder / f"{name}.log").read_text())
-            self.assertLess(time.monotonic(), deadline)
-            time.sleep(0.02)
+        self.wait_until(lambda: socket.exists() or process.poll() is not None)
+        self.assertIsNone(process.poll(), (self.folder / f"{name}.log").read_text())
         return {"CUKILN_STORE": host["CUKILN_STORE"], "CUKILN_DAEMON": "require", "CUKILN_DAEMON_SOCKET": str(socket)}
 
     def stop(self, process, socket):

@@ -64,10 +64,8 @@ class Server:
     """A program that listens on `port` soon after it was started."""
 
     def __init__(self, command):
-        self.process = subprocess.Popen(
-            command, cwd=self.folder, stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-        )  # fmt: skip
+        self.process = subprocess.Popen(command, cwd=self.folder, stdin=subprocess.DEVNULL,
+                                        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)  # fmt: skip
         deadline = time.monotonic() + 20
         while True:
             try:

@@ -90,13 +90,11 @@ class Tls(FleetTest):
             self.assertEqual(self.outcome(self.host(url.split(":")[0] + url[-5:].replace("/", "-"), url)), "compiled")
 
     def test_options_that_mean_nothing_are_refused(self):
-        for remote, said in (
-            ("https://h/x?ca=/no/such/ca.pem", "cannot read /no/such/ca.pem"),
-            (f"http://h/x{self.ca}", "in the address of a http store"),
-            (f"redis://h{self.ca}", "in the address of a redis store"),
-            ("https://h/x?region=here", "expected ca=FILE"),
-            ("rediss://h?verify=no", "expected ca=FILE"),
-        ):
+        for remote, said in (("https://h/x?ca=/no/such/ca.pem", "cannot read /no/such/ca.pem"),
+                             (f"http://h/x{self.ca}", "in the address of a http store"),
+                             (f"redis://h{self.ca}", "in the address of a redis store"),
+                             ("https://h/x?region=here", "expected ca=FILE"),
+                             ("rediss://h?verify=no", "expected ca=FILE")):
             self.assertIn(said, self.doctor(remote)["detail"])
 
 
