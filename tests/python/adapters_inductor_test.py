@@ -54,11 +54,6 @@ def test_inductor_compiles_a_graph_once(home):
 def test_the_example_stores_a_graph_once(home):
     example = Path(__file__).parents[2] / "examples/other_compilers.py"
     for folder, outcome in (("first", "1 stored, 0 were there"), ("second", "0 stored, 1 were there")):
-        run = subprocess.run(
-            [sys.executable, example, "inductor"],
-            capture_output=True,
-            text=True,
-            check=True,
-            env={**os.environ, "TORCHINDUCTOR_CACHE_DIR": str(home / folder)},
-        )
+        run = subprocess.run([sys.executable, example, "inductor"], capture_output=True, text=True, check=True,
+                             env={**os.environ, "TORCHINDUCTOR_CACHE_DIR": str(home / folder)})
         assert run.stdout == f"inductor: {outcome}\n"

@@ -145,13 +145,8 @@ def run(code, folder, *arguments, **environment):
         text=True,
         check=False,
         cwd=folder,
-        env={
-            **os.environ,
-            **environment,
-            "PYTHONHASHSEED": "0",
-            "PYTHONPATH": os.pathsep.join([PEERS, *filter(None, sys.path)]),
-            "LD_LIBRARY_PATH": str(nvrtc.parent),
-        },
+        env={**os.environ, **environment, "PYTHONHASHSEED": "0",
+             "PYTHONPATH": os.pathsep.join([PEERS, *filter(None, sys.path)]), "LD_LIBRARY_PATH": str(nvrtc.parent)},
     )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
@@ -162,10 +157,8 @@ def test_triton_compiles_once_for_sm_90_and_sm_100(home, through):  # fault 404
     adapter = "cukiln.adapters.triton:"
     environment = {
         "manager": {"TRITON_CACHE_MANAGER": adapter + "CacheManager"},
-        "remote": {
-            "TRITON_CACHE_MANAGER": "triton.runtime.cache:RemoteCacheManager",
-            "TRITON_REMOTE_CACHE_BACKEND": adapter + "RemoteCacheBackend",
-        },
+        "remote": {"TRITON_CACHE_MANAGER": "triton.runtime.cache:RemoteCacheManager",
+                   "TRITON_REMOTE_CACHE_BACKEND": adapter + "RemoteCacheBackend"},
     }[through]
     first = run(TRITON, home, **environment, TRITON_CACHE_DIR=str(home / "first"))
     second = run(TRITON, home, "hit", **environment, TRITON_CACHE_DIR=str(home / "second"))

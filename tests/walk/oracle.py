@@ -15,10 +15,8 @@ def nvrtc_library():
     if chosen := os.environ.get("CUKILN_NVRTC_LIBRARY"):
         return chosen
     toolkits = [os.environ.get("CUDA_HOME"), os.environ.get("CUDA_PATH"), "/usr/local/cuda"]
-    patterns = [
-        str(REPOSITORY / ".cukiln-cuda/nvidia/*/lib/libnvrtc.so.*"),
-        *(f"{toolkit}/lib64/libnvrtc.so.*" for toolkit in toolkits if toolkit),
-    ]
+    patterns = [str(REPOSITORY / ".cukiln-cuda/nvidia/*/lib/libnvrtc.so.*"),
+                *(f"{toolkit}/lib64/libnvrtc.so.*" for toolkit in toolkits if toolkit)]
     for pattern in patterns:
         found = [path for path in sorted(glob.glob(pattern)) if ".alt." not in path]
         if found:

@@ -335,9 +335,7 @@ class Tree:
 
 
 # The changes, and their weights.
-CHANGES = (
-    ("do_edit_in_place", 5), ("do_edit_by_rename", 4), ("do_write", 3), ("do_remove", 2),
-    ("do_hard_link", 2), ("do_symbolic_link", 2), ("do_copy", 3), ("do_turn_link_into_copy", 4),
-    ("do_turn_copy_into_link", 4), ("do_folder", 3), ("do_order", 2), ("do_flags", 3),
-    ("do_forced", 2), ("do_source", 1), ("do_move", 1),
-)  # fmt: skip
+CHANGES = (("do_edit_in_place", 5), ("do_edit_by_rename", 4), ("do_write", 3), ("do_remove", 2),
+           ("do_hard_link", 2), ("do_symbolic_link", 2), ("do_copy", 3), ("do_turn_link_into_copy", 4),
+           ("do_turn_copy_into_link", 4), ("do_folder", 3), ("do_order", 2), ("do_flags", 3),
+           ("do_forced", 2), ("do_source", 1), ("do_move", 1))  # fmt: skip

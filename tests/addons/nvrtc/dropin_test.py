@@ -24,10 +24,8 @@ from line_table import files_of_line_table, section  # noqa: E402
 HOST, LIBRARY, COMMAND, REPOSITORY = (Path(argument).absolute() for argument in sys.argv[1:5])
 
 PLAIN = "extern \"C\" __global__ void plain(int* x) { *x = 1; }\n"
-TEMPLATES = (
-    "template <class T> __global__ void k(T* x) { *x = 1; }\n__constant__ int cc;\n"
-    "namespace n { __global__ void g() {} }\n"
-)
+TEMPLATES = ("template <class T> __global__ void k(T* x) { *x = 1; }\n__constant__ int cc;\n"
+             "namespace n { __global__ void g() {} }\n")
 BROKEN = "#warning hi\n__global__ void k() { undefined; }\n"
 HEADERS = (
     '#include "h.h"\n#include "sub/d.h"\n#if __has_include("absent.h")\n#error found\n#endif\n'
@@ -63,12 +61,9 @@ class Dropin(unittest.TestCase):
         environment = self.environment()
         if dropin:
             self.report_file.write_text("")
-            environment |= {
-                "LD_PRELOAD": str(LIBRARY),
-                "CUKILN_STORE": str(self.folder / "store"),
-                "CUKILN_DAEMON": self.extra.get("CUKILN_DAEMON", "off"),
-                "CUKILN_RUN_REPORT": str(self.report_file),
-            }
+            environment |= {"LD_PRELOAD": str(LIBRARY), "CUKILN_STORE": str(self.folder / "store"),
+                            "CUKILN_DAEMON": self.extra.get("CUKILN_DAEMON", "off"),
+                            "CUKILN_RUN_REPORT": str(self.report_file)}
         done = subprocess.run(
             [self.host, *words], env=environment, cwd=self.folder, capture_output=True, text=True, timeout=300
         )
@@ -200,11 +195,8 @@ class SameResults(Dropin):
     def test_a_program_compiled_again(self) -> None:
         self.extra["AGAIN"] = "1"
         words = (self.source(TEMPLATES), "a.cu", ":k<int>", "-arch=sm_90")
-        self.check_same(
-            *words,
-            first=["compiled", "compiled", "hit", "hit", "failed"],
-            second=["hit", "hit", "hit", "hit", "failed"],
-        )
+        self.check_same(*words, first=["compiled", "compiled", "hit", "hit", "failed"],
+                        second=["hit", "hit", "hit", "hit", "failed"])
 
     def test_a_result_stays_when_nvrtc_itself_refuses_the_next_compile(self) -> None:
         words = (self.source(TEMPLATES), "a.cu", ":k<int>", "-arch=sm_90")
@@ -271,9 +263,7 @@ class Failures(Dropin):
         text = "".join(f"#warning {i} {'x' * 200}\n" for i in range(5000)) + PLAIN
         for nvrtc in nvrtcs()[:1]:
             self.nvrtc = nvrtc
-            plain = self.check_same(
-                self.source(text), "a.cu", "-arch=compute_90", first=["compiled"], second=["hit"]
-            )
+            plain = self.check_same(self.source(text), "a.cu", "-arch=compute_90", first=["compiled"], second=["hit"])
             self.assertGreater(len(plain), 1_000_000)
 
     def test_hostile_calls(self) -> None:
@@ -411,13 +401,11 @@ class Misses(Dropin):
         base = (text, "w.cu", IN_MEMORY, "-Iinc", "-arch=compute_90")
         self.assertEqual(self.outcome(*base), "compiled")
         self.assertEqual(self.outcome(*base), "hit")
-        for changed in (
-            (text, "v.cu", IN_MEMORY, "-Iinc", "-arch=compute_90"),
-            (text, "w.cu", IN_MEMORY.replace("1", "7"), "-Iinc", "-arch=compute_90"),
-            (text, "w.cu", IN_MEMORY, "-Iinc", "-arch=compute_89"),
-            (text, "w.cu", IN_MEMORY, "-Iinc", "-arch=compute_90", "-lineinfo"),
-            (text, "w.cu", IN_MEMORY, "-Iinc", "-arch=compute_90", ":k"),
-        ):
+        for changed in ((text, "v.cu", IN_MEMORY, "-Iinc", "-arch=compute_90"),
+                        (text, "w.cu", IN_MEMORY.replace("1", "7"), "-Iinc", "-arch=compute_90"),
+                        (text, "w.cu", IN_MEMORY, "-Iinc", "-arch=compute_89"),
+                        (text, "w.cu", IN_MEMORY, "-Iinc", "-arch=compute_90", "-lineinfo"),
+                        (text, "w.cu", IN_MEMORY, "-Iinc", "-arch=compute_90", ":k")):
             self.assertEqual(self.outcome(*changed), "compiled", changed)
         (self.folder / "inc/sub/d.h").write_text(ON_DISK.replace("2", "3"))
         self.assertEqual(self.outcome(*base), "compiled")

@@ -22,20 +22,9 @@ from safetensors.torch import load_file, save_file
 
 FOLDER = tempfile.TemporaryDirectory()
 HERE = Path(__file__).parent
-SIZES = {
-    "vocab_size": 64,
-    "hidden_size": 64,
-    "intermediate_size": 64,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "head_dim": 16,
-    "max_position_embeddings": 64,
-    "bos_token_id": 1,
-    "eos_token_id": None,
-    "pad_token_id": 0,
-    "tie_word_embeddings": False,
-}
+SIZES = {"vocab_size": 64, "hidden_size": 64, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4,
+         "num_key_value_heads": 2, "head_dim": 16, "max_position_embeddings": 64, "bos_token_id": 1,
+         "eos_token_id": None, "pad_token_id": 0, "tie_word_embeddings": False}
 # All experts of a token: what is rounded moves none to another.
 EXPERTS = {"num_experts_per_tok": 4, "router_aux_loss_coef": 0.0}
 MODELS = {
@@ -84,12 +73,8 @@ def computed(model: torch.nn.Module) -> dict[str, torch.Tensor]:
     """Logits of `tokens`, what is generated from them, and what linear layers and mixtures of
     experts make of `x`, with numbers between layers in float32, so that only the format rounds."""
     model = model.float()
-    generated = model.generate(
-        tokens(), attention_mask=torch.ones_like(tokens()), max_new_tokens=8, do_sample=False
-    )
-    tensors = {
-        "tokens": tokens(), "x": inputs(), "logits": model(tokens()).logits, "generated": generated
-    }  # fmt: skip
+    generated = model.generate(tokens(), attention_mask=torch.ones_like(tokens()), max_new_tokens=8, do_sample=False)
+    tensors = {"tokens": tokens(), "x": inputs(), "logits": model(tokens()).logits, "generated": generated}  # fmt: skip
     for name, module in model.named_modules():
         is_mixture = hasattr(module, "experts")
         if ".experts." in name or not (is_mixture or name.endswith("_proj")):
@@ -137,12 +122,10 @@ def modelopt(folder: Path) -> None:
             model(batch)
 
     tensor_quant.dynamic_block_quantize_op = rounded
-    runs = (
-        ("modelopt_llama", "llama", mtq.NVFP4_DEFAULT_CFG),
-        ("modelopt_weight_only_llama", "llama", mtq.NVFP4_MLP_WEIGHT_ONLY_CFG),
-        ("modelopt_mixtral", "mixtral", mtq.NVFP4_DEFAULT_CFG),
-        ("modelopt_qwen3_moe", "qwen3_moe", mtq.NVFP4_DEFAULT_CFG),
-    )
+    runs = (("modelopt_llama", "llama", mtq.NVFP4_DEFAULT_CFG),
+            ("modelopt_weight_only_llama", "llama", mtq.NVFP4_MLP_WEIGHT_ONLY_CFG),
+            ("modelopt_mixtral", "mixtral", mtq.NVFP4_DEFAULT_CFG),
+            ("modelopt_qwen3_moe", "qwen3_moe", mtq.NVFP4_DEFAULT_CFG))
     for path, name, config in runs:
         bf16 = computed(made(name))
         model, again = (mtq.quantize(made(name), config, calibrate) for _ in range(2))
@@ -197,9 +180,7 @@ def llmcompressor(folder: Path) -> None:
     for name, scheme in (("llama", "NVFP4"), ("llama", "NVFP4A16"), ("qwen3_moe", "NVFP4")):
         model = made(name)
         bf16 = computed(made(name))
-        recipe = QuantizationModifier(
-            targets="Linear", scheme=scheme, ignore=["lm_head", "re:.*mlp.gate$"]
-        )
+        recipe = QuantizationModifier(targets="Linear", scheme=scheme, ignore=["lm_head", "re:.*mlp.gate$"])
         data = {} if scheme == "NVFP4A16" else {
             "dataset": Dataset.from_list(rows), "num_calibration_samples": len(rows),
             "max_seq_length": 32,
