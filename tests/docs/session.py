@@ -13,7 +13,7 @@ from pathlib import Path
 from blocks import Finding
 from masks import Comparison, lines_of
 
-TIMEOUT_S = 120
+TIMEOUT_S = 600  # of a command that hangs; one that compiles much takes minutes where the machine is busy
 END = "\x01"  # in no output: ends what one command printed
 AFTER = "\x02"  # the same for a script
 SCRIPT_HEAD = 2  # lines before those of the document
