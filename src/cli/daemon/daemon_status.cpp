@@ -11,6 +11,7 @@ namespace cukiln::cli {
 Result<wire::DaemonSnapshot> ask_daemon(const std::vector<std::string>& sockets) {
   DaemonClient::Options options;
   options.sockets = sockets;
+  options.required = true;  // a daemon that is busy may greet late, and nobody else can answer
   DaemonClient link(std::move(options));
   CUKILN_TRY(wire::DaemonFrame frame, link.ask(wire::DaemonOp::state, {}));
   CUKILN_TRY(const SharedBytes content, content_of(frame));
