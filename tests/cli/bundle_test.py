@@ -337,15 +337,9 @@ class BlobBundles(BundleTest):
     def test_some_entries_bring_blobs_on_request_only(self):
         key = self.one_key()
         (blob,) = [b["id"] for b in self.run_json("ls", "--blobs")["blobs"] if b["kind"] == "triton"]
-        for how, amount in (
-            ((key,), (1, 0)),
-            (("--arch", "sm_90a"), (1, 0)),
-            (("--no-blobs",), (1, 0)),
-            ((key, "--blobs"), (1, 2)),
-            (("--arch", "sm_80", "--blobs"), (0, 2)),
-            ((blob[:12],), (0, 1)),
-            ((blob[:12], key), (1, 1)),
-        ):
+        for how, amount in (((key,), (1, 0)), (("--arch", "sm_90a"), (1, 0)), (("--no-blobs",), (1, 0)),
+                            ((key, "--blobs"), (1, 2)), (("--arch", "sm_80", "--blobs"), (0, 2)),
+                            ((blob[:12],), (0, 1)), ((blob[:12], key), (1, 1))):
             done = self.run_json("export", "-o", "some.ckb", *how)
             self.assertEqual((done["entries"], done["blobs"]), amount, how)
             self.assertEqual((self.folder / "some.ckb").read_bytes()[:4], b"CKB6")
@@ -401,27 +395,6 @@ class BlobBundles(BundleTest):
         self.assertIn("revoked", self.refused("good.ckb", "--insecure", "--trust", "revoked"))
         taken = self.elsewhere_json("import", "unsigned.ckb", "--insecure")
         self.assertEqual((taken["blobs"]["stored"], taken["signers"]), (2, ["unsigned"]))
-
-    def test_a_key_for_some_modules_brings_no_blobs(self):  # fault 281
-        self.one_key()
-        self.run_json("keygen", "-o", "narrow.key", "--modules", "ad", "--modules", "triton")
-        self.run_cli("export", "-o", "narrow.ckb", "--sign", "narrow.key")
-        refused = self.refused("narrow.ckb", "--trust", "narrow.key.pub")
-        self.assertIn("has no modules=", refused)
-        self.assertIn("--no-blobs", refused)
-        taken = self.elsewhere_json("import", "narrow.ckb", "--trust", "narrow.key.pub", "--no-blobs")
-        self.assertEqual((taken["imported"], taken["blobs"]["blobs"]), (1, 0))
-
-    def test_blobs_of_a_key_that_is_revoked_later_go(self):  # fault 282
-        public = self.keygen("fleet")
-        self.run_cli("export", "-o", "all.ckb", "--sign", "fleet.key")
-        self.elsewhere("import", "all.ckb", "--trust", "fleet.key.pub")
-        self.write("trust", f"revoked {public}\n")
-        trust = {"CUKILN_REMOTE_TRUST": str(self.folder / "trust")}
-        done = self.elsewhere("--json", "export", "-o", "b.ckb", env=trust)
-        self.assertEqual(done.json()["blobs"], 0)
-        self.assertIn("signed by a key that was revoked", done.err)
-        self.assertEqual(self.blobs(), [])
 
     def test_unsigned_blobs_are_marked_and_signed_only_on_request(self):
         fleet = self.keygen("fleet")

@@ -53,21 +53,13 @@ class CliTest(unittest.TestCase):
         self.folder = Path(tempfile.mkdtemp(prefix="cukiln-cli-"))
         self.addCleanup(self.remove_folder)
         self.store = self.folder / "store"
-        self.environment = {
-            name: value
-            for name, value in os.environ.items()
-            if not name.startswith("CUKILN_") or name in ("CUKILN_NVRTC_LIBRARY", "CUKILN_INCLUDE_PATH")
-        }
-        self.environment |= {
-            "HOME": str(self.folder),
-            "XDG_CACHE_HOME": str(self.folder / "cache"),
-            "XDG_CONFIG_HOME": str(self.folder / "config"),
-            "XDG_RUNTIME_DIR": str(self.folder / "run"),
-            "TMPDIR": str(self.folder),
-            "CUKILN_STORE": str(self.store),
-            "CUKILN_SYSTEM_STORE": str(self.folder / "system"),
-            "CUKILN_CUDA_LIBRARY": str(self.folder / "no-driver.so"),
-        }
+        self.environment = {name: value for name, value in os.environ.items()
+                            if not name.startswith("CUKILN_") or name in ("CUKILN_NVRTC_LIBRARY", "CUKILN_INCLUDE_PATH")}
+        self.environment |= {"HOME": str(self.folder), "XDG_CACHE_HOME": str(self.folder / "cache"),
+                             "XDG_CONFIG_HOME": str(self.folder / "config"),
+                             "XDG_RUNTIME_DIR": str(self.folder / "run"), "TMPDIR": str(self.folder),
+                             "CUKILN_STORE": str(self.store), "CUKILN_SYSTEM_STORE": str(self.folder / "system"),
+                             "CUKILN_CUDA_LIBRARY": str(self.folder / "no-driver.so")}
         self.write("scale.cu", SCALE)
         self.write("tile.cuh", "#define TILE 64\n")
         self.write("add.cu", ADD)
@@ -93,10 +85,8 @@ class CliTest(unittest.TestCase):
         self.assertIn("stored\n", done.stdout, done.stderr)
 
     def run_cli(self, *arguments, expect=DONE, env=None, binary=False, stdout=subprocess.PIPE):
-        done = subprocess.run(
-            [CUKILN, *map(str, arguments)], cwd=self.folder, env=self.environment | (env or {}),
-            stdin=subprocess.DEVNULL, stdout=stdout, stderr=subprocess.PIPE, timeout=120,
-        )  # fmt: skip
+        done = subprocess.run([CUKILN, *map(str, arguments)], cwd=self.folder, env=self.environment | (env or {}),
+                              stdin=subprocess.DEVNULL, stdout=stdout, stderr=subprocess.PIPE, timeout=120)  # fmt: skip
         err = done.stderr.decode(errors="replace")
         out = done.stdout if binary or done.stdout is None else done.stdout.decode()
         if expect is not None and LEAK_SANITIZER_FAILED not in err:

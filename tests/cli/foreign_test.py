@@ -14,17 +14,15 @@ EXCERPTS = Path(__file__).resolve().parent / "foreign"
 CUTLASS = REPOSITORY / ".cukiln-cutlass/cutlass_library/source"
 TARGETS = ["sm_90a", "sm_100a"]
 # A recipe, the module whose flags are taken, an excerpt in the manner of its source, and its kernels.
-LIKE = {
-    "deepgemm": ("sm90_bf16_gemm", "instance_like.cuh", ["gemm::stages<256, 4, float>"]),
-    "flashinfer": ("sampling", "launcher_like.cu", ["engine::sample<256, half>"]),
-    "cute": ("sgemm_1", "tutorial_like.cu", []),
-    "cudf": ("transform", "udf_like.cu", ["entry"]),
-    "transformer_engine": ("transpose_bf16", "rtc_like.cu", ["transpose_optimized_kernel"]),
-    "openmm": ("ewald", "context_like.cu", ["add_forces"]),
-    "thunderkittens": ("hopper", "tiles_like.cu", []),
-    "llama_cpp": ("softmax", "ggml_like.cu", []),
-    "sglang": ("rmsnorm_sm90", "jit_like.cuh", ["elementwise::scale<4, true, float>"]),
-}
+LIKE = {"deepgemm": ("sm90_bf16_gemm", "instance_like.cuh", ["gemm::stages<256, 4, float>"]),
+        "flashinfer": ("sampling", "launcher_like.cu", ["engine::sample<256, half>"]),
+        "cute": ("sgemm_1", "tutorial_like.cu", []),
+        "cudf": ("transform", "udf_like.cu", ["entry"]),
+        "transformer_engine": ("transpose_bf16", "rtc_like.cu", ["transpose_optimized_kernel"]),
+        "openmm": ("ewald", "context_like.cu", ["add_forces"]),
+        "thunderkittens": ("hopper", "tiles_like.cu", []),
+        "llama_cpp": ("softmax", "ggml_like.cu", []),
+        "sglang": ("rmsnorm_sm90", "jit_like.cuh", ["elementwise::scale<4, true, float>"])}  # fmt: skip
 # What the stand-in of OpenMM includes from it.
 COMMON = """#define KERNEL extern "C" __global__
 #define GLOBAL

@@ -35,27 +35,6 @@ class Link(CliTest):
     def kernels(self, module):
         return sorted(kernel["name"] for kernel in module["kernels"])
 
-    def test_sources_are_one_module_and_one_hit(self):
-        for given in (("--link", "rdc"), ("--link", "lto")):
-            first = self.only(*LINE, *given)
-            self.assertEqual((first["outcome"], self.kernels(first)), ("compiled", ["first", "second"]))
-            second = self.only(*LINE, *given)
-            self.assertEqual((second["outcome"], second["key"]), ("hit", first["key"]))
-
-    def test_flags_of_nvcc_mean_the_same(self):
-        cases = (("rdc", ["-rdc=true"]), ("rdc", ["-dc"]), ("lto", ["-dlto"]), ("lto", ["-rdc=true", "-dlto"]))
-        for mode, flags in cases:
-            module = self.only(*LINE, "--link", mode)
-            self.assertEqual(self.only(*LINE, *flags)["key"], module["key"])
-        self.assertEqual(len(self.compile("b.cu", "a.cu", "--arch", "sm_90a", "-rdc=false", expect=FAILED)), 2)
-
-    def test_an_edit_compiles_one_source(self):
-        self.only(*LINE, "--link", "rdc")
-        before = self.run_json("stats")["compiles"]
-        self.write("b.cu", CALLEE + "// edited\n")
-        self.assertEqual(self.only(*LINE, "--link", "rdc")["outcome"], "compiled")
-        self.assertEqual(self.run_json("stats")["compiles"] - before, 2)  # the source, and the link
-
     def test_a_hit_needs_the_linked_entry_only(self):
         key = self.only(*LINE, "--link", "lto")["key"]
         others = [entry["key"] for entry in self.run_json("ls")["entries"] if entry["key"] != key]

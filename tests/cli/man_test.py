@@ -10,10 +10,7 @@ from pathlib import Path
 from cli import BINARIES, CliTest
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGES = {
-    "cukiln": BINARIES.parent / "man" / "cukiln.1",
-    "cukilnd": ROOT / "src" / "cli" / "man" / "cukilnd.8",
-}
+PAGES = {"cukiln": BINARIES.parent / "man" / "cukiln.1", "cukilnd": ROOT / "src" / "cli" / "man" / "cukilnd.8"}
 OPTION = r"(?<![\w-])--?[A-Za-z][\w-]*"
 
 

@@ -13,11 +13,8 @@ class Ranges(CliTest):
     def setUp(self):
         super().setUp()
         self.log = self.folder / "ranges"
-        self.profiled = {
-            "NVTX_INJECTION64_PATH": PROFILER,
-            "FAKE_PROFILER_LOG": str(self.log),
-            "CUKILN_CUDA_LIBRARY": FAKE_DRIVER,
-        }
+        self.profiled = {"NVTX_INJECTION64_PATH": PROFILER, "FAKE_PROFILER_LOG": str(self.log),
+                         "CUKILN_CUDA_LIBRARY": FAKE_DRIVER}
 
     def lines(self):
         """The calls of the profiler, and by which thread; every range is ended by its own thread, the last first."""
@@ -55,11 +52,9 @@ class Ranges(CliTest):
         self.assertIn("push cukiln compile broken", [what for _, what in self.lines()])
 
     def test_a_library_that_cannot_be_used_is_a_warning(self):  # fault 232
-        for settings, problem in (
-            ({"NVTX_INJECTION64_PATH": "/nowhere/lib.so"}, "/nowhere/lib.so"),
-            ({"NVTX_INJECTION64_PATH": FAKE_DRIVER}, "InitializeInjectionNvtx2"),
-            ({"FAKE_PROFILER_FAILS": "1"}, "its InitializeInjectionNvtx2 failed"),
-        ):
+        for settings, problem in (({"NVTX_INJECTION64_PATH": "/nowhere/lib.so"}, "/nowhere/lib.so"),
+                                  ({"NVTX_INJECTION64_PATH": FAKE_DRIVER}, "InitializeInjectionNvtx2"),
+                                  ({"FAKE_PROFILER_FAILS": "1"}, "its InitializeInjectionNvtx2 failed")):
             done = self.run_cli("compile", "add.cu", "-DADDEND=1", "--arch", "sm_90a", env=self.profiled | settings)
             self.assertIn("there are no NVTX ranges: ", done.err)
             self.assertIn(problem, done.err)

@@ -25,10 +25,8 @@ class Preload(CliTest):
         return "m.json"
 
     def two(self):
-        return self.manifest(
-            {"name": "scaling", "sources": ["scale.cu"], "names": ["scale", "shift"]},
-            {"name": "adding", "sources": ["add.cu"], "define": {"ADDEND": 5}, "names": ["add"]},
-        )
+        return self.manifest({"name": "scaling", "sources": ["scale.cu"], "names": ["scale", "shift"]},
+                             {"name": "adding", "sources": ["add.cu"], "define": {"ADDEND": 5}, "names": ["add"]})
 
     def test_shipped_kernels_twice(self):
         arguments = ("preload", "--no-load", "--arch", "sm_100a")
@@ -141,10 +139,8 @@ class Preload(CliTest):
         self.assertIn("2 hits, 2 missing", result.out)
 
     def test_one_failure_does_not_stop_the_others(self):
-        manifest = self.manifest(
-            {"name": "broken", "sources": ["broken.cu"]},
-            {"name": "adding", "sources": ["add.cu"], "define": {"ADDEND": 5}},
-        )
+        manifest = self.manifest({"name": "broken", "sources": ["broken.cu"]},
+                                 {"name": "adding", "sources": ["add.cu"], "define": {"ADDEND": 5}})
         report = self.run_json("preload", manifest, "--no-load", expect=FAILED)
         self.assertEqual([m["outcome"] for m in report["modules"]], ["failed", "compiled"])
         self.assertIn("nowhere", report["modules"][0]["error"])

@@ -44,9 +44,7 @@ class Sources(CliTest):
     def check_laid(self, key):
         """Each file of the line table, and each that was read, is there with the recorded digest."""
         shown = self.run_json("show", key)
-        recorded = {
-            one["path"]: one["digest"] for one in shown["dependencies"] if one.get("digest")
-        }
+        recorded = {one["path"]: one["digest"] for one in shown["dependencies"] if one.get("digest")}
         recorded |= {one["path"]: one["digest"] for one in shown["request"]["sources"]}
         named = self.line_table(key)
         self.assertLessEqual(named, recorded.keys())
@@ -60,9 +58,7 @@ class Sources(CliTest):
         done = self.run_json("export", "--sources", "laid", "-I", "include", "-I", "src", key)
         self.assertEqual((done["sources"], done["entries"], done["missing"]), ("laid", 1, []))
         named = self.check_laid(key)
-        self.assertLessEqual(
-            {"/cukiln/src/k.cu", "/cukiln/src/near.cuh", "/cukiln/inc/0/far.cuh"}, named
-        )
+        self.assertLessEqual({"/cukiln/src/k.cu", "/cukiln/src/near.cuh", "/cukiln/inc/0/far.cuh"}, named)
         self.assertTrue(any(path.startswith("/cukiln/toolkit/") for path in named), named)
         self.assertEqual((self.laid / "cukiln/src/k.cu").read_text(), KERNEL)
         self.assertEqual((self.laid / "cukiln/inc/0/far.cuh").read_text(), FAR)
@@ -77,9 +73,7 @@ class Sources(CliTest):
                 done = self.run_cli("export", "--sources", "laid", "-Iinclude", "-Isrc", key)
                 self.assertNotIn("compiled without", done.err)
                 named = self.check_laid(key)
-                self.assertLessEqual(
-                    {"/cukiln/src/k.cu", "/cukiln/src/near.cuh", "/cukiln/inc/0/far.cuh"}, named
-                )
+                self.assertLessEqual({"/cukiln/src/k.cu", "/cukiln/src/near.cuh", "/cukiln/inc/0/far.cuh"}, named)
                 cubin = (self.folder / "k.cubin").read_bytes()
                 for name in (b"k.cu", b"near", b"far"):  # what -lineinfo has no section for
                     self.assertIn(name, section(cubin, ".debug_info"))

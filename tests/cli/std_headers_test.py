@@ -29,17 +29,11 @@ cuda/barrier cuda/pipeline cuda/std/span cuda/std/tuple cuda/ptx cuda_pipeline.h
 WITH_DEFAULT_DEVICE = ["cuda.h"]
 
 # Uses of many headers, and the flags that they need. tests/cli/foreign_test.py has excerpts in the manner of libraries.
-EXCERPTS = {
-    "standard.cu": ["-default-device", "--std", "c++20"],
-    "freestanding.cu": [],
-    "host_members.cu": ["-default-device", "--std", "c++20"],
-}
+EXCERPTS = {"standard.cu": ["-default-device", "--std", "c++20"], "freestanding.cu": [],
+            "host_members.cu": ["-default-device", "--std", "c++20"]}
 # These include no standard header, or those of cuda::std: flags, and whether CCCL looks for <version> in them.
-UNTOUCHED = {
-    "rtc_like.cu": (["-D__TYPE__=__nv_bfloat16", "-D__LOAD_SIZE__=8", "-D__BLOCK_SIZE__=256"], False),
-    "cub_block.cu": ([], True),
-    "cutlass_copy.cu": (["-default-device", "-I", CUTLASS], True),
-}
+UNTOUCHED = {"rtc_like.cu": (["-D__TYPE__=__nv_bfloat16", "-D__LOAD_SIZE__=8", "-D__BLOCK_SIZE__=256"], False),
+             "cub_block.cu": ([], True), "cutlass_copy.cu": (["-default-device", "-I", CUTLASS], True)}
 
 
 class StdHeaders(CliTest):

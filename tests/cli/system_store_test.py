@@ -13,10 +13,8 @@ from cli import CUKILN, CliTest, FAILED, STORE, USAGE
 ANOTHER_USER = 64_003
 MANIFEST = {
     "format": 1,
-    "modules": [
-        {"name": "scale", "sources": ["scale.cu"], "targets": ["sm_90a"]},
-        {"name": "add", "sources": ["add.cu"], "define": {"ADDEND": 1}, "targets": ["sm_90a", "sm_100a"]},
-    ],
+    "modules": [{"name": "scale", "sources": ["scale.cu"], "targets": ["sm_90a"]},
+                {"name": "add", "sources": ["add.cu"], "define": {"ADDEND": 1}, "targets": ["sm_90a", "sm_100a"]}],
 }
 
 
