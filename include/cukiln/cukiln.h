@@ -52,7 +52,7 @@ CUKILN_API cukiln_code cukiln_last_error_code(void);
 CUKILN_API const char* cukiln_last_error(void);      ///< one sentence: given, expected, what to do
 CUKILN_API const char* cukiln_last_error_log(void);  ///< the compiler's log; empty for other errors
 
-/// Returns the version of the loaded library, `0.3.0`, which may differ from the header's.
+/// Returns the version of the loaded library, `0.4.0`, which may differ from the header's.
 CUKILN_API const char* cukiln_version(void);
 
 /// A store and a loader over it: cukiln::Store and cukiln::KernelLoader.

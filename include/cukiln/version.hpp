@@ -4,13 +4,13 @@
 #include <cukiln/export.hpp>
 
 #define CUKILN_VERSION_MAJOR 0
-#define CUKILN_VERSION_MINOR 3
+#define CUKILN_VERSION_MINOR 4
 #define CUKILN_VERSION_PATCH 0
 
 namespace cukiln {
 inline namespace v0 {
 
-/// Returns the version of the loaded library, `0.3.0`, which may differ from the header's.
+/// Returns the version of the loaded library, `0.4.0`, which may differ from the header's.
 CUKILN_API const char* version() noexcept;
 
 }  // namespace v0

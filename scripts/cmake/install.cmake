@@ -27,9 +27,9 @@ endif()
 if(TARGET cukiln_nvrtc)  # opened by its path or preloaded: it has no version of its own
   install(TARGETS cukiln_nvrtc LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
 endif()
-# Started by the library, never by hand: not in PATH.
+# Started by the library that it is built with, never by hand: not in PATH, and beside those of other versions.
 if(TARGET cukiln-compile-worker)
-  install(TARGETS cukiln-compile-worker RUNTIME DESTINATION ${CMAKE_INSTALL_LIBEXECDIR}/cukiln)
+  install(TARGETS cukiln-compile-worker RUNTIME DESTINATION ${CMAKE_INSTALL_LIBEXECDIR}/cukiln/${CUKILN_ABI_VERSION})
 endif()
 foreach(program cukiln_cli cukilnd)
   if(TARGET ${program})
@@ -75,7 +75,6 @@ configure_package_config_file(
   "${PROJECT_BINARY_DIR}/package/cukilnConfig.cmake"
   INSTALL_DESTINATION ${package_folder}
   PATH_VARS CMAKE_INSTALL_LIBEXECDIR)
-# 0.x: a minor version may change the interface.
 write_basic_package_version_file(
   "${PROJECT_BINARY_DIR}/package/cukilnConfigVersion.cmake" COMPATIBILITY SameMinorVersion)
 install(FILES "${PROJECT_BINARY_DIR}/package/cukilnConfig.cmake"

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What programs built against an older cukiln rely on is compared with tests/golden/abi.txt: the exported
-symbols, and sizes and offsets of the C structs.
+symbols, the soname (fault 426), and sizes and offsets of the C structs.
 
 usage: abi_test.py [--update] NM COMPILER LIBRARY GOLDEN HEADER…
 """
@@ -24,6 +24,11 @@ def symbols(nm: str, library: str) -> list[str]:
         capture_output=True, text=True, check=True,
     ).stdout  # fmt: skip
     return sorted({line.split(" ", 2)[2] for line in listing.splitlines()})
+
+
+def soname(nm: str, library: str) -> str:
+    dynamic = subprocess.run([nm.removesuffix("nm") + "readelf", "--dynamic", library], capture_output=True, text=True, check=True)
+    return "soname " + re.findall(r"soname: \[(.*)\]", dynamic.stdout)[0]
 
 
 def layouts(compiler: str, header: Path) -> list[str]:
@@ -58,7 +63,7 @@ def main() -> int:
     now = [line for header in given.headers for line in layouts(given.compiler, header)]
     if not now:
         sys.exit(f"{given.headers} have no struct: expected `typedef struct name {{ … }} name;`")
-    now += symbols(given.nm, given.library)
+    now += [soname(given.nm, given.library), *symbols(given.nm, given.library)]
     if given.update:
         given.golden.write_text("\n".join(now) + "\n", encoding="utf-8")
         return 0
@@ -71,7 +76,7 @@ def main() -> int:
     if changes:
         print("\n".join(changes))
         print("\nThe ABI differs from the one that was kept. Where a line is gone or changed, programs built before")
-        print("break: keep it, or raise the library's SOVERSION. Then keep the new one: add --update to this command.")
+        print("break: keep it, or raise the minor version, of which the soname is made. Then keep the new one: add --update to this command.")
         return 1
     print(f"{len(now)} lines, as kept")
     return 0

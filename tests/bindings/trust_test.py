@@ -19,6 +19,7 @@ LIBRARY = Path(sys.argv.pop(1)).resolve()
 HOST = BINARIES / "bindings_trust_host"
 WORKER = "cukiln-compile-worker"
 ADD = ("-DADDEND=1",)
+ABI = ".".join(LIBRARY.name.split(".")[2:4])  # of libcukiln.so.0.1.2
 
 
 class TrustTest(CliTest):
@@ -71,6 +72,16 @@ class Worker(TrustTest):
         self.assertIn("the compile worker was not found", self.said)
         self.assertIn(str(lib), self.said)
         self.assertNotIn("shared", self.said)
+
+    def test_a_library_finds_the_worker_installed_with_it_beside_those_of_other_versions(self):  # fault 427
+        lib = self.install("app/lib", worker=False)
+        self.evil(f"app/libexec/cukiln/{WORKER}")
+        self.evil(f"app/libexec/cukiln/0.1/{WORKER}")
+        installed = self.folder / "app/libexec/cukiln" / ABI
+        installed.mkdir()
+        shutil.copy(BINARIES / WORKER, installed / WORKER)
+        self.assertEqual(self.host(lib / "libcukiln.so")["compiles"], 1)
+        self.assertFalse(self.mark.exists(), "the worker of another version was run")
 
     def test_a_worker_that_others_may_write_is_refused(self):  # fault 112
         lib = self.install("app/lib")

@@ -267,6 +267,17 @@ done""")
             shutil.rmtree(self.repo / ".cukiln-torch")
 
 
+class Packages(unittest.TestCase):
+    def test_debian_packages_have_the_number_of_the_soname(self):  # fault 426
+        header = (SCRIPTS.parent / "include/cukiln/version.hpp").read_text()
+        abi = ".".join(re.findall(r"VERSION_(?:MAJOR|MINOR) (\d+)", header))
+        names = {f"libcukiln{abi}", f"libcukiln-nvfp4-{abi}"}
+        control = (SCRIPTS / "debian/control").read_text()
+        self.assertEqual(set(re.findall(r"libcukiln(?:-nvfp4-)?[\d.]+", control)), names)
+        for name in names:
+            self.assertTrue((SCRIPTS / f"debian/{name}.install").is_file(), name)
+
+
 class Ci(ScriptsTest):
     """.ci/run over scripts that only note how they are called."""
 

@@ -15,6 +15,8 @@
 #include "core/base/trusted_file.hpp"
 #include "core/compile/spawn.hpp"
 
+#include <cukiln/version.hpp>
+
 namespace cukiln {
 
 namespace {
@@ -181,8 +183,10 @@ Result<std::string> find_worker(const std::string& configured) {
   } else {
     CUKILN_TRY(const std::string library, path_of_this_library());
     const std::string folder = folder_of(library);
+    const std::string installed = fmt::format("../libexec/cukiln/{}.{}", CUKILN_VERSION_MAJOR,
+                                              CUKILN_VERSION_MINOR);  // CUKILN_ABI_VERSION
     std::string tried;
-    for (const char* relative : {"", "../libexec/cukiln", "../../libexec/cukiln"}) {
+    for (const std::string& relative : {std::string(), installed, "../" + installed}) {
       std::string candidate = join_path(join_path(folder, relative), kWorkerName);
       if (::access(candidate.c_str(), X_OK) == 0) {
         path = std::move(candidate);

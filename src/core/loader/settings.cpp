@@ -251,7 +251,7 @@ const DeletedKey* deleted_key(std::string_view name) {
 
 /// The warning about a deleted setting, by its name in a file or in the environment.
 std::string no_effect(std::string_view name, const DeletedKey& deleted) {
-  return fmt::format("{} has no effect since 0.3, because {}; remove it", name, deleted.why);
+  return fmt::format("{} has no effect since 0.4, because {}; remove it", name, deleted.why);
 }
 
 /// Returns the setting whose name is nearest to `name`; empty if none is near.

@@ -136,7 +136,7 @@ class ReloadTest(unittest.TestCase):
     def test_a_deleted_setting_is_a_warning_and_keeps_no_change_from_being_applied(self) -> None:  # fault 310
         old = 'worker_socket = "/run/w/worker.sock"\n'
         self.start('max_size = "64MiB"\n' + old)
-        self.wait_for_log("worker_socket has no effect since 0.3, because cukilnd serves one user")
+        self.wait_for_log("worker_socket has no effect since 0.4, because cukilnd serves one user")
         self.reload('max_size = "32MiB"\n' + old)
         self.assertEqual(self.cap(), 32 << 20)
         before = self.log.stat().st_size

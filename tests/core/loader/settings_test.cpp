@@ -332,12 +332,12 @@ TEST_CASE_FIXTURE(Fixture, "fault 310: a deleted setting has no effect, and a wa
   CHECK(settings.store.max_bytes == 1ull << 30);  // the rest of the file counts
   CHECK(origin(settings, "worker_socket") == "no such setting");
   const std::string why =
-      " has no effect since 0.3, because cukilnd serves one user and starts its own workers; "
+      " has no effect since 0.4, because cukilnd serves one user and starts its own workers; "
       "remove it";
   REQUIRE(settings.warnings.size() == 3);
   CHECK(settings.warnings[0] == scratch / "etc/config.toml" + ": worker_socket" + why);
   CHECK(settings.warnings[1] ==
-        "CUKILN_DAEMON_WATCH has no effect since 0.3, because cukilnd compiles what is requested, "
+        "CUKILN_DAEMON_WATCH has no effect since 0.4, because cukilnd compiles what is requested, "
         "and watches no sources; remove it");
   CHECK(settings.warnings[2] == "CUKILN_SIGNER_SOCKET" + why);
 }
