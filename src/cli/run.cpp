@@ -42,9 +42,9 @@ Result<std::string> find_dropin() {
 
 /// What became of the programs of a run.
 struct Totals {
-  std::uint64_t hits = 0, compiled = 0, failed = 0, direct = 0;
+  std::uint64_t hits = 0, compiled = 0, failed = 0, bypassed = 0;
   double saved_ms = 0, compile_ms = 0;
-  std::map<std::string, std::uint64_t> reasons;  ///< of `direct`
+  std::map<std::string, std::uint64_t> reasons;  ///< of `bypassed`
 
   /// Adds a line: a word, microseconds, and a text.
   void add(std::string_view line) {
@@ -65,12 +65,12 @@ struct Totals {
       compile_ms += milliseconds;
     } else if (word == "failed") {
       ++failed;
-    } else if (word == "direct") {
-      ++direct;
+    } else if (word == "bypassed") {
+      ++bypassed;
       ++reasons[std::string(line.substr(second + 1))];
     }
   }
-  std::uint64_t programs() const noexcept { return hits + compiled + failed + direct; }
+  std::uint64_t programs() const noexcept { return hits + compiled + failed + bypassed; }
 };
 
 class RunCommand final : public Command {
@@ -143,8 +143,8 @@ class RunCommand final : public Command {
       context.print_json(Json{{"hits", totals.hits},
                               {"compiled", totals.compiled},
                               {"failed", totals.failed},
-                              {"direct", totals.direct},
-                              {"direct_reasons", totals.reasons},
+                              {"bypassed", totals.bypassed},
+                              {"bypass_reasons", totals.reasons},
                               {"saved_ms", totals.saved_ms},
                               {"compile_ms", totals.compile_ms},
                               {"exit_code", ended}});
@@ -164,8 +164,8 @@ class RunCommand final : public Command {
     if (totals.failed != 0) {
       text += fmt::format(", {} did not compile", human_count(totals.failed));
     }
-    if (totals.direct != 0) {
-      text += fmt::format(", {} by NVRTC itself", human_count(totals.direct));
+    if (totals.bypassed != 0) {
+      text += fmt::format(", {} by NVRTC itself", human_count(totals.bypassed));
     }
     text += ".";
     for (const auto& [reason, count] : totals.reasons) {

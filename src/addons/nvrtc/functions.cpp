@@ -161,7 +161,7 @@ int set_flow_callback(Handle handle, int (*callback)(void*, void*), void* payloa
   return call_for(handle, [&](Program& program) {
     const int code = program.set_flow_callback(callback, payload);
     if (code == kSuccess) {
-      g_host->report("direct", 0, "a flow callback");  // NVRTC itself compiles it from now on
+      g_host->report("bypassed", 0, "a flow callback");  // NVRTC itself compiles it from now on
     }
     return code;
   });

@@ -27,7 +27,7 @@ string_view name_of_option(string_view option) {
 
 /// True for options whose results are of no use to another process, or that write files: compiles
 /// with them stay NVRTC's own.
-bool is_direct(string_view name) {
+bool is_bypassed(string_view name) {
   static constexpr string_view kPrefixes[] = {
       "pch",  "create-pch",  "use-pch",      "time", "fdevice-time-trace", "device-time-trace",
       "tile", "enable-tile", "options-file", "optf"};
@@ -40,7 +40,7 @@ bool is_direct(string_view name) {
 void read_architecture(string_view value, Asked& asked) {
   const auto target = Target::parse(value);
   if (!target || (!value.starts_with("sm_") && !value.starts_with("compute_"))) {
-    asked.direct = "the architecture " + std::string(value);
+    asked.bypass_reason = "the architecture " + std::string(value);
     return;
   }
   asked.target = *target;
@@ -65,8 +65,8 @@ Asked read_options(const std::vector<std::string>& options, int default_capabili
     }
     is_lto = is_lto || name == "dlto" || name == "dlink-time-opt";
     is_optix = is_optix || name == "optix-ir";
-    if (is_direct(name) && asked.direct.empty()) {
-      asked.direct = "the option " + std::string(without_space_around(options[i]));
+    if (is_bypassed(name) && asked.bypass_reason.empty()) {
+      asked.bypass_reason = "the option " + std::string(without_space_around(options[i]));
     }
   }
   if (is_optix) {

@@ -14,7 +14,7 @@ namespace cukiln::dropin {
 struct Asked {
   OutputKind output = OutputKind::ptx;
   Target target;
-  std::string direct;  ///< why the result cannot be stored; empty if it can
+  std::string bypass_reason;  ///< why the result cannot be stored; empty if it can
 };
 /// Reads the options of nvrtcCompileProgram. `default_capability` is NVRTC's own.
 Asked read_options(const std::vector<std::string>& options, int default_capability);

@@ -102,8 +102,8 @@ int Program::make_real() {
   return code;
 }
 
-int Program::compile_directly(int count, const char* const* options, const std::string& why) {
-  host_.report("direct", 0, why);
+int Program::bypass(int count, const char* const* options, const std::string& why) {
+  host_.report("bypassed", 0, why);
   const int code = make_real();
   return code == kSuccess ? host_.real().compile(real_, count, options) : code;
 }
@@ -120,29 +120,29 @@ int Program::compile(int count, const char* const* options) {
     return kInvalidOption;
   }
   if (std::find(options, options + count, nullptr) != options + count) {
-    return compile_directly(count, options, "an option is NULL");
+    return bypass(count, options, "an option is NULL");
   }
   const std::vector<std::string> copied(options, options + count);
   const Asked asked = read_options(copied, host_.default_capability());
   const auto environment = host_.real().environment_of_results;
   const char* const variable = environment != nullptr ? environment() : nullptr;
   if (variable != nullptr) {
-    return compile_directly(count, options, "the variable " + std::string(variable));
+    return bypass(count, options, "the variable " + std::string(variable));
   }
   if (spells_time_ || std::any_of(copied.begin(), copied.end(), spells_time)) {
-    return compile_directly(count, options, "a macro of the date or the time");
+    return bypass(count, options, "a macro of the date or the time");
   }
-  if (!asked.direct.empty()) {
-    return compile_directly(count, options, asked.direct);
+  if (!asked.bypass_reason.empty()) {
+    return bypass(count, options, asked.bypass_reason);
   }
   ProgramSpec spec = spec_of(copied, asked);
   if (spec.working_folder.empty()) {
-    return compile_directly(count, options, "the working folder is gone");
+    return bypass(count, options, "the working folder is gone");
   }
   NvrtcFailure failure;
   auto result = host_.compile(spec, failure);
   if (!result && failure.code == kSuccess) {
-    return compile_directly(count, options, result.error().message());
+    return bypass(count, options, result.error().message());
   }
   if (!result) {
     host_.report("failed", 0, name_);
@@ -247,8 +247,8 @@ int Program::size(Part part, std::size_t* bytes) {
   }
   if (real_ == nullptr && part == Part::ptx && lacks_ptx_ && !fetch_ptx()) {
     // A failure is no error here: the assembler may refuse the program again, and the PTX is there.
-    static_cast<void>(compile_directly(static_cast<int>(ptx_options_.size()),
-                                       pointers_to(ptx_options_).data(), "PTX of a cubin"));
+    static_cast<void>(bypass(static_cast<int>(ptx_options_.size()),
+                             pointers_to(ptx_options_).data(), "PTX of a cubin"));
     if (real_ == nullptr) {
       return kInternalError;
     }

@@ -36,8 +36,7 @@ class Program {
   int set_flow_callback(int (*callback)(void*, void*), void* payload);
 
  private:
-  int compile_directly(int count, const char* const* options, const std::string& why)
-      CUKILN_REQUIRES(mutex_);
+  int bypass(int count, const char* const* options, const std::string& why) CUKILN_REQUIRES(mutex_);
   int make_real() CUKILN_REQUIRES(mutex_);
   ProgramSpec spec_of(const std::vector<std::string>& options, const Asked& asked) const
       CUKILN_REQUIRES(mutex_);

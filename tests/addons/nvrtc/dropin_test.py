@@ -207,7 +207,7 @@ class SameResults(Dropin):
                     self.nvrtc = nvrtc
                     plain = self.run_host(*words, dropin=False)
                     self.assertEqual(self.run_host(*words, dropin=True), plain)
-                    self.assertEqual(self.outcomes()[-1], "direct")
+                    self.assertEqual(self.outcomes()[-1], "bypassed")
 
 
 class Failures(Dropin):
@@ -232,7 +232,7 @@ class Failures(Dropin):
     def test_unknown_option_and_target(self) -> None:
         self.assertIn("compile: 5\n", self.check_failed(self.source(PLAIN), "a.cu", "--nothing"))
         # No worker is asked for a target that no NVRTC knows.
-        plain = self.check_same(self.source(PLAIN), "a.cu", "-arch=sm_19", first=["direct"], second=["direct"])
+        plain = self.check_same(self.source(PLAIN), "a.cu", "-arch=sm_19", first=["bypassed"], second=["bypassed"])
         self.assertIn("compile: 5\n", plain)
 
     def test_an_option_that_is_a_dash(self) -> None:
@@ -242,7 +242,7 @@ class Failures(Dropin):
     def test_what_only_the_assembler_refuses(self) -> None:
         """There is PTX, and the log has a zero more than others."""
         text = self.source('extern "C" __global__ void k(int* x) { asm volatile("nonsense;"); }\n#warning w\n')
-        plain = self.check_same(text, "a.cu", "-arch=sm_90", first=["failed", "direct"], second=["failed", "direct"])
+        plain = self.check_same(text, "a.cu", "-arch=sm_90", first=["failed", "bypassed"], second=["failed", "bypassed"])
         self.assertIn("compile: 6\n", plain)
         self.assertIn("ptxas", plain)
 
@@ -538,14 +538,14 @@ class VirtualEnvironments(Dropin):
                 self.host = environment_with(nvrtc, self.folder / f"environment {number}")
                 self.extra = {"LD_LIBRARY_PATH": ""}
                 words = ("-c", FINDS_NVRTC, str(nvrtc))
-                plain = self.check_same(*words, first=["compiled", "direct"], second=["hit", "direct"])
+                plain = self.check_same(*words, first=["compiled", "bypassed"], second=["hit", "bypassed"])
                 self.assertEqual(len(re.findall(r"^0 \d{4} ", plain, re.MULTILINE)), 2, plain)
 
     def test_nvrtc_that_a_variable_names_finds_its_builtins(self) -> None:
         self.host = Path(sys.executable)
         self.extra = {"LD_LIBRARY_PATH": "", "CUKILN_NVRTC_LIBRARY": str(self.nvrtc)}
         words = ("-c", FINDS_NVRTC, str(self.nvrtc))
-        self.check_same(*words, first=["compiled", "direct"], second=["hit", "direct"])
+        self.check_same(*words, first=["compiled", "bypassed"], second=["hit", "bypassed"])
 
 
 # Closes all descriptors after its first compile, as programs do that detach, and opens files of its own.
@@ -671,8 +671,8 @@ class Run(Dropin):
     def test_what_nvrtc_does_itself_is_told_with_the_reason(self) -> None:
         self.extra["NVRTC_APPEND_FLAGS"] = "-lineinfo"
         _, totals, _ = self.run_command("--", str(HOST), self.source(PLAIN), "a.cu")
-        self.assertEqual(totals["direct"], 1)
-        self.assertEqual(totals["direct_reasons"], {"the variable NVRTC_APPEND_FLAGS=-lineinfo": 1})
+        self.assertEqual(totals["bypassed"], 1)
+        self.assertEqual(totals["bypass_reasons"], {"the variable NVRTC_APPEND_FLAGS=-lineinfo": 1})
 
     def test_the_exit_code_is_the_programs(self) -> None:
         self.assertEqual(self.run_command("--", "sh", "-c", "exit 7")[0], 7)
@@ -748,7 +748,7 @@ class Direct(Dropin):
         plain = self.run_host(*words, dropin=False)
         for _ in range(2):
             self.assertEqual(self.run_host(*words, dropin=True), plain)
-            self.assertEqual(self.outcomes()[0], "direct")
+            self.assertEqual(self.outcomes()[0], "bypassed")
 
     def test_a_macro_of_the_date(self) -> None:
         self.check_direct(self.source("#ifdef __DATE__\n" + PLAIN + "#endif\n"), "a.cu", "-arch=sm_90")
@@ -764,7 +764,7 @@ class Direct(Dropin):
         plain = self.run_host("flow", dropin=False)
         self.assertIn("called: 1", plain)
         self.assertEqual(self.run_host("flow", dropin=True), plain)
-        self.assertEqual(self.outcomes(), ["direct"])
+        self.assertEqual(self.outcomes(), ["bypassed"])
 
     def test_without_a_worker(self) -> None:
         """fault 211"""
