@@ -9,6 +9,7 @@
 #include <string>
 #include <string_view>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include <cukiln/cancel_token.hpp>
@@ -35,16 +36,18 @@ inline constexpr std::chrono::milliseconds kBlobWait{60'000};
 
 /// A blob without its bytes, for inventories.
 struct BlobSummary {
+  // schema: BlobSummary. Written by src/schema/generate.py
   BlobId id;
   std::string kind;
   std::string key;
-  std::uint64_t bytes = 0;
+  std::uint64_t size_bytes = 0;
   std::int64_t created_s = 0;    ///< since 1970
   std::int64_t last_used_s = 0;  ///< since 1970
   std::int64_t hits = 0;
-  /// The keys that signed it on its way here, `name:base64` or `unsigned`, separated by spaces, the
-  /// last one last; empty if it was made here.
+  /// the keys that signed it on its way here, `name:base64` or `unsigned`, separated by spaces, the
+  /// last one last; empty if it was made here
   std::string signer;
+  // end of schema
 };
 
 /// The right to produce a blob that the store lacks (single flight): as long as it lives, callers
@@ -73,11 +76,8 @@ class CUKILN_API BlobLease {
   std::unique_ptr<State> state_;
 };
 
-/// What `get_or_lease` gives: one of the two.
-struct BlobOrLease {
-  std::optional<std::string> bytes;
-  std::optional<BlobLease> lease;
-};
+/// What `get_or_lease` gives: the bytes, or the lease to produce them.
+using BlobOrLease = std::variant<std::string, BlobLease>;
 
 /// What another compiler or cache keeps in a store: bytes under a key that it chose. A kind names
 /// whose keys they are (`triton`, `cuda.core`); keys of different kinds never meet.
@@ -112,18 +112,18 @@ class CUKILN_API BlobStore {
   template <class Make>
   Result<std::string> get_or_make(std::string_view kind, std::string_view key, Make&& make,
                                   std::chrono::milliseconds wait = kBlobWait) {
-    auto got = get_or_lease(kind, key, wait);
-    if (!got) {
-      return std::move(got).error();
+    auto blob = get_or_lease(kind, key, wait);
+    if (!blob) {
+      return std::move(blob).error();
     }
-    if (got->bytes) {
-      return *std::move(got->bytes);
+    if (std::string* const bytes = std::get_if<std::string>(&*blob)) {
+      return std::move(*bytes);
     }
-    Result<std::string> made = std::forward<Make>(make)();
-    if (made) {
-      static_cast<void>(got->lease->put(*made));
+    Result<std::string> produced = std::forward<Make>(make)();
+    if (produced) {
+      static_cast<void>(std::get<BlobLease>(*blob).put(*produced));
     }
-    return made;
+    return produced;
   }
   /// Whether a store on disk has such a blob. Does not count as a use, and does not read the bytes.
   Result<bool> contains(std::string_view kind, std::string_view key);

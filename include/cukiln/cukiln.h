@@ -273,18 +273,21 @@ typedef struct cukiln_preload_options {
   // end of schema
 } cukiln_preload_options;
 
+/// cukiln::PreloadReport, with its phases: wall times, one after the other.
 typedef struct cukiln_preload_report {
   size_t struct_bytes;
+  // schema: cukiln_preload_report. Written by src/schema/generate.py
   size_t hits;
   size_t compiled;
-  size_t failed;  ///< failed or missing
-  double milliseconds;
-  double find_milliseconds;  ///< cukiln::PreloadPhases, as below: wall times
-  double hash_milliseconds;
-  double look_up_milliseconds;
-  double fetch_milliseconds;
-  double compile_milliseconds;
-  double load_milliseconds;
+  size_t failed;                ///< failed or missing
+  double milliseconds;          ///< wall time of the call
+  double find_milliseconds;     ///< NVRTC, its identity, and the devices
+  double hash_milliseconds;     ///< reading sources and making requests
+  double look_up_milliseconds;  ///< checking dependencies and reading entries
+  double fetch_milliseconds;    ///< asking remote stores, while nothing is compiled
+  double compile_milliseconds;  ///< compiling here, or waiting for another process that does
+  double load_milliseconds;     ///< loading on the devices
+  // end of schema
 } cukiln_preload_report;
 
 /// Compiles the modules of a manifest that are not in the store, in parallel, and loads all of them
@@ -572,14 +575,19 @@ CUKILN_API void cukiln_blob_lease_destroy(cukiln_blob_lease* lease);
 
 /// cukiln::BlobSummary.
 typedef struct cukiln_blob {  // never grows: it is used in arrays
-  const char* id;             ///< 64 hex digits
+  // schema: cukiln_blob. Written by src/schema/generate.py
+  const char* id;  ///< 64 hex digits, of which commands take a prefix
   const char* kind;
   const void* key;
   size_t key_bytes;
-  uint64_t data_bytes;
-  int64_t created;    ///< seconds since 1970
-  int64_t last_used;  ///< seconds since 1970
+  uint64_t size_bytes;
+  int64_t created_s;    ///< since 1970
+  int64_t last_used_s;  ///< since 1970
   int64_t hits;
+  /// the keys that signed it on its way here, `name:base64` or `unsigned`, separated by spaces, the
+  /// last one last; empty if it was made here
+  const char* signer;
+  // end of schema
 } cukiln_blob;
 
 /// Lists the blobs of a kind; NULL: of every kind. Free `*blobs` with cukiln_free. Errors: io,
@@ -596,7 +604,7 @@ typedef struct cukiln_stats {
   uint64_t hits;
   uint64_t misses;                 ///< the sum of all misses_…
   uint64_t misses_new;             ///< the store had nothing for the request
-  uint64_t misses_header_changed;  ///< or is linked otherwise
+  uint64_t misses_header_changed;  ///< or its file identity
   uint64_t misses_header_appeared;
   uint64_t misses_header_vanished;
   uint64_t misses_damaged;  ///< the entry failed its check

@@ -15,10 +15,10 @@ inline namespace v0 {
 /// `now` the request's; empty if it has none.
 ///
 /// Fields: `source`, `target`, `compiler`, `flag`, `name expression`, `header changed`,
-/// `header appeared`, `header vanished`, `header linked otherwise` (two paths were one file and are
-/// not any more, or the reverse), `headers linked otherwise` (the same between two entries),
-/// `entry` (damaged, evicted, or signed by a revoked key). A module that uses the date of the
-/// compile has the field `never stored` only; its `now` names the macro and the place.
+/// `header appeared`, `header vanished`, `header file identity changed` (two paths were one file
+/// and are not any more, or the reverse), `header file identities changed` (the same between two
+/// entries), `entry` (damaged, evicted, or signed by a revoked key). A module that uses the date of
+/// the compile has the field `never stored` only; its `now` names the macro and the place.
 struct Difference {
   // schema: Difference. Written by src/schema/generate.py
   std::string field;

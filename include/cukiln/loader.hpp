@@ -118,22 +118,26 @@ struct ModuleReport {
 /// Where the time of a preload went: wall times, one after the other, which add up to nearly all of
 /// `PreloadReport::elapsed`. While a module is compiled, fetches of others are part of `compile`.
 struct PreloadPhases {
+  // schema: PreloadPhases. Written by src/schema/generate.py
   Milliseconds find{0};     ///< NVRTC, its identity, and the devices
   Milliseconds hash{0};     ///< reading sources and making requests
   Milliseconds look_up{0};  ///< checking dependencies and reading entries
   Milliseconds fetch{0};    ///< asking remote stores, while nothing is compiled
   Milliseconds compile{0};  ///< compiling here, or waiting for another process that does
   Milliseconds load{0};     ///< loading on the devices
+  // end of schema
 };
 
 /// The outcome of a preload.
 struct PreloadReport {
+  // schema: PreloadReport. Written by src/schema/generate.py
   std::vector<ModuleReport> modules;  ///< in the manifest's order; one for each target
   std::size_t hits = 0;
   std::size_t compiled = 0;
   std::size_t failed = 0;   ///< failed or missing
   Milliseconds elapsed{0};  ///< wall time of the call
   PreloadPhases phases;
+  // end of schema
 };
 
 /// Called when a module is done. Threads: called from a thread of the preload, never concurrently.

@@ -24,7 +24,7 @@ struct Setting {
 /// A configuration file that `Settings::load` tried to read.
 struct ConfigFile {
   std::string path;
-  bool found = false;
+  bool exists = false;
 };
 
 /// The remote stores. The command line and the daemon use them; the library itself does not.

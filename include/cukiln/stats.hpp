@@ -14,7 +14,7 @@ struct Stats {
   std::uint64_t hits = 0;
   std::uint64_t misses = 0;                 ///< the sum of all misses_…
   std::uint64_t misses_new = 0;             ///< the store had nothing for the request
-  std::uint64_t misses_header_changed = 0;  ///< or is linked otherwise
+  std::uint64_t misses_header_changed = 0;  ///< or its file identity
   std::uint64_t misses_header_appeared = 0;
   std::uint64_t misses_header_vanished = 0;
   std::uint64_t misses_damaged = 0;  ///< the entry failed its check

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <chrono>
 
+#include "addons/fleet/remote_store.hpp"
 #include "cli/daemon_status.hpp"
 #include "cli/human.hpp"
 #include "core/base/result.hpp"
@@ -12,7 +13,6 @@
 #include "core/compile/toolchain_identity.hpp"
 #include "core/compile/worker_process.hpp"
 #include "core/driver/module.hpp"
-#include "core/loader/addons.hpp"
 #include "core/loader/make_compiler.hpp"
 #include "core/loader/settings.hpp"
 #include "core/store/store_admin.hpp"
@@ -163,8 +163,8 @@ Result<std::vector<Nvrtc>> nvrtc_of_targets(NvrtcSearch search) {
   for (const Target target : kCheckedTargets) {
     search.target = target;
     CUKILN_TRY(NvrtcInstall install, find_nvrtc(search));
-    auto at = std::find_if(found.begin(), found.end(), [&](const Nvrtc& known) {
-      return known.install.library == install.library;
+    auto at = std::find_if(found.begin(), found.end(), [&](const Nvrtc& other) {
+      return other.install.library == install.library;
     });
     if (at == found.end()) {
       at = found.insert(found.end(), {install, {}, {}});
@@ -257,13 +257,13 @@ void check_compiler(const LoaderOptions& options, std::vector<Check>& checks) {
   } else {
     for (const Nvrtc& one : *all) {
       std::string version;
-      NvrtcCompilerOptions given;
-      given.search = nvrtc_search(options);
-      given.install = one.install;
-      given.worker = options.worker;
-      given.memory_bytes = options.compile_memory_bytes;
-      given.link = addons().link_tool;
-      NvrtcCompiler compiler(std::move(given));
+      NvrtcCompilerOptions worker_options;
+      worker_options.search = nvrtc_search(options);
+      worker_options.install = one.install;
+      worker_options.worker = options.worker;
+      worker_options.memory_bytes = options.compile_memory_bytes;
+      worker_options.link = addons().link_tool;
+      NvrtcCompiler compiler(std::move(worker_options));
       checks.push_back(check_nvrtc(compiler, one, version));
       checks.push_back(check_headers(one.install.headers, version));
       if (!version.empty()) {
@@ -416,19 +416,23 @@ void check_store(Context& context, std::vector<Check>& checks) {
 }
 
 /// The keys whose trust ends, as the end of a sentence.
-std::string expiries(const RemoteProbe& probe) {
+std::string expiries(const TrustedKeys& keys) {
   std::string text;
-  for (const RemoteProbe::Expiry& expiry : probe.expiries) {
-    text += fmt::format("; {} {} {}", expiry.key,
-                        expiry.has_passed ? "has expired on" : "is trusted until",
-                        date_text(expiry.at_s));
+  for (const TrustedKey& key : keys.trusted()) {
+    if (key.limits.expires_s) {
+      const bool holds = key.limits.hold_at(Clock::system().now_s());
+      text += fmt::format("; {} {} {}", key.key.name, holds ? "is trusted until" : "has expired on",
+                          date_text(*key.limits.expires_s));
+    }
   }
   return text;
 }
 
 void check_remote(Context& context, std::vector<Check>& checks) {
+  const RemoteSettings& settings = context.settings().remote;
   Check remote{.name = "remote", .needed = false};
-  auto store = open_remote(context.settings().remote, Logger());
+  auto store =
+      RemoteStore::open(settings.stores, settings.trust, settings.sign, settings.timeout, Logger());
   if (!store) {
     remote.status = Status::wrong;
     remote.detail = store.error().message();
@@ -444,18 +448,26 @@ void check_remote(Context& context, std::vector<Check>& checks) {
     checks.push_back(std::move(remote));
     return;
   }
-  const RemoteProbe probe = (*store)->probe();
-  for (const RemoteProbe::Server& server : probe.servers) {
+  const std::vector<RemoteStore::Health> stores = (*store)->health();
+  for (std::size_t i = 0; i < stores.size(); ++i) {
+    const auto start = std::chrono::steady_clock::now();
+    const RemoteAnswer answer = (*store)->probe(i);
+    const std::chrono::duration<double, std::milli> took = std::chrono::steady_clock::now() - start;
     Check one = remote;
-    if (server.answers) {
-      one.detail =
-          fmt::format("{} answers in {}; this machine {}, {}{}", server.where, human_ms(server.ms),
-                      probe.writes ? "writes" : "reads",
-                      counted(probe.trusted_keys, "trusted key", "trusted keys"), expiries(probe));
+    if (answer.status == RemoteStatus::ok || answer.status == RemoteStatus::absent) {
+      one.detail = fmt::format("{} answers in {}; this machine {}, {}{}", stores[i].where,
+                               human_ms(took.count()), (*store)->writes() ? "writes" : "reads",
+                               counted((*store)->trusted().size(), "trusted key", "trusted keys"),
+                               expiries((*store)->trusted()));
     } else {
       one.status = Status::wrong;
-      one.detail = fmt::format("{}: {}", server.where, server.detail);
-      one.advice = server.advice;
+      one.detail =
+          fmt::format("{}: {} ({})", stores[i].where, answer.detail, name_of(answer.status));
+      one.advice = answer.status == RemoteStatus::denied
+                       ? "correct the user and password in the address, or the server's rules"
+                   : answer.status == RemoteStatus::untrusted
+                       ? "correct the certificate; until then the store is not used"
+                       : "start the server or check the network; until then each miss is compiled";
     }
     checks.push_back(std::move(one));
   }

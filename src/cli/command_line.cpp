@@ -101,14 +101,14 @@ Result<void> CommandLine::parse(std::vector<std::string> arguments) {
   std::string name;
   if (at < arguments.size()) {
     name = arguments[at];
-    const auto known = std::find(names.begin(), names.end(), name);
-    if (known == names.end()) {
+    const auto match = std::find(names.begin(), names.end(), name);
+    if (match == names.end()) {
       const std::string meant = nearest(name, names);
       return make_error(ErrorCode::invalid_argument,
                         "unknown command \"{}\"{}; see 'cukiln --help'", name,
                         meant.empty() ? "" : fmt::format("; did you mean \"{}\"?", meant));
     }
-    command_ = commands_[static_cast<std::size_t>(known - names.begin())].get();
+    command_ = commands_[static_cast<std::size_t>(match - names.begin())].get();
     if (const char* const addon = command_->absent_addon(); addon != nullptr) {
       return make_error(ErrorCode::not_found,
                         "'cukiln {}' is not in this build, which is without src/addons/{}; build "
@@ -125,12 +125,12 @@ Result<void> CommandLine::parse(std::vector<std::string> arguments) {
   }
   if (options_.store.empty() && app_.get_option("--store")->count() != 0) {
     // A script with an unset variable does not mean the default store.
-    return make_error(ErrorCode::invalid_argument, "--store needs a folder, not \"\"");
+    return make_error(ErrorCode::invalid_argument, "--store is \"\"; expected a folder");
   }
   const CLI::Option* const output =
       command_ != nullptr ? app_.get_subcommand(name)->get_option_no_throw("--output") : nullptr;
   if (output != nullptr && output->count() != 0 && output->results().back().empty()) {
-    return make_error(ErrorCode::invalid_argument, "-o needs a file, not \"\"");
+    return make_error(ErrorCode::invalid_argument, "-o is \"\"; expected a file");
   }
   return options_.help || options_.version ? Result<void>() : check_leftovers();
 }
@@ -142,11 +142,11 @@ Result<void> CommandLine::check_leftovers() const {
     return {};
   }
   const std::string command = command_ != nullptr ? command_->help().name : "";
-  const std::string& given = rest.front();
-  if (given.size() < 2 || given[0] != '-') {
+  const std::string& argument = rest.front();
+  if (argument.size() < 2 || argument[0] != '-') {
     return make_error(ErrorCode::invalid_argument,
                       "\"{}\" is one argument too many for 'cukiln {}'; see 'cukiln {} --help'",
-                      given, command, command);
+                      argument, command, command);
   }
   std::vector<std::string> spellings;
   const auto add = [&](const CLI::App& app) {
@@ -165,7 +165,7 @@ Result<void> CommandLine::check_leftovers() const {
       spellings.insert(spellings.end(), flags.begin(), flags.end());
     }
   }
-  const std::string name = given.substr(0, given.find('='));
+  const std::string name = argument.substr(0, argument.find('='));
   const std::string meant = nearest(name, spellings);
   return make_error(ErrorCode::invalid_argument, "unknown option \"{}\"{}; see 'cukiln {}--help'",
                     name, meant.empty() ? "" : fmt::format("; did you mean \"{}\"?", meant),

@@ -45,7 +45,7 @@ class ConfigCommand final : public Command {
       }
       Json files = Json::array();
       for (const ConfigFile& file : settings.files) {
-        files.push_back(Json{{"path", file.path}, {"found", file.found}});
+        files.push_back(Json{{"path", file.path}, {"exists", file.exists}});
       }
       context.print_json(Json{{"settings", std::move(list)},
                               {"files", std::move(files)},
@@ -64,8 +64,8 @@ class ConfigCommand final : public Command {
     }
     Table files({{""}, {"", Column::Align::left, true, 20}});
     for (const ConfigFile& file : settings.files) {
-      files.add(
-          {{file.found ? "found" : "not there", file.found ? Color::cyan : Color::dim}, file.path});
+      files.add({{file.exists ? "found" : "not there", file.exists ? Color::cyan : Color::dim},
+                 file.path});
     }
     context.print(table.text(context.out()) + heading(context.out(), "Configuration files") +
                   files.text(context.out()));

@@ -42,46 +42,46 @@ bool looks_like_key(const std::string& text) noexcept {
 Result<CacheKey> find_key(const std::vector<EntrySummary>& entries, const std::string& text) {
   if (!looks_like_key(text)) {
     return make_error(ErrorCode::invalid_argument,
-                      "invalid key \"{}\": expected {} to {} hex digits, a prefix of a key that "
+                      "invalid key \"{}\"; expected {} to {} hex digits, a prefix of a key that "
                       "'cukiln ls' shows",
                       text, kMinKeyDigits, kKeyDigits);
   }
   const std::string prefix = lower(text);
-  std::vector<const EntrySummary*> found;
+  std::vector<const EntrySummary*> matches;
   for (const EntrySummary& entry : entries) {
     if (entry.key.hex().starts_with(prefix)) {
-      found.push_back(&entry);
+      matches.push_back(&entry);
     }
   }
-  if (found.empty()) {
+  if (matches.empty()) {
     return make_error(ErrorCode::not_found, "no entry {} in the store; {}", text,
                       where_to_look(entries.size()));
   }
-  if (found.size() > 1) {
+  if (matches.size() > 1) {
     std::string list;
-    for (std::size_t i = 0; i < std::min(found.size(), kMaxShown); ++i) {
-      list +=
-          fmt::format("{}{} ({})", i == 0 ? "" : ", ", found[i]->key.hex(), found[i]->labels.name);
+    for (std::size_t i = 0; i < std::min(matches.size(), kMaxShown); ++i) {
+      list += fmt::format("{}{} ({})", i == 0 ? "" : ", ", matches[i]->key.hex(),
+                          matches[i]->labels.name);
     }
     return make_error(ErrorCode::invalid_argument,
-                      "{} is a prefix of {} keys: {}{}; give more digits", text, found.size(), list,
-                      found.size() > kMaxShown ? ", ..." : "");
+                      "{} is a prefix of {} keys: {}{}; give more digits", text, matches.size(),
+                      list, matches.size() > kMaxShown ? ", ..." : "");
   }
-  return found.front()->key;
+  return matches.front()->key;
 }
 
 Result<std::vector<EntrySummary>> find_entries(const std::vector<EntrySummary>& entries,
                                                const std::string& text) {
-  std::vector<EntrySummary> found;
+  std::vector<EntrySummary> selected;
   auto key = find_key(entries, text);
   const bool is_name =
       !key && (!looks_like_key(text) || key.error().code() == ErrorCode::not_found);
-  std::copy_if(entries.begin(), entries.end(), std::back_inserter(found),
+  std::copy_if(entries.begin(), entries.end(), std::back_inserter(selected),
                [&](const EntrySummary& entry) {
                  return is_name ? matches(entry.labels.name, text) : key && entry.key == *key;
                });
-  if (!found.empty()) {
-    return found;
+  if (!selected.empty()) {
+    return selected;
   }
   if (looks_like_key(text)) {
     return std::move(key).error();
@@ -110,23 +110,23 @@ bool is_part(const EntrySummary& entry) {
 
 Result<std::optional<BlobSummary>> find_blob(const std::vector<BlobSummary>& blobs,
                                              const std::string& text) {
-  std::optional<BlobSummary> found;
+  std::optional<BlobSummary> match;
   if (!looks_like_key(text)) {
-    return found;
+    return match;
   }
   const std::string prefix = lower(text);
   for (const BlobSummary& blob : blobs) {
     if (!blob.id.hex().starts_with(prefix)) {
       continue;
     }
-    if (found) {
+    if (match) {
       return make_error(ErrorCode::invalid_argument,
                         "{} is a prefix of several blobs: {}, {}, ...; give more digits", text,
-                        found->id.hex(), blob.id.hex());
+                        match->id.hex(), blob.id.hex());
     }
-    found = blob;
+    match = blob;
   }
-  return found;
+  return match;
 }
 
 std::vector<std::pair<const char*, std::string>> signer_rows(const std::string& signers) {
@@ -147,10 +147,15 @@ std::string key_text(const BlobSummary& blob) {
 }
 
 Json blob_json(const BlobSummary& blob) {
-  return Json{
-      {"id", blob.id.hex()}, {"kind", blob.kind},         {"key", key_text(blob)},
-      {"bytes", blob.bytes}, {"created", blob.created_s}, {"last_used", blob.last_used_s},
-      {"hits", blob.hits},   {"signer", blob.signer},     {"signers", split_signers(blob.signer)}};
+  return Json{{"id", blob.id.hex()},
+              {"kind", blob.kind},
+              {"key", key_text(blob)},
+              {"size_bytes", blob.size_bytes},
+              {"created", blob.created_s},
+              {"last_used", blob.last_used_s},
+              {"hits", blob.hits},
+              {"signer", blob.signer},
+              {"signers", split_signers(blob.signer)}};
 }
 
 void EntryFilter::add_to(CLI::App& app) {

@@ -18,7 +18,7 @@ namespace {
 struct Answer {
   std::string subject;  ///< `amax.cu for sm_100a`
   Explanation explanation;
-  bool toolkit_as_recorded = false;
+  bool trusts_recorded_toolkit = false;
 };
 
 Json json_of(const Answer& answer) {
@@ -34,7 +34,7 @@ Json json_of(const Answer& answer) {
               {"key", e.key ? Json(e.key->hex()) : Json()},
               {"nearest", e.nearest ? Json(e.nearest->hex()) : Json()},
               {"differences", std::move(differences)},
-              {"toolkit", answer.toolkit_as_recorded ? "as recorded" : "checked"}};
+              {"toolkit", answer.trusts_recorded_toolkit ? "as recorded" : "checked"}};
 }
 
 class ExplainCommand final : public Command {
@@ -135,7 +135,7 @@ class ExplainCommand final : public Command {
                       *std::move(explanation)};
         if (answer.explanation.hit) {
           const auto resolved = LoaderServices(**loader).resolve(module, target);
-          answer.toolkit_as_recorded = resolved && resolved->toolkit_as_recorded;
+          answer.trusts_recorded_toolkit = resolved && resolved->trusts_recorded_toolkit;
         }
         answers.push_back(std::move(answer));
       }
@@ -160,17 +160,17 @@ class ExplainCommand final : public Command {
   /// Returns the modules of the given files and manifests.
   Result<std::vector<ModuleSpec>> described_modules() const {
     std::vector<std::string> files;
-    std::vector<ModuleSpec> of_manifests;
+    std::vector<ModuleSpec> manifest_modules;
     for (const std::string& subject : subjects_) {
       if (!is_manifest(subject)) {
         files.push_back(subject);
         continue;
       }
-      CUKILN_TRY(const std::vector<ModuleSpec> found, module_.modules_of_manifest(subject));
-      of_manifests.insert(of_manifests.end(), found.begin(), found.end());
+      CUKILN_TRY(const std::vector<ModuleSpec> loaded, module_.modules_of_manifest(subject));
+      manifest_modules.insert(manifest_modules.end(), loaded.begin(), loaded.end());
     }
     CUKILN_TRY(std::vector<ModuleSpec> modules, module_.modules(files));
-    modules.insert(modules.end(), of_manifests.begin(), of_manifests.end());
+    modules.insert(modules.end(), manifest_modules.begin(), manifest_modules.end());
     return modules;
   }
 
@@ -208,7 +208,7 @@ class ExplainCommand final : public Command {
         e.hit ? context.paint(Color::green, "hit") : context.paint(Color::yellow, "miss")));
     if (e.hit) {
       context.print("entry    " + described(context, *e.key) + "\n");
-      if (answer.toolkit_as_recorded) {
+      if (answer.trusts_recorded_toolkit) {
         context.print("headers  CUDA's count as recorded: this machine has none, and no NVRTC\n");
       }
     } else if (!e.nearest && !e.differences.empty()) {

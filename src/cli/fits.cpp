@@ -24,7 +24,7 @@ struct Fit {
   std::string target;
   std::optional<CacheKey> key;
   std::string reason;
-  bool toolkit_as_recorded = false;
+  bool trusts_recorded_toolkit = false;
 };
 
 class FitsCommand final : public Command {
@@ -60,8 +60,8 @@ class FitsCommand final : public Command {
     if (!targets) {
       return context.fail(Exit::usage, targets.error());
     }
-    if (auto found = find_devices(context); !found) {
-      return context.fail(Exit::environment, found.error());
+    if (auto devices = find_devices(context); !devices) {
+      return context.fail(Exit::environment, devices.error());
     }
     auto loader = context.loader();
     if (!loader) {
@@ -94,19 +94,19 @@ class FitsCommand final : public Command {
     return {};
   }
 
-  Result<void> check_manifest(LoaderServices& services, const std::vector<Target>& wanted,
+  Result<void> check_manifest(LoaderServices& services, const std::vector<Target>& requested,
                               Exit& exit) {
     exit = Exit::usage;
-    CUKILN_TRY(const Manifest manifest, load_manifest(subjects_.front(), wanted));
+    CUKILN_TRY(const Manifest manifest, load_manifest(subjects_.front(), requested));
     for (const ModuleSpec& module : manifest.modules()) {
       CUKILN_TRY(const auto targets, services.targets_of(module));
       for (const Target target : targets) {
-        auto found = services.resolve(module, target);
-        if (!found && found.error().code() != ErrorCode::not_found) {
-          exit = exit_of(found.error());
-          return std::move(found).error();
+        auto resolved = services.resolve(module, target);
+        if (!resolved && resolved.error().code() != ErrorCode::not_found) {
+          exit = exit_of(resolved.error());
+          return std::move(resolved).error();
         }
-        if (!found) {
+        if (!resolved) {
           fits_.push_back({module.name,
                            target.name(),
                            {},
@@ -115,22 +115,22 @@ class FitsCommand final : public Command {
                            false});
           continue;
         }
-        fits_.push_back({found->name, found->target.name(), found->entry, found->miss,
-                         found->toolkit_as_recorded});
+        fits_.push_back({resolved->name, resolved->target.name(), resolved->entry, resolved->miss,
+                         resolved->trusts_recorded_toolkit});
       }
     }
     return {};
   }
 
   Result<void> check_bundle(const Context& context, LoaderServices& services,
-                            const std::vector<Target>& wanted, Exit& exit) {
+                            const std::vector<Target>& targets, Exit& exit) {
     exit = Exit::usage;
     CUKILN_CHECK(input_.read_keys(context));
     std::set<std::string> names;
     auto read = input_.for_each(subjects_.front(), [&](const StoreEntry& entry) -> Result<void> {
       names.insert(entry.labels.name);
       const auto is_its = [&](Target target) { return target.name() == entry.labels.target; };
-      if (wanted.empty() || std::any_of(wanted.begin(), wanted.end(), is_its)) {
+      if (targets.empty() || std::any_of(targets.begin(), targets.end(), is_its)) {
         fits_.push_back({entry.labels.name, entry.labels.target, entry.key,
                          services.toolchain_mismatch(entry), false});
       }
@@ -141,7 +141,7 @@ class FitsCommand final : public Command {
       return read;
     }
     for (const std::string& name : names) {
-      for (const Target target : wanted) {
+      for (const Target target : targets) {
         const auto is_there = [&](const Fit& fit) {
           return fit.module == name && fit.target == target.name();
         };
@@ -186,12 +186,13 @@ class FitsCommand final : public Command {
     if (context.json()) {
       Json modules = Json::array();
       for (const Fit& fit : fits_) {
-        modules.push_back(Json{{"name", fit.module},
-                               {"target", fit.target},
-                               {"key", fit.key ? Json(fit.key->hex()) : Json()},
-                               {"fits", fit.reason.empty()},
-                               {"reason", fit.reason},
-                               {"toolkit", fit.toolkit_as_recorded ? "as recorded" : "checked"}});
+        modules.push_back(
+            Json{{"name", fit.module},
+                 {"target", fit.target},
+                 {"key", fit.key ? Json(fit.key->hex()) : Json()},
+                 {"fits", fit.reason.empty()},
+                 {"reason", fit.reason},
+                 {"toolkit", fit.trusts_recorded_toolkit ? "as recorded" : "checked"}});
       }
       Json devices = Json::array();
       for (const DeviceInfo& device : devices_) {
@@ -211,11 +212,12 @@ class FitsCommand final : public Command {
     for (const Fit& fit : fits_) {
       const bool does = fit.reason.empty();
       fitting += does ? 1 : 0;
-      table.add({{fit.module, Color::bold},
-                 fit.target,
-                 {does ? "yes" : "no", does ? Color::green : Color::red},
-                 {fit.key ? short_key(*fit.key) : "-", Color::yellow},
-                 does && fit.toolkit_as_recorded ? "(CUDA's headers as recorded)" : fit.reason});
+      table.add(
+          {{fit.module, Color::bold},
+           fit.target,
+           {does ? "yes" : "no", does ? Color::green : Color::red},
+           {fit.key ? short_key(*fit.key) : "-", Color::yellow},
+           does && fit.trusts_recorded_toolkit ? "(CUDA's headers as recorded)" : fit.reason});
     }
     context.print(
         table.text(context.out()) +

@@ -61,7 +61,7 @@ class GcCommand final : public Command {
     if (context.json()) {
       context.print_json(Json{{"evicted", report->entries},
                               {"blobs", report->blobs},
-                              {"bytes", report->bytes},
+                              {"evicted_bytes", report->bytes},
                               {"bytes_before", report->bytes_before},
                               {"bytes_after", report->bytes_after},
                               {"dry_run", dry_run_},

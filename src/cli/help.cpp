@@ -98,13 +98,13 @@ std::string general_help(const CLI::App& app, const Commands& commands, const Te
 std::string command_help(const CLI::App& app, const Command& command, const Terminal& terminal) {
   const CommandHelp help = command.help();
   const CLI::App& options = *app.get_subcommand(help.name);
-  const std::string own = options_of(options, terminal);
+  const std::string own_options = options_of(options, terminal);
   std::string out = paragraph(terminal, help.description);
   out += heading(terminal, "Usage:") + "  cukiln " + help.name;
   out += (*help.arguments == '\0' ? "" : " ") + std::string(help.arguments);
-  out += own.empty() ? "\n" : " [options]\n";
-  if (!own.empty()) {
-    out += heading(terminal, "Options:") + own;
+  out += own_options.empty() ? "\n" : " [options]\n";
+  if (!own_options.empty()) {
+    out += heading(terminal, "Options:") + own_options;
   }
   out += heading(terminal, "Options of every command:") + options_of(app, terminal);
   out += heading(terminal, "Examples:");

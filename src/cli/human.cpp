@@ -96,7 +96,7 @@ Result<std::int64_t> parse_age(std::string_view text) {
   if (error != std::errc{} || seconds == 0 || number < 0 || number > kMaxNumber) {
     return make_error(
         ErrorCode::invalid_argument,
-        "invalid duration \"{}\": expected a number and a unit, such as 30d, 12h, 2w, 45m or 90s",
+        "invalid duration \"{}\"; expected a number and a unit, such as 30d, 12h, 2w, 45m or 90s",
         text);
   }
   return number * seconds;

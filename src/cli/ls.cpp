@@ -114,7 +114,7 @@ class LsCommand final : public Command {
     }
     std::erase_if(*blobs, [&](const BlobSummary& blob) { return !filter_.names(blob.kind); });
     std::stable_sort(blobs->begin(), blobs->end(), [&](const auto& a, const auto& b) {
-      return sort_ == "size"   ? a.bytes > b.bytes
+      return sort_ == "size"   ? a.size_bytes > b.size_bytes
              : sort_ == "hits" ? a.hits > b.hits
                                : a.last_used_s > b.last_used_s;
     });
@@ -142,11 +142,11 @@ class LsCommand final : public Command {
     std::uint64_t bytes = 0;
     const std::int64_t now = now_s();
     for (const BlobSummary& blob : blobs) {
-      bytes += blob.bytes;
+      bytes += blob.size_bytes;
       table.add({{short_key(blob.id), Color::yellow},
                  {blob.kind, Color::bold},
                  key_text(blob),
-                 human_bytes(blob.bytes),
+                 human_bytes(blob.size_bytes),
                  human_count(static_cast<std::uint64_t>(blob.hits)),
                  human_age(now - blob.last_used_s)});
     }

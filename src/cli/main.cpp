@@ -62,8 +62,8 @@ std::optional<Exit> make_manual(const CommandLine& line,
 
 Exit run(const std::vector<std::string>& arguments) {
   CommandLine line;
-  if (const auto made = make_manual(line, arguments)) {
-    return *made;
+  if (const auto exit = make_manual(line, arguments)) {
+    return *exit;
   }
   auto parsed = line.parse(arguments);
   GlobalOptions options = line.options();

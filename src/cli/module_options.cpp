@@ -90,11 +90,11 @@ void ModuleOptions::add_to(CLI::App& app) {
 /// Keeps the order of the command line: `-U X -D X` defines X, `-D X -U X` does not.
 std::vector<std::string> ModuleOptions::flags() const {
   std::vector<std::string> flags;
-  std::vector<std::size_t> taken(flag_options_.size());
+  std::vector<std::size_t> next_result(flag_options_.size());
   for (const CLI::Option* option : app_->parse_order()) {
     for (std::size_t i = 0; i < flag_options_.size(); ++i) {
       if (flag_options_[i].option == option) {
-        flags.push_back(flag_options_[i].prefix + option->results().at(taken[i]++));
+        flags.push_back(flag_options_[i].prefix + option->results().at(next_result[i]++));
       }
     }
   }
@@ -109,10 +109,10 @@ Result<void> check_source(const Source& source) {
   struct stat status = {};
   if (::stat(file->path.c_str(), &status) != 0) {
     return make_error(ErrorCode::not_found,
-                      "there is no source \"{}\"; give the path of a .cu file", file->path);
+                      "there is no source \"{}\"; expected the path of a .cu file", file->path);
   }
   if (S_ISDIR(status.st_mode)) {
-    return make_error(ErrorCode::not_found, "{} is a folder; give the path of a .cu file",
+    return make_error(ErrorCode::not_found, "{} is a folder; expected the path of a .cu file",
                       file->path);
   }
   return {};
@@ -133,7 +133,7 @@ Result<LinkMode> parse_link_mode(const std::string& text) {
   if (text == "rdc") return LinkMode::rdc;
   if (text == "lto") return LinkMode::lto;
   if (text.empty()) return LinkMode::none;
-  return make_error(ErrorCode::invalid_argument, "invalid --link \"{}\": expected rdc or lto",
+  return make_error(ErrorCode::invalid_argument, "invalid --link \"{}\"; expected rdc or lto",
                     text);
 }
 
@@ -144,7 +144,7 @@ Result<unsigned> parse_jobs(const std::string& text) {
   if (!text.empty() &&
       (error != std::errc{} || end != text.data() + text.size() || jobs == 0 || jobs > kMaxJobs)) {
     return make_error(ErrorCode::invalid_argument,
-                      "invalid --jobs \"{}\": expected a number from 1 to {}", text, kMaxJobs);
+                      "invalid --jobs \"{}\"; expected a number from 1 to {}", text, kMaxJobs);
   }
   return jobs;
 }

@@ -26,7 +26,7 @@ Result<std::vector<int>> parse_devices(const std::string& text) {
     rest.remove_prefix(error == std::errc{} ? static_cast<std::size_t>(end - rest.data()) : 0);
     if (error != std::errc{} || ordinal < 0 || (!rest.empty() && rest[0] != ',') || rest == ",") {
       return make_error(ErrorCode::invalid_argument,
-                        "invalid --devices \"{}\": expected all, or ordinals such as 0,1", text);
+                        "invalid --devices \"{}\"; expected all, or ordinals such as 0,1", text);
     }
     devices.push_back(ordinal);
     rest.remove_prefix(rest.empty() ? 0 : 1);
@@ -122,7 +122,7 @@ class PreloadCommand final : public Command {
                                    Json{{"system_store",
                                          {{"directory", written->directory},
                                           {"entries", written->entries},
-                                          {"bytes", written->bytes}}}});
+                                          {"size_bytes", written->bytes}}}});
     if (!context.json()) {
       context.print(fmt::format("System store {}: {}, {}\n", written->directory,
                                 counted(written->entries, "entry", "entries"),

@@ -63,8 +63,8 @@ Result<void> RecordedManifest::add(const std::string& line) {
   Json key = recorded;
   key.erase("target");
   const std::string target = recorded["target"].get<std::string>();
-  if (const auto known = known_.find(key.dump()); known != known_.end()) {
-    Json& targets = modules_[known->second]["targets"];
+  if (const auto earlier = known_.find(key.dump()); earlier != known_.end()) {
+    Json& targets = modules_[earlier->second]["targets"];
     if (std::find(targets.begin(), targets.end(), target) == targets.end()) {
       targets.push_back(target);
     }
@@ -126,14 +126,14 @@ std::string RecordedManifest::unique_name(const std::string& name) {
 
 /// Returns an empty list if files are mixed with texts in memory: a manifest has files only.
 Result<Json> RecordedManifest::sources_of(const Json& recorded) const {
-  const Json& given = recorded["sources"];
+  const Json& files = recorded["sources"];
   const auto is_text = [](const Json& file) { return file.contains("text"); };
-  if (!given.empty() && std::all_of(given.begin(), given.end(), is_text)) {
+  if (!files.empty() && std::all_of(files.begin(), files.end(), is_text)) {
     return write_texts(recorded);
   }
   Json sources = Json::array();
-  if (std::none_of(given.begin(), given.end(), is_text) && recorded["headers"].empty()) {
-    for (const Json& file : given) {
+  if (std::none_of(files.begin(), files.end(), is_text) && recorded["headers"].empty()) {
+    for (const Json& file : files) {
       sources.push_back(relative(path_of(file)));
     }
   }

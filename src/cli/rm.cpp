@@ -76,12 +76,12 @@ class RmCommand final : public Command {
     if (!blobs) {
       return context.fail(Exit::store, blobs.error());
     }
-    std::vector<BlobId> chosen_blobs;
-    const auto chosen = choose(*std::move(entries), *blobs, chosen_blobs);
-    if (!chosen) {
-      return context.fail(exit_of_key_error(chosen.error()), chosen.error());
+    std::vector<BlobId> blob_ids;
+    const auto keys = choose(*std::move(entries), *blobs, blob_ids);
+    if (!keys) {
+      return context.fail(exit_of_key_error(keys.error()), keys.error());
     }
-    for (const CacheKey& key : *chosen) {
+    for (const CacheKey& key : *keys) {
       const auto was_there = admin.remove(key);
       if (!was_there) {
         return context.fail(Exit::store, was_there.error());
@@ -92,7 +92,7 @@ class RmCommand final : public Command {
       }
       count += *was_there ? 1 : 0;
     }
-    for (const BlobId& id : chosen_blobs) {
+    for (const BlobId& id : blob_ids) {
       const auto was_there = admin.remove(id);
       if (!was_there) {
         return context.fail(Exit::store, was_there.error());
@@ -105,39 +105,39 @@ class RmCommand final : public Command {
   /// Returns the entries, and adds the blobs that are named by their ids.
   Result<std::vector<CacheKey>> choose(std::vector<EntrySummary> entries,
                                        const std::vector<BlobSummary>& blobs,
-                                       std::vector<BlobId>& chosen_blobs) const {
-    std::vector<CacheKey> chosen;
-    const auto add = [&](const std::vector<EntrySummary>& found) {
-      for (const EntrySummary& entry : found) {
-        if (std::find(chosen.begin(), chosen.end(), entry.key) == chosen.end()) {
-          chosen.push_back(entry.key);
+                                       std::vector<BlobId>& blob_ids) const {
+    std::vector<CacheKey> keys;
+    const auto add = [&](const std::vector<EntrySummary>& matches) {
+      for (const EntrySummary& entry : matches) {
+        if (std::find(keys.begin(), keys.end(), entry.key) == keys.end()) {
+          keys.push_back(entry.key);
         }
       }
     };
     for (const std::string& text : keys_) {
-      const auto found = find_entries(entries, text);
-      if (!found && filter_.empty()) {
+      const auto matches = find_entries(entries, text);
+      if (!matches && filter_.empty()) {
         CUKILN_TRY(const auto blob, find_blob(blobs, text));
         if (blob) {
-          chosen_blobs.push_back(blob->id);
+          blob_ids.push_back(blob->id);
           continue;
         }
       }
-      if (!found) {
-        return found.error();
+      if (!matches) {
+        return matches.error();
       }
-      CUKILN_TRY(const auto of_them, filter_.apply(*found));
-      add(of_them);
+      CUKILN_TRY(const auto filtered, filter_.apply(*matches));
+      add(filtered);
     }
     const std::size_t all = entries.size();
     if (keys_.empty()) {
       CUKILN_TRY(const auto of_all, filter_.apply(std::move(entries)));
       add(of_all);
     }
-    if (chosen.empty() && chosen_blobs.empty()) {
+    if (keys.empty() && blob_ids.empty()) {
       return make_error(ErrorCode::not_found, "no entry matches; {}", where_to_look(all));
     }
-    return chosen;
+    return keys;
   }
 
   EntryFilter filter_;

@@ -156,24 +156,25 @@ class ShowCommand final : public Command {
  private:
   Result<CacheKey> choose(const std::vector<EntrySummary>& entries) const {
     const std::string& text = keys_.front();
-    CUKILN_TRY(const auto found, find_entries(entries, text));
-    CUKILN_TRY(auto chosen, filter_.apply(found));
+    CUKILN_TRY(const auto matches, find_entries(entries, text));
+    CUKILN_TRY(auto selected, filter_.apply(matches));
     // The sources of a linked module have its name, and the name means what was linked.
-    if (std::any_of(chosen.begin(), chosen.end(), [](const auto& one) { return !is_part(one); })) {
-      chosen.erase(std::remove_if(chosen.begin(), chosen.end(), is_part), chosen.end());
+    if (std::any_of(selected.begin(), selected.end(),
+                    [](const auto& one) { return !is_part(one); })) {
+      selected.erase(std::remove_if(selected.begin(), selected.end(), is_part), selected.end());
     }
-    if (chosen.size() == 1) {
-      return chosen.front().key;
+    if (selected.size() == 1) {
+      return selected.front().key;
     }
     std::string list;
-    for (const EntrySummary& entry : chosen.empty() ? found : chosen) {
+    for (const EntrySummary& entry : selected.empty() ? matches : selected) {
       list += fmt::format("\n  {}  {} for {}", short_key(entry.key), entry.labels.name,
                           entry.labels.target);
     }
     return make_error(
         ErrorCode::invalid_argument, "{} of the {} entries of \"{}\"{}{}",
-        chosen.empty() ? "none" : "several", found.size(), text,
-        chosen.empty() ? " has that target and name:" : " match: give a key, or --arch", list);
+        selected.empty() ? "none" : "several", matches.size(), text,
+        selected.empty() ? " has that target and name:" : " match: give a key, or --arch", list);
   }
 
   Result<std::optional<BlobSummary>> blob_of(StoreAdmin& admin) const {
@@ -203,7 +204,7 @@ class ShowCommand final : public Command {
     row("blob", blob.id.hex());
     row("kind", blob.kind);
     row("key", key_text(blob));
-    row("size", human_bytes(blob.bytes));
+    row("size", human_bytes(blob.size_bytes));
     row("created", human_time(blob.created_s));
     row("last used", human_time(blob.last_used_s));
     row("hits", human_count(static_cast<std::uint64_t>(blob.hits)));
@@ -246,7 +247,7 @@ class ShowCommand final : public Command {
       context.messages().info(fmt::format("wrote {} bytes to {}", form->size(), output_));
       if (context.json()) {
         context.print_json(
-            Json{{"key", entry.key.hex()}, {"output", output_}, {"bytes", form->size()}});
+            Json{{"key", entry.key.hex()}, {"output", output_}, {"size_bytes", form->size()}});
       }
     } else if (context.json()) {
       context.print_json(Json{{"key", entry.key.hex()}, {form_name(), *form}});

@@ -47,8 +47,8 @@ Result<void> SourceTree::add(const StoreEntry& entry, const std::vector<std::str
   const std::vector<ByteView> texts = source_texts_in(entry.source_text, fields.sources);
   for (std::size_t i = 0; i < texts.size(); ++i) {
     const RequestFields::Source& source = fields.sources[i];
-    const Wanted wanted{entry, toolkit, named(source.path), source.digest};
-    CUKILN_CHECK(hash_of(texts[i]) == source.digest ? lay(wanted, texts[i]) : find(wanted));
+    const RecordedFile recorded{entry, toolkit, named(source.path), source.digest};
+    CUKILN_CHECK(hash_of(texts[i]) == source.digest ? lay(recorded, texts[i]) : find(recorded));
   }
   for (const RequestFields::Source& header : fields.headers) {  // given as texts
     CUKILN_CHECK(find({entry, toolkit, named(header.path), header.digest}));
@@ -57,21 +57,23 @@ Result<void> SourceTree::add(const StoreEntry& entry, const std::vector<std::str
     if (seen.kind != Observation::Kind::file) {
       continue;
     }
-    const Wanted wanted{entry, toolkit, seen.path, seen.hash};
-    const auto own = is_std_header(seen.path) ? std_header(below_root(seen.path)) : std::nullopt;
-    CUKILN_CHECK(own && own->digest == seen.hash ? lay(wanted, own->text) : find(wanted));
+    const RecordedFile recorded{entry, toolkit, seen.path, seen.hash};
+    const auto std_text =
+        is_std_header(seen.path) ? std_header(below_root(seen.path)) : std::nullopt;
+    CUKILN_CHECK(std_text && std_text->digest == seen.hash ? lay(recorded, std_text->text)
+                                                           : find(recorded));
   }
   return {};
 }
 
-std::vector<std::string> SourceTree::candidates(const Wanted& wanted) const {
-  const std::string& path = wanted.path;
+std::vector<std::string> SourceTree::candidates(const RecordedFile& recorded) const {
+  const std::string& path = recorded.path;
   const std::string below = below_root(path);
   if (below.empty() && !path.empty() && path.front() == '/') {
     return {path};  // of a program whose line tables have real names
   }
   std::vector<std::string> all;
-  for (const std::vector<std::string>* folders : {&search_, &wanted.toolkit}) {
+  for (const std::vector<std::string>* folders : {&search_, &recorded.toolkit}) {
     for (const std::string& folder : *folders) {
       all.push_back(join_path(folder, below.empty() ? path : below));
     }
@@ -79,44 +81,44 @@ std::vector<std::string> SourceTree::candidates(const Wanted& wanted) const {
   return all;
 }
 
-Result<void> SourceTree::find(const Wanted& wanted) {
+Result<void> SourceTree::find(const RecordedFile& recorded) {
   std::string changed;
-  for (const std::string& path : candidates(wanted)) {
+  for (const std::string& path : candidates(recorded)) {
     const auto file = read_file(path);
     if (!file) {
       continue;
     }
     const ContentHash digest = hash_of(file->bytes);
-    if (digest == wanted.digest) {
-      return lay(wanted, file->bytes.view());
+    if (digest == recorded.digest) {
+      return lay(recorded, file->bytes.view());
     }
     if (changed.empty()) {
       changed = fmt::format("{} has changed: its digest is {}, and {} was compiled", path,
-                            short_text_of(digest), short_text_of(wanted.digest));
+                            short_text_of(digest), short_text_of(recorded.digest));
     }
   }
-  miss(wanted, changed.empty() ? "not found in any of the folders" : std::move(changed));
+  miss(recorded, changed.empty() ? "not found in any of the folders" : std::move(changed));
   return {};
 }
 
-Result<void> SourceTree::lay(const Wanted& wanted, ByteView bytes) {
+Result<void> SourceTree::lay(const RecordedFile& recorded, ByteView bytes) {
   const std::string below =
-      fs::path(wanted.path).lexically_normal().relative_path().generic_string();
+      fs::path(recorded.path).lexically_normal().relative_path().generic_string();
   if (below.empty() || *fs::path(below).begin() == "..") {
-    miss(wanted, "its path leads out of the folder");
+    miss(recorded, "its path leads out of the folder");
     return {};
   }
-  const auto known = laid_.find(below);
-  if (known != laid_.end() && known->second == wanted.digest) {
+  const auto earlier = laid_.find(below);
+  if (earlier != laid_.end() && earlier->second == recorded.digest) {
     return {};
   }
   const std::string target = join_path(folder_, below);
   if (const auto there = read_file(target); there) {
     if (there->bytes.view() != bytes) {
-      miss(wanted, known != laid_.end()
-                       ? "another of these entries has other text at this path; give its key, "
-                         "and a folder of its own"
-                       : target + " is there with other text; choose another folder");
+      miss(recorded, earlier != laid_.end()
+                         ? "another of these entries has other text at this path; give its key, "
+                           "and a folder of its own"
+                         : target + " is there with other text; choose another folder");
       return {};
     }
   } else {
@@ -131,12 +133,12 @@ Result<void> SourceTree::lay(const Wanted& wanted, ByteView bytes) {
     }
     CUKILN_CHECK(write_output(target, bytes));
   }
-  laid_.insert_or_assign(below, wanted.digest);
+  laid_.insert_or_assign(below, recorded.digest);
   return {};
 }
 
-void SourceTree::miss(const Wanted& wanted, std::string reason) {
-  missing_.push_back({wanted.entry.labels.name, wanted.path, std::move(reason)});
+void SourceTree::miss(const RecordedFile& recorded, std::string reason) {
+  missing_.push_back({recorded.entry.labels.name, recorded.path, std::move(reason)});
 }
 
 }  // namespace cukiln::cli

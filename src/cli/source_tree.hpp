@@ -40,17 +40,17 @@ class SourceTree {
   const std::vector<Missing>& missing() const noexcept { return missing_; }
 
  private:
-  struct Wanted {
+  struct RecordedFile {
     const StoreEntry& entry;
     const std::vector<std::string>& toolkit;
     std::string path;  ///< in line tables
     ContentHash digest;
   };
   /// Finds the file on disk.
-  Result<void> find(const Wanted& wanted);
-  Result<void> lay(const Wanted& wanted, ByteView bytes);
-  void miss(const Wanted& wanted, std::string reason);
-  std::vector<std::string> candidates(const Wanted& wanted) const;
+  Result<void> find(const RecordedFile& recorded);
+  Result<void> lay(const RecordedFile& recorded, ByteView bytes);
+  void miss(const RecordedFile& recorded, std::string reason);
+  std::vector<std::string> candidates(const RecordedFile& recorded) const;
 
   const std::string folder_;
   const std::vector<std::string> search_;

@@ -79,7 +79,7 @@ class StatsCommand final : public Command {
         }
       }
       document["blobs"] = {{"blobs", facts.blobs},
-                           {"bytes", facts.blob_bytes},
+                           {"size_bytes", facts.blob_bytes},
                            {"hits", count("blob_hits")},
                            {"misses", count("blob_misses")},
                            {"waits", count("blob_waits")},

@@ -26,10 +26,11 @@ COLUMNS = 100
 Row = dict[str, Any]
 Lines = Iterator[str]
 SCHEMA: dict[str, dict[str, Row]] = tomllib.loads((ROOT / "src/schema/schema.toml").read_text(encoding="utf-8"))
-KINDS = SCHEMA["kinds"]
-for _record, _at in SCHEMA["records"].items():
-    for _place, (_name, _row) in enumerate(SCHEMA[_record].items() if "kind" in _at else ()):  # one order everywhere
-        SCHEMA[_record][_name] = {"kind": _at["kind"], "c": _place} | _row
+for _record, _rows in SCHEMA.items():
+    for _place, (_name, _row) in enumerate(_rows.items() if _record not in ("kinds", "records") else ()):
+        _kind = SCHEMA["records"].get(_record, {}).get("kind")  # with one: one order everywhere
+        _row = ({"kind": _kind, "c": _place} if _kind else {}) | _row
+        _rows[_name] = {"cpp": _name, "c_name": _name} | SCHEMA["kinds"].get(_row.get("kind", ""), {}) | _row
 SECTIONS: dict[tuple[str, str], Callable[[], Lines]] = {}  # by file and name
 
 _COMMENT = r"(?://|#|\.\\\")"
@@ -40,26 +41,22 @@ SECTION = re.compile(
 )
 
 
-def section(file: str, name: str) -> Callable[[Callable[[], Lines]], Callable[[], Lines]]:
-    """Registers a function that gives a section's lines; `<///>TEXT` is the comment of the next one."""
+def section(file: str, name: str, table: bool = False) -> Callable[[Callable[[], Lines]], Callable[[], Lines]]:
+    """Registers a function that gives a section's lines; `<///>TEXT` is the comment of the next one. The rows of a
+    table in C++ are longer than a line of code is."""
 
     def register(lines: Callable[[], Lines]) -> Callable[[], Lines]:
-        SECTIONS[file, name] = lines
+        SECTIONS[file, name] = (lambda: iter(["// clang-format off", *lines(), "// clang-format on"])) if table else lines
         return lines
 
     return register
 
 
-def above(mark: str, text: str, columns: int) -> list[str]:
-    """A comment on lines of its own."""
-    return [mark + line for line in textwrap.wrap(text, columns - len(mark), break_long_words=False, break_on_hyphens=False)]
-
-
 def wrapped(lines: Lines, indent: int) -> str:
-    """The text of a section: a comment is beside what it is about, as clang-format aligns it, or above it if it is long."""
+    """The text of a section: a comment is beside what it is about, in C as clang-format aligns it, or above it if it is long."""
     out: list[str] = []
     beside: list[tuple[str, str]] = []  # lines with comments in one column
-    comment = ""
+    comment = mark = ""
 
     def flush() -> None:
         column = max((len(line) for line, _ in beside), default=0)
@@ -67,39 +64,30 @@ def wrapped(lines: Lines, indent: int) -> str:
         beside.clear()
 
     for line in lines:
-        if line.startswith("<///>"):
-            comment = line.removeprefix("<///>")
+        if line.startswith("<"):
+            mark, comment = line[1:].split(">", 1)
             continue
-        text = f"///< {comment}"
+        text = f"{mark.replace('///', '///<')} {comment}"
         if not comment:
             flush()
             out.append(line)
         elif indent + len(line) + 2 + len(text) <= COLUMNS:
             together = [*beside, (line, text)]
-            if indent + max(len(line) for line, _ in together) + 2 + max(len(text) for _, text in together) > COLUMNS:
+            if mark == "#:" or indent + max(len(line) for line, _ in together) + 2 + max(len(text) for _, text in together) > COLUMNS:
                 flush()
             beside.append((line, text))
         else:
             flush()
-            out += [*above("/// ", comment, COLUMNS - indent), line]
+            width = COLUMNS - indent - len(mark) - 1
+            out += [f"{mark} {part}" for part in textwrap.wrap(comment, width, break_long_words=False, break_on_hyphens=False)]
+            out.append(line)
         comment = ""
     flush()
-    return "".join(" " * indent + line + "\n" for line in out)
-
-
-def table(rows: Lines) -> Lines:
-    """Rows of C++ that are longer than a line of code is."""
-    yield "// clang-format off"
-    yield from rows
-    yield "// clang-format on"
+    return "".join((" " * indent + line).rstrip() + "\n" for line in out)
 
 
 def quoted(text: object) -> str:
     return "nullptr" if text is None else '"' + str(text).replace("\\", "\\\\").replace('"', '\\"') + '"'
-
-
-def code(names: list[str]) -> str:
-    return ", ".join(f"`{name}`" for name in names)
 
 
 def doc(row: Row, mark: str, *keys: str) -> Lines:
@@ -110,74 +98,53 @@ def doc(row: Row, mark: str, *keys: str) -> Lines:
 # A record in each language
 
 
-def kind(row: Row) -> Row:
-    return KINDS[row["kind"]]
-
-
 def cpp_members(record: str, struct: str) -> Lines:
-    for name, row in SCHEMA[record].items():
-        if "kind" in row and row.get("cpp") is not False and struct in row.get("in", struct).split(", "):
+    for row in SCHEMA[record].values():
+        if "kind" in row and row["cpp"] and struct in row.get("in", struct).split(", "):
             yield from doc(row, "///")
-            default = row.get("default", kind(row).get("default", ""))
+            default = row.get("default", "")
             value = default if default.startswith("{") else f" = {default}" if default else ""
-            yield f"{kind(row)['cpp']} {row.get('cpp', name)}{value};"
+            yield f"{row['cpp_type']} {row['cpp']}{value};"
 
 
 def in_c(record: str) -> list[tuple[str, Row]]:
     """The fields that C has, by their name there, in its order."""
-    rows = [(row.get("c_name", name), row) for name, row in SCHEMA[record].items() if "c" in row]
-    if len({row["c"] for _, row in rows}) != len(rows):
-        sys.exit(f"{record}: two fields have one place in C")
-    return sorted(rows, key=lambda named: named[1]["c"])
+    return sorted(((row["c_name"], row) for row in SCHEMA[record].values() if "c" in row), key=lambda named: named[1]["c"])
 
 
 def c_members(record: str) -> Lines:
     for name, row in in_c(record):
         yield from doc(row, "///", "c_doc")
-        yield kind(row)["c"].format(name) + ";" if "{}" in kind(row)["c"] else f"{kind(row)['c']} {name};"
+        yield row["c_type"].format(name) + ";" if "{}" in row["c_type"] else f"{row['c_type']} {name};"
         if "count" in row:
             yield f"size_t {row['count']};"
-        if "user" in kind(row):
+        if "user" in row:
             yield f"void* {name}_user;"
 
 
-def ctypes_fields(record: str) -> Lines:
-    for name, row in in_c(record):
-        yield f'("{name}", {kind(row)["ctypes"]}),'
-        if "count" in row:
-            yield f'("{row["count"]}", c_size_t),'
-        if "user" in kind(row):
-            yield f'("{name}_user", c_void_p),'
-
-
 def in_python(record: str) -> list[tuple[str, Row]]:
-    rows = [(name, row) for name, row in SCHEMA[record].items() if "py" in row or "py" in kind(row)]
-    return sorted(rows, key=lambda named: named[1].get("py_place", 0))
+    return sorted((item for item in SCHEMA[record].items() if "py" in item[1]), key=lambda named: named[1].get("py_place", 0))
 
 
 def python_fields(record: str) -> Lines:
+    """The fields and, of what the library makes, how they are read."""
     for name, row in in_python(record):
-        line = f"{name}: {row.get('py', kind(row).get('py'))}" + (f" = {row['py_default']}" if "py_default" in row else "")
-        keys = ("py_doc",) if row["kind"] == "flag" else ("py_doc", "c_doc")
-        comment = "".join(doc(row, "#:", *keys)).removeprefix("<#:>")
-        if len(line) + len(comment) + 9 > COLUMNS:
-            yield from above("#: ", comment, COLUMNS - 4)
-            yield line
-        else:
-            yield line + (f"  #: {comment}" if comment else "")
-
-
-def from_c(record: str) -> Lines:
-    for name, row in in_python(record):
-        value = row.get("from_c", kind(row)["from_c"])
-        yield f"{name}={value.format(row.get('c_name', name), row.get('count'))},"
+        yield from doc(row, "#:", *(("py_doc",) if row["kind"] == "flag" else ("py_doc", "c_doc")))
+        yield f"{name}: {row['py']}" + (f" = {row['py_default']}" if "py_default" in row else "")
+    at = SCHEMA["records"][record]
+    if "read" in at:
+        yield from ("", "@staticmethod", f"def from_c(c: _library.{python_name(at['c'])}) -> {at['python']}:")
+        yield f"    return {at['python']}("
+        for name, row in in_python(record):
+            yield f"        {name}={row['from_c'].format(row['c_name'], row.get('count'))},"
+        yield "    )"
 
 
 def view(record: str) -> Lines:
     """Sets the members of C's struct that are one member of C++'s."""
     for name, row in in_c(record):
-        if "view" in kind(row):
-            yield f"view.{name} = {kind(row)['view'].format(record + '.' + row.get('cpp', name))};"
+        if "view" in row:
+            yield f"view.{name} = {row['view'].format(record + '.' + str(row['cpp']))};"
 
 
 PYTHON, CPP = "src/bindings/python/cukiln", "include/cukiln"
@@ -186,34 +153,85 @@ for _record, _at in SCHEMA["records"].items():
         section(f"{CPP}/{_file}.hpp", _struct)(lambda record=_record, struct=_struct: cpp_members(record, struct))
     if "c" in _at:
         section(f"{CPP}/cukiln.h", _at["c"])(lambda record=_record: c_members(record))
-        section(f"{PYTHON}/_library.py", _at["c"])(lambda record=_record: ctypes_fields(record))
     if "python" in _at:
         section(f"{PYTHON}/_spec.py", _at["python"])(lambda record=_record: python_fields(record))
-    if "read" in _at:
-        section(f"{PYTHON}/_spec.py", f"{_record} from C")(lambda record=_record: from_c(record))
     if "view" in _at:
         section(f"src/bindings/c/{_at['view']}.cpp", f"{_record} to C")(lambda record=_record: view(record))
+
+
+# The C interface in the words of ctypes, from the headers
+
+C_TYPES = {f"{sign}int{bits}_t": f"c_{sign}int{bits}" for sign in ("", "u") for bits in (32, 64)}
+C_TYPES |= {"char": "c_char", "int": "c_int", "size_t": "c_size_t", "double": "c_double"}
+C_DECLARATION = re.compile(
+    r"typedef enum (?P<enum>\w+)|typedef struct (?P<struct>\w+) \{(?P<members>.*?)\n\}|"
+    r"(?:CUKILN_API|typedef) (?P<result>[^;{]*?[ *])\(?\*?(?P<function>\w+)\)?\((?P<parameters>[^{;]*)\);",
+    re.DOTALL,
+)  # fmt: skip
+C_TYPE = re.compile(r"(?:const |struct )*(?P<name>\w+)(?P<stars>(?: const\b|\*)*) ?(?P<of>\w*)(?:\[(?P<count>\d+)\])?")
+
+
+def python_name(name: str) -> str:
+    return re.sub("^cukiln_(nvfp4_)?", "", name).title().replace("_", "")
+
+
+def c_type(declaration: re.Match[str], known: dict[str, str]) -> str:
+    """The type of `const char* name[2]`; a pointer to what ctypes does not know is c_void_p."""
+    name, stars, _, count = declaration.groups()
+    text = name == "char" and "*" in stars
+    levels = stars.count("*") - text if name in known else 0
+    element = "None" if name == "void" and not stars else "c_char_p" if text else known.get(name, "c_void_p")
+    return "POINTER(" * levels + element + ")" * levels + (f" * {count}" if count else "")
+
+
+KNOWN = dict(C_TYPES)  # to ctypes; what cukiln.h declares, for the other header
+
+
+def c_interface(header: str, library: str = "") -> Lines:
+    known, prototypes = KNOWN, []
+    text = (ROOT / CPP / header).read_text(encoding="utf-8")
+    for found in C_DECLARATION.finditer(re.sub("//.*", "", text)):
+        declared = [" ".join(one.split()) for one in re.split("[;,]", found["members"] or found["parameters"] or "")]
+        parts = [C_TYPE.fullmatch(one) for one in declared if one not in ("", "void")]
+        types = [c_type(part, known) for part in parts]
+        if name := found["struct"]:
+            known[name] = python_name(name)
+            yield f"class {known[name]}({library + 'Sized' if parts[0]['of'] == 'struct_bytes' else 'ctypes.Structure'}):"
+            yield "    _fields_ = ("
+            yield from (f'        ("{part["of"]}", {kind}),' for part, kind in zip(parts, types, strict=True))
+            yield from ("    )", "", "")
+        elif name := found["enum"]:
+            known[name] = "c_int"
+        else:
+            name, result = found["function"], c_type(C_TYPE.fullmatch(found["result"].strip()), known)
+            if name.endswith("_function"):
+                known[name] = name.removeprefix("cukiln_").upper()
+                yield from (f"{known[name]} = ctypes.CFUNCTYPE({', '.join([result, *types])})", "", "")
+            else:
+                prototypes.append(f'    "{name}": ({result}, [{", ".join(types)}]),')
+    yield from ("_PROTOTYPES: dict[str, tuple[Any, list[Any]]] = {", *prototypes, "}")
+    KNOWN.update({name: f"_library.{kind}" for name, kind in known.items() if name not in C_TYPES and kind != "c_int"})
+
+
+section(f"{PYTHON}/_library.py", "C interface")(lambda: c_interface("cukiln.h"))
+section(f"{PYTHON}/_shipped.py", "C interface")(lambda: c_interface("nvfp4/nvfp4.h", "_library."))
 
 
 # Stats, and the reasons of a miss
 
 
-def reasons() -> Iterator[tuple[str, str]]:
-    yield from ((name, row["reason"]) for name, row in SCHEMA["stats"].items() if "reason" in row)
+def reasons() -> dict[str, str]:
+    return {name: row["reason"] for name, row in SCHEMA["stats"].items() if "reason" in row}
 
 
-@section("src/core/loader/stats_fields.hpp", "stats")
+@section("src/core/loader/stats_fields.hpp", "stats", table=True)
 def _() -> Lines:
-    def rows() -> Lines:
-        for name, row in SCHEMA["stats"].items():
-            reason = row.get("reason")
-            label = reason.replace("_", " ") if reason else row.get("label")
-            by = "loader" if reason else row.get("by", "other")
-            shown = f"{quoted(reason)}, {quoted(row.get('json'))}, {quoted(label)}, Unit::{row.get('unit', 'count')}"
-            member = row.get("cpp", name)
-            yield f'{{"{member}", &Stats::{member}, CountedBy::{by}, {shown}, {quoted(row.get("note", ""))}}},'
-
-    yield from table(rows())
+    for row in SCHEMA["stats"].values():
+        reason = row.get("reason")
+        label = reason.replace("_", " ") if reason else row.get("label")
+        by = "loader" if reason else row.get("by", "other")
+        shown = f"{quoted(reason)}, {quoted(row.get('json'))}, {quoted(label)}, Unit::{row.get('unit', 'count')}"
+        yield f'{{"{row["cpp"]}", &Stats::{row["cpp"]}, CountedBy::{by}, {shown}, {quoted(row.get("note", ""))}}},'
 
 
 @section("src/core/loader/miss.hpp", "Why")
@@ -223,53 +241,50 @@ def _() -> Lines:
         yield f"{name},"
 
 
-@section("src/core/loader/miss.cpp", "miss")
+@section("src/core/loader/miss.cpp", "miss", table=True)
 def _() -> Lines:
-    rows = SCHEMA["miss"].values()
-    yield from table(f"{{&Stats::{row['counts']}, {quoted(row['text'])}, {quoted(row.get('entry', 'damaged'))}}}," for row in rows)
+    for row in SCHEMA["miss"].values():
+        yield f"{{&Stats::{row['counts']}, {quoted(row['text'])}, {quoted(row.get('entry', 'damaged'))}}},"
 
 
-@section("src/addons/daemon/ops/metrics_text.cpp", "counters of Stats")
+@section("src/addons/daemon/ops/metrics_text.cpp", "counters of Stats", table=True)
 def _() -> Lines:
-    def rows() -> Lines:
-        help_text = "Misses of all processes that use the store, by reason."
-        for name, reason in reasons():
-            yield f'{{"{name}", "misses_total", R"(reason="{reason}")", {quoted(help_text)}}},'
-            help_text = ""
-        for name, row in SCHEMA["stats"].items():
-            if "metric" in row:
-                yield f'{{"{name}", "{row["metric"]}", "", {quoted(row["help"])}}},'
-
-    yield from table(rows())
+    help_text = "Misses of all processes that use the store, by reason."
+    for name, reason in reasons().items():
+        yield f'{{"{name}", "misses_total", R"(reason="{reason}")", {quoted(help_text)}}},'
+        help_text = ""
+    for name, row in SCHEMA["stats"].items():
+        if "metric" in row:
+            yield f'{{"{name}", "{row["metric"]}", "", {quoted(row["help"])}}},'
 
 
 @section("src/cli/README.md", "stats")
 def _() -> Lines:
     names = [row["json"] for row in SCHEMA["stats"].values() if "json" in row]
     names.insert(names.index("misses") + 1, "misses_by_reason")
-    yield code(names)
+    yield "`" + "`, `".join(names) + "`"
 
 
 @section("examples/operations/watching.md", "reasons")
 @section("src/cli/README.md", "reasons")
 def _() -> Lines:
-    yield code([reason for _, reason in reasons()])
+    yield "`" + "`, `".join(reasons().values()) + "`"
 
 
 # Options and settings
 
 
-def member(name: str, row: Row) -> str:
+def member(row: Row) -> str:
     """The member of a Settings."""
     within = {"StoreOptions": "store.", "LoaderOptions": "loader.", "CudaPlaces": "loader.cuda_places.", "RemoteSettings": "remote."}
-    return within.get(row.get("in", ""), "") + row.get("cpp", name)
+    return within.get(row.get("in", ""), "") + row["cpp"]
 
 
 def sets(record: str) -> Lines:
     for name, row in SCHEMA[record].items():
-        if "c" not in row or row.get("cpp") is False or "by_hand" in kind(row):
+        if "c" not in row or not row["cpp"] or "by_hand" in row:
             continue
-        out, value = f"to.{member(name, row)}", f"from.{row.get('c_name', name)}"
+        out, value = f"to.{member(row)}", f"from.{row['c_name']}"
         if "count" in row or row["kind"] in ("daemon", "link"):
             more = f', from.{row["count"]}, "{name}"' if "count" in row else ""
             yield f"if (auto ok = set({out}, {value}{more}); !ok) return ok;"
@@ -280,22 +295,22 @@ def sets(record: str) -> Lines:
 
 
 for _record in ("options", "module", "preload_options"):
-    section("src/bindings/c/convert.cpp", _record)(lambda record=_record: table(sets(record)))
+    section("src/bindings/c/convert.cpp", _record, table=True)(lambda record=_record: sets(record))
 
 
-@section("src/cli/module_report.cpp", "report")
+@section("src/cli/module_report.cpp", "report", table=True)
 def _() -> Lines:
-    rows = [(row, row.get("c_name", name), row.get("cpp", name)) for name, row in SCHEMA["report"].items()]
-    shown = [(name, row.get("json", kind(row).get("json", "")).format(f"module.{cpp}")) for row, name, cpp in rows]
-    yield from table(f'{{"{name}", {value}}},' for name, value in shown if value)
+    for row in SCHEMA["report"].values():
+        if "to_json" in row:
+            yield f'{{"{row["c_name"]}", {row["to_json"].format("module." + row["cpp"])}}},'
 
 
-PARAMETERS = [(name, row) for name, row in SCHEMA["options"].items() if "argument" in kind(row) and row.get("cpp") is not False]
+PARAMETERS = [(name, row) for name, row in SCHEMA["options"].items() if "argument" in row and row["cpp"]]
 
 
 @section(f"{PYTHON}/_loader.py", "parameters")
 def _() -> Lines:
-    yield from (f"{name}: {kind(row)['argument']}," for name, row in PARAMETERS)
+    yield from (f"{name}: {row['argument']}," for name, row in PARAMETERS)
 
 
 def to_c(rows: list[tuple[str, Row]], owner: str) -> Lines:
@@ -303,41 +318,41 @@ def to_c(rows: list[tuple[str, Row]], owner: str) -> Lines:
     for name, row in rows:
         value = row.get("py_value", owner + name).format(owner + name)
         if "count" in row:
-            yield f'**{kind(row).get("listed", "listed")}("{name}", "{row["count"]}", {value}),'
+            yield f'**{row.get("listed", "listed")}("{name}", "{row["count"]}", {value}),'
         else:
-            yield f"{row.get('c_name', name)}={row.get('to_c', kind(row).get('to_c')).format(name, value)},"
+            yield f"{row['c_name']}={row['to_c'].format(name, value)},"
 
 
 section(f"{PYTHON}/_loader.py", "options")(lambda: to_c(PARAMETERS, ""))
 section(f"{PYTHON}/_spec.py", "module to C")(lambda: to_c(in_c("module"), "self."))
 
 
-def settings() -> Iterator[tuple[str, str, Row]]:
-    """The key, its field's name, and the row."""
+def settings() -> Iterator[tuple[str, Row]]:
+    """By the key in config.toml."""
     for name, row in [*SCHEMA["options"].items(), *SCHEMA["settings"].items()]:
         if "means" in row:
-            yield row.get("setting", name), name, row
+            yield row.get("setting", name), row
 
 
-@section("src/core/loader/settings.cpp", "settings")
+@section("src/core/loader/settings.cpp", "settings", table=True)
 def _() -> Lines:
-    yield from table(
-        f'key<{row.get("read", kind(row).get("read"))}>("{key}", [](auto& s) -> auto& {{ return s.{member(name, row)}; }}),'
-        for key, name, row in settings() if "kind" in row)  # fmt: skip
+    for key, row in settings():
+        if "kind" in row:
+            yield f'key<{row["read"]}>("{key}", [](auto& s) -> auto& {{ return s.{member(row)}; }}),'
 
 
-@section("src/addons/daemon/main/live_settings.cpp", "reload")
+@section("src/addons/daemon/main/live_settings.cpp", "reload", table=True)
 def _() -> Lines:
     for reload, constant in (("live", "kLive"), ("never", "kNotOfDaemons")):
-        keys = ", ".join(f'"{key}"' for key, _, row in settings() if row.get("reload") == reload)
-        yield from table(iter([f"constexpr std::string_view {constant}[] = {{{keys}}};"]))
+        keys = ", ".join(f'"{key}"' for key, row in settings() if row.get("reload") == reload)
+        yield f"constexpr std::string_view {constant}[] = {{{keys}}};"
 
 
 @section("src/cli/README.md", "settings")
 def _() -> Lines:
     yield "| variable | means | default |"
     yield "|---|---|---|"
-    for key, _, row in settings():
+    for key, row in settings():
         yield f"| `CUKILN_{key.upper()}` | {row['means']} | " + (f"{row['unset']} |" if "unset" in row else "|")
 
 
@@ -353,7 +368,7 @@ def mdoc(text: str) -> Lines:
 
 @section("src/cli/man/cukiln.1.in", "settings")
 def _() -> Lines:
-    for key, _, row in settings():
+    for key, row in settings():
         if "kind" in row:
             yield f".It Ev CUKILN_{key.upper()}"
             yield from mdoc(row["means"][0].upper() + row["means"][1:] + (f"; default: {row['unset']}." if "unset" in row else "."))
@@ -386,14 +401,7 @@ def run(check: bool) -> Lines:
             path.write_text(now, encoding="utf-8")
 
 
-def main() -> int:
+if __name__ == "__main__":
     arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     arguments.add_argument("--check", action="store_true", help="write nothing; fail if a section differs")
-    failures = list(run(arguments.parse_args().check))
-    for failure in failures:
-        print(failure)
-    return 1 if failures else 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit("\n".join(run(arguments.parse_args().check)) or 0)

@@ -843,7 +843,7 @@ static void blobs_are_kept_beside_entries(void) {
   CHECK_CODE(CUKILN_OK, cukiln_blob_list(loader, "triton", &blobs, &count));
   CHECK(count == 2 && strlen(blobs[0].id) == 64 && strcmp(blobs[1].kind, "triton") == 0);
   CHECK(blobs[0].key_bytes == sizeof key && memcmp(blobs[0].key, key, sizeof key) == 0);
-  CHECK(blobs[0].data_bytes == 3 && blobs[0].created > 0);
+  CHECK(blobs[0].size_bytes == 3 && blobs[0].created_s > 0 && strcmp(blobs[0].signer, "") == 0);
   cukiln_free(blobs);
   CHECK_CODE(CUKILN_OK, cukiln_blob_list(loader, NULL, &blobs, &count));
   CHECK(count == 3);

@@ -50,7 +50,7 @@ static void a_preload_knows_the_modules_that_come_with_cukiln(void) {
 static void errors_are_the_ones_that_libcukiln_keeps(void) {
   CHECK(cukiln_nvfp4_preload(NULL, NULL, NULL) == CUKILN_INVALID_ARGUMENT);
   CHECK(cukiln_last_error_code() == CUKILN_INVALID_ARGUMENT);
-  CHECK(strcmp(cukiln_last_error(), "loader is NULL") == 0);
+  CHECK(strcmp(cukiln_last_error(), "loader is NULL; expected a pointer") == 0);
   CHECK(cukiln_torch_register() == CUKILN_NOT_FOUND);  // no PyTorch here
   CHECK(strstr(cukiln_last_error(), "PyTorch is not loaded") != NULL);
 }
@@ -67,11 +67,11 @@ static void a_gemm_needs_a_device_and_refuses_null(void) {
   gemm = (cukiln_nvfp4_gemm*)&loader;
   CHECK(cukiln_nvfp4_w4a16_gemm_create(loader, 0, &gemm) == CUKILN_DRIVER && gemm == NULL);
   CHECK(cukiln_nvfp4_gemm_create(NULL, 0, &gemm) == CUKILN_INVALID_ARGUMENT);
-  CHECK(strcmp(cukiln_last_error(), "loader is NULL") == 0);
+  CHECK(strcmp(cukiln_last_error(), "loader is NULL; expected a pointer") == 0);
   CHECK(cukiln_nvfp4_gemm_create(loader, 0, NULL) == CUKILN_INVALID_ARGUMENT);
   cukiln_nvfp4_tactic name = {.splits = 7};
   CHECK(cukiln_nvfp4_gemm_tactic(NULL, 8, 64, 64, 0, &name) == CUKILN_INVALID_ARGUMENT);
-  CHECK(strcmp(cukiln_last_error(), "gemm is NULL") == 0 && name.splits == 7);
+  CHECK(strcmp(cukiln_last_error(), "gemm is NULL; expected a pointer") == 0 && name.splits == 7);
   CHECK(cukiln_nvfp4_gemm_tactics(NULL, 8, 64, 64) == 0);
   CHECK(cukiln_nvfp4_gemm_workspace_bytes(NULL, 8, 64, 64) == 0);
   const cukiln_nvfp4_gemm_call call = {.struct_bytes = sizeof call};

@@ -36,7 +36,7 @@ class Bundles(BundleTest):
         public = self.keygen("fleet")
         written = self.run_json("export", "-o", "all.ckb", "--sign", "fleet.key")
         self.assertEqual((written["entries"], written["signer"]), (3, public))
-        self.assertEqual(written["bytes"], (self.folder / "all.ckb").stat().st_size)
+        self.assertEqual(written["size_bytes"], (self.folder / "all.ckb").stat().st_size)
         taken = self.elsewhere_json("import", "all.ckb", "--trust", "fleet.key.pub")
         self.assertEqual((taken["imported"], taken["already_there"], taken["signers"]), (3, 0, [public]))
         there = {e["key"]: e for e in self.elsewhere_json("ls")["entries"]}
@@ -295,7 +295,7 @@ class BlobBundles(BundleTest):
 
     def blobs(self, run=None):
         listed = (run or self.elsewhere_json)("ls", "--blobs", "--sort", "size")["blobs"]
-        return [(b["kind"], b["key"], b["bytes"], b["signer"]) for b in listed]
+        return [(b["kind"], b["key"], b["size_bytes"], b["signer"]) for b in listed]
 
     def bytes_of(self, store, key):
         (database,) = store.rglob("store.db")
@@ -313,7 +313,7 @@ class BlobBundles(BundleTest):
         public = self.keygen("fleet")
         done = self.run_json("export", "-o", "all.ckb", "--sign", "fleet.key")
         self.assertEqual((done["entries"], done["blobs"]), (1, 2))
-        self.assertEqual(done["bytes"], (self.folder / "all.ckb").stat().st_size)
+        self.assertEqual(done["size_bytes"], (self.folder / "all.ckb").stat().st_size)
         self.assertIn("Wrote 1 entry for sm_90a and 2 blobs to all.ckb", self.run_cli("export", "-o", "all.ckb", "--sign", "fleet.key").out)  # fmt: skip
         taken = self.elsewhere_json("import", "all.ckb", "--trust", "fleet.key.pub")
         self.assertEqual((taken["imported"], taken["blobs"], taken["not_stored"], taken["signers"]),

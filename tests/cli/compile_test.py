@@ -317,7 +317,7 @@ class Compile(CliTest):
             self.assertRegex(result.out, r"(?m)^  table +variable +12 B +constant$")
         (module,) = self.compile("some.cu", "--name", "table", "--name", "one")
         self.assertEqual([kernel["name"] for kernel in module["kernels"]], ["one"])
-        table = {"name": "table", "lowered": "table", "bytes": 12, "constant": True}
+        table = {"name": "table", "lowered": "table", "size_bytes": 12, "is_constant": True}
         self.assertEqual(module["variables"], [table])
         document = self.run_json("show", module["key"])
         self.assertEqual(([k["name"] for k in document["kernels"]], document["variables"]), (["one"], [table]))
@@ -502,7 +502,7 @@ class Show(CliTest):
         self.assertIn("--define-macro=X=1", request["arguments"])
         self.assertEqual(request["names"], ["scale"])
         self.assertEqual(request["sources"][0]["path"], "/cukiln/src/scale.cu")
-        self.assertEqual(request["sources"][0]["bytes"], len(SCALE))
+        self.assertEqual(request["sources"][0]["size_bytes"], len(SCALE))
         self.assertRegex(request["compiler"]["version"], r"^\d+\.\d+\.\d+$")
         self.assertTrue(document["portable"])
         self.assertEqual(document["dropped_flags"], "-O3")

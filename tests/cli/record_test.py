@@ -95,7 +95,7 @@ class Record(CliTest):
         (report,) = self.run_json("preload", "m.json", "--no-load")["modules"]
         self.assertEqual(report["outcome"], "compiled")
         shown = self.run_json("show", report["key"])
-        self.assertEqual([(h["path"], h["bytes"]) for h in shown["request"]["headers"]], [("jit/a.h", 12)])
+        self.assertEqual([(h["path"], h["size_bytes"]) for h in shown["request"]["headers"]], [("jit/a.h", 12)])
         self.assertRegex(self.run_cli("show", report["key"]).out, r"header +[0-9a-f]+ +jit/a.h +12 bytes")
 
     def test_it_prints_what_it_wrote(self):

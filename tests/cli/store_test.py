@@ -481,8 +481,8 @@ class Blobs(CliTest):
         self.assertEqual(self.run_json("ls"), {"entries": []})
         self.assertIn("'cukiln ls --blobs' lists the blobs", self.run_cli("ls").out)
         largest = self.blobs("--sort", "size")[0]
-        self.assertEqual({n: largest[n] for n in ("kind", "key", "bytes", "hits")},
-                         {"kind": "triton", "key": "KEY/add.cubin", "bytes": 5000, "hits": 0})  # fmt: skip
+        self.assertEqual({n: largest[n] for n in ("kind", "key", "size_bytes", "hits")},
+                         {"kind": "triton", "key": "KEY/add.cubin", "size_bytes": 5000, "hits": 0})  # fmt: skip
         self.assertEqual([b["key"] for b in self.blobs("--name", "induc*")], ["0x6b01c3a9"])
         self.assertRegex(self.run_cli("ls", "--blobs").out, r"(?m)^3 blobs, 4\.88 KiB$|^3 blobs, 4\.9 KiB$")
         self.compile("scale.cu", "--arch", "sm_90a")
@@ -504,7 +504,7 @@ class Blobs(CliTest):
 
     def test_they_are_counted_checked_and_evicted(self):
         stats = self.run_json("stats")
-        self.assertEqual(stats["blobs"], {"blobs": 3, "bytes": 5002, "hits": 0, "misses": 0, "waits": 0,
+        self.assertEqual(stats["blobs"], {"blobs": 3, "size_bytes": 5002, "hits": 0, "misses": 0, "waits": 0,
                                           "stored": 3, "evicted": 0})
         self.assertRegex(self.run_cli("stats").out, r"(?m)^blobs +3 ")
         self.assertIn("0 entries and 3 blobs checked, no damage found", self.run_cli("verify").out)

@@ -101,8 +101,8 @@ class Mistakes(CliTest):
         self.check("show", "abc", "-o", "file", says="-o needs --source")
         self.check("ls", "--blobs", "--arch", "sm_90a", says="--blobs excludes --arch: a blob has no target")
         self.check("ls", "--blobs", "--sort", "time", says="--blobs excludes --sort time")
-        self.check("compile", "add.cu", "-o", "", says="-o needs a file")
-        self.check("--store", "", "ls", says="--store needs a folder")
+        self.check("compile", "add.cu", "-o", "", says='-o is ""; expected a file')
+        self.check("--store", "", "ls", says='--store is ""; expected a folder')
 
     def test_missing_sources_and_manifests(self):
         self.check("compile", "nowhere.cu", says='there is no source "nowhere.cu"')
@@ -171,8 +171,8 @@ class Config(CliTest):
         self.assertEqual(settings["max_size"][0], str(3 << 30))
         self.assertTrue(settings["max_size"][1].endswith("config.toml"))
         self.assertRegex(" ".join(document["warnings"]), 'unknown key "colour"')
-        files = [{"path": str(self.folder / "config/cukiln/config.toml"), "found": True},
-                 {"path": "/etc/cukiln/config.toml", "found": Path("/etc/cukiln/config.toml").exists()}]  # fmt: skip
+        files = [{"path": str(self.folder / "config/cukiln/config.toml"), "exists": True},
+                 {"path": "/etc/cukiln/config.toml", "exists": Path("/etc/cukiln/config.toml").exists()}]  # fmt: skip
         self.assertEqual(document["files"], files)
         self.assertRegex(self.run_cli("config").out, rf"(?m)^found +{files[0]['path']}$")
         self.assertRegex(self.run_cli("config").out, r"(?m)^max_size +3221225472 \(3\.\d* GiB\)")

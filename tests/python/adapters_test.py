@@ -451,7 +451,7 @@ def test_cuda_core_counts_what_it_finds(home):
     cache["not asked for"] = b"1"
     assert cache["k"] == cache["k"] == b"12345"
     stats = cache.stats()
-    assert (stats.hits, stats.misses, stats.data_bytes) == (2, 1, 16)
+    assert (stats.hits, stats.misses, stats.size_bytes) == (2, 1, 16)
     assert stats.compile_seconds >= 0.02
     assert stats.saved_seconds == pytest.approx(2 * stats.compile_seconds, abs=1e-5)
     other = cuda_core.ProgramCache()  # as in another process

@@ -366,9 +366,9 @@ with ProgramCache() as cache:
 
     first = stats(0)
     assert (first["hits"], first["misses"], first["saved_seconds"]) == (0, 1, 0)
-    assert first["data_bytes"] == first["size"] and first["compile_seconds"] > 0.001
+    assert first["size_bytes"] == first["size"] and first["compile_seconds"] > 0.001
     second = stats(2)
-    assert (second["hits"], second["misses"]) == (1, 2) and second["data_bytes"] == second["size"]
+    assert (second["hits"], second["misses"]) == (1, 2) and second["size_bytes"] == second["size"]
     assert abs(second["saved_seconds"] - first["compile_seconds"]) < 1e-5
     third = stats(2)
     assert (third["hits"], third["misses"], third["compile_seconds"]) == (3, 0, 0)

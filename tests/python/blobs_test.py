@@ -1,13 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Blobs by the Python package."""
 
+import json
 import multiprocessing
 import os
+import subprocess
 import threading
 import time
 
 import pytest
-from conftest import in_another_process
+from conftest import BINARIES, in_another_process
 
 import cukiln
 
@@ -33,12 +35,25 @@ def test_blobs_round_trip():
         assert again.get(b"k") == b"new\0"
         assert again.get(b"\0\xff") == b""
         first, second = again.list()
-        assert (first.kind, first.key, first.data_bytes) == ("triton", b"\0\xff", 0)
-        assert (second.key, second.data_bytes) == (b"k", 4)
-        assert len(first.id) == 64 and first.created > 1_700_000_000
+        assert (first.kind, first.key, first.size_bytes) == ("triton", b"\0\xff", 0)
+        assert (second.key, second.size_bytes) == (b"k", 4)
+        assert len(first.id) == 64 and first.created_s > 1_700_000_000 and first.signer == ""
     assert blobs.remove("k") and not blobs.remove("k")
     assert blobs.get("k") is None
     assert cukiln.BlobStore("other").get("k") == b"of another kind"
+
+
+def test_a_blob_names_the_keys_that_signed_it(home):  # fault 428
+    def command(*arguments):
+        done = subprocess.run([BINARIES / "cukiln", *arguments], cwd=home, capture_output=True, check=True)
+        return json.loads(done.stdout)
+
+    cukiln.BlobStore("triton").put("k", b"x")
+    key = command("keygen", "--json", "-o", "fleet.key")["public_key"]
+    command("export", "--json", "-o", "all.ckb", "--sign", "fleet.key")
+    command("--store", "other", "import", "--json", "all.ckb", "--trust", "fleet.key.pub")
+    with cukiln.Loader(store=home / "other") as loader:
+        assert [blob.signer for blob in cukiln.BlobStore("triton", loader).list()] == [key]
 
 
 def test_what_no_blob_may_be_is_refused():  # fault 240

@@ -21,6 +21,7 @@ CUKILN = Path(os.environ["CUKILN_TEST_BINARY_DIR"]) / "cukiln"
 GENERATOR = runpy.run_path(str(ROOT / "src/schema/generate.py"))
 SCHEMA = GENERATOR["SCHEMA"]
 HEADERS = "".join(path.read_text() for path in sorted((ROOT / "include/cukiln").glob("*.h*")))
+C_HEADERS = "".join((ROOT / f"include/cukiln/{name}.h").read_text() for name in ("cukiln", "nvfp4"))
 ABI = (ROOT / "tests/golden/abi.txt").read_text()
 OFFSETS = {member: int(at) for member, at in re.findall(r"(?m)^(\S+) at (\d+)$", ABI)}
 RECORDS = SCHEMA["records"]
@@ -46,7 +47,7 @@ def body(struct):
 
 
 def settings():
-    return [key for key, _, row in GENERATOR["settings"]() if "kind" in row]
+    return [key for key, row in GENERATOR["settings"]() if "kind" in row]
 
 
 def test_every_surface_is_as_the_schema_says():
@@ -71,7 +72,7 @@ def test_c_has_each_field():
     for record, at in RECORDS.items():
         for name, row in SCHEMA[record].items():
             if "c" in at and "c" in row:
-                assert f"{at['c']}.{row.get('c_name', name)}" in OFFSETS
+                assert f"{at['c']}.{row['c_name']}" in OFFSETS
 
 
 def test_the_ctypes_mirror_is_every_struct_of_c():  # fault 451
@@ -81,6 +82,7 @@ def test_the_ctypes_mirror_is_every_struct_of_c():  # fault 451
         for member in mirror(struct)._fields_
     }
     assert here == OFFSETS
+    assert set(_library._PROTOTYPES) == set(re.findall(r"CUKILN_API [^;(]*\b(cukiln_\w+)\(", C_HEADERS))
 
 
 @pytest.mark.parametrize("record", IN_PYTHON)
@@ -98,13 +100,18 @@ def test_cpp_has_each_field(record, name):
     if record == "miss":
         assert re.search(rf"\b{name},", (ROOT / "src/core/loader/miss.hpp").read_text())
         structs = []
-    elif record in ("options", "settings"):
-        structs = row["in"].split(", ") if "in" in row else []
     else:
-        structs = RECORDS[record]["cpp"]
-    for struct in structs if row.get("cpp") is not False else []:
-        member = row.get("cpp", name)
-        assert re.search(rf"\b{member}(?: = .*|{{.*}})?;", body(struct)), struct
+        structs = row["in"].split(", ") if "in" in row else RECORDS[record]["cpp"]
+    for struct in structs if row["cpp"] and "kind" in row else []:
+        assert re.search(rf"\b{row['cpp']}(?: = .*|{{.*}})?;", body(struct)), struct
+
+
+def test_a_manifest_has_each_field_of_a_module_but_headers():
+    manifest = json.loads((ROOT / "cache/manifests/manifest.schema.json").read_text())
+    keys = manifest["properties"]["modules"]["items"]["properties"]
+    assert set(keys) == set(SCHEMA["module"]) - {"headers"}
+    refusal = re.search(r"expected (name, [^;]*?)\",", (ROOT / "src/core/loader/manifest.cpp").read_text())[1]
+    assert set(re.findall(r"\w+", refusal)) - {"or"} == set(keys)
 
 
 def test_every_option_of_cpp_is_one_of_c_and_of_python():  # fault 451

@@ -8,7 +8,8 @@ import torch
 
 import cukiln
 from conftest import in_another_process
-from cukiln.torch import _native, tune
+from cukiln import _shipped
+from cukiln.torch import tune
 from cukiln.torch._weights import swizzle
 
 N, K = 4096, 2048
@@ -166,7 +167,7 @@ def test_rows_that_no_launch_could_take_are_refused(gemm):
 
 
 def test_a_launch_has_the_operands_that_it_was_given(gemm, cuda):
-    call = _native.GemmCall(
+    call = _shipped.GemmCall(
         m=16, n=N, k=K, output=0x10000, a_data=0x20000, a_scales=0x30000, a_global_scale=0x40000,
         b_data=0x50000, b_scales=0x60000, b_global_scale=0x70008, bias=0x80000, constant_b=1,
         tactic=2,
@@ -182,7 +183,7 @@ def test_a_launch_has_the_operands_that_it_was_given(gemm, cuda):
 
 
 def test_a_launch_of_w4a16_has_its_operands(w4a16, cuda):
-    call = _native.GemmCall(
+    call = _shipped.GemmCall(
         m=16, n=N, k=K, output=0x10000, a_bf16=0x20000, b_data=0x50000, b_scales=0x60000,
         b_global_scale=0x70008, bias=0x80000, constant_b=1, tactic=2,
     )  # fmt: skip

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
-#include <cstdlib>
 #include <cstring>
-#include <new>
 #include <string_view>
+#include <variant>
 
 #include "bindings/c/convert.hpp"
 #include "bindings/c/handles.hpp"
@@ -12,8 +11,10 @@
 #include <cukiln/blob_store.hpp>
 
 using namespace cukiln;  // NOLINT: what is defined here is in no namespace
-using c::guarded;
+using c::check_pointers;
 using c::null_argument;
+using c::return_bytes;
+using c::to_code;
 
 struct cukiln_blob_lease {  // NOLINT(readability-identifier-naming): C's name
   BlobLease lease;
@@ -28,33 +29,11 @@ std::string_view bytes_of(const void* bytes, size_t size) {
                           : std::string_view(static_cast<const char*>(bytes), size);
 }
 
-/// Memory that a C caller frees with cukiln_free.
-void* allocate(size_t bytes) {
-  void* const memory = std::malloc(std::max<size_t>(bytes, 1));
-  if (memory == nullptr) {
-    throw std::bad_alloc();
-  }
-  return memory;
-}
-
-/// Copies bytes for a C caller, into memory that it frees; null if there are none.
-void return_bytes(const std::optional<std::string>& bytes, void** data, size_t* data_bytes) {
-  *data = nullptr;
-  *data_bytes = 0;
-  if (bytes) {
-    *data = allocate(bytes->size());
-    bytes->copy(static_cast<char*>(*data), bytes->size());
-    *data_bytes = bytes->size();
-  }
-}
-
 /// Runs `body` with the blobs of a loader. `out` is where the result goes.
 template <class Body>
 cukiln_code with_blobs(cukiln_loader* loader, const void* out, Body&& body) {
-  return guarded([&]() -> Result<void> {
-    if (loader == nullptr || out == nullptr) {
-      return null_argument(loader == nullptr ? "loader" : "out");
-    }
+  return to_code([&]() -> Result<void> {
+    CUKILN_CHECK(check_pointers({{"loader", loader}, {"out", out}}));
     BlobStore blobs(loader->store);
     return body(blobs);
   });
@@ -65,27 +44,30 @@ cukiln_blob* copy_of(const std::vector<BlobSummary>& blobs) {
   constexpr size_t kIdBytes = 65;
   size_t bytes = blobs.size() * sizeof(cukiln_blob);
   for (const BlobSummary& blob : blobs) {
-    bytes += kIdBytes + blob.kind.size() + 1 + blob.key.size();
+    bytes += kIdBytes + blob.kind.size() + blob.key.size() + blob.signer.size() + 3;
   }
-  auto* const rows = static_cast<cukiln_blob*>(allocate(bytes));
+  auto* const rows = static_cast<cukiln_blob*>(c::allocate(bytes));
   char* rest = reinterpret_cast<char*>(rows + blobs.size());
-  const auto add = [&](std::string_view text, bool with_end) {
-    char* const at = rest;
-    text.copy(at, text.size());
-    rest += text.size();
-    if (with_end) {
-      *rest++ = '\0';
-    }
-    return at;
+  const auto copy = [&rest](const std::string& text) {
+    char* const start = rest;
+    std::memcpy(start, text.c_str(), text.size() + 1);
+    rest += text.size() + 1;
+    return start;
   };
   cukiln_blob* row = rows;
   for (const BlobSummary& blob : blobs) {
-    const std::string id = blob.id.hex();
-    const char* const kept_id = add(id, true);
-    const char* const kind = add(blob.kind, true);
-    const char* const key = add(blob.key, false);
-    *row++ = {kept_id,          kind,     key, blob.key.size(), blob.bytes, blob.created_s,
-              blob.last_used_s, blob.hits};
+    cukiln_blob& view = *row++;
+    // schema: blob to C. Written by src/schema/generate.py
+    view.id = copy(blob.id.hex());
+    view.kind = copy(blob.kind);
+    view.key = copy(blob.key);
+    view.size_bytes = blob.size_bytes;
+    view.created_s = blob.created_s;
+    view.last_used_s = blob.last_used_s;
+    view.hits = blob.hits;
+    view.signer = copy(blob.signer);
+    // end of schema
+    view.key_bytes = blob.key.size();
   }
   return rows;
 }
@@ -97,15 +79,10 @@ extern "C" {
 cukiln_code cukiln_blob_get(cukiln_loader* loader, const char* kind, const void* key,
                             size_t key_bytes, void** data, size_t* data_bytes) {
   return with_blobs(loader, data, [&](BlobStore& blobs) -> Result<void> {
-    if (data_bytes == nullptr) {
-      return null_argument("data_bytes");
-    }
+    CUKILN_CHECK(check_pointers({{"data_bytes", data_bytes}}));
     return_bytes(std::nullopt, data, data_bytes);
-    const auto found = blobs.get(c::text_or_empty(kind), bytes_of(key, key_bytes));
-    if (!found) {
-      return found.error();
-    }
-    return_bytes(*found, data, data_bytes);
+    CUKILN_TRY(const auto bytes, blobs.get(c::text_or_empty(kind), bytes_of(key, key_bytes)));
+    return_bytes(bytes, data, data_bytes);
     return {};
   });
 }
@@ -122,13 +99,12 @@ cukiln_code cukiln_blob_get_or_lease(cukiln_loader* loader, const char* kind, co
     *lease = nullptr;
     const auto wait = std::chrono::milliseconds(std::min<uint64_t>(wait_ms, kMaxWaitMs));
     const auto token = cancel != nullptr ? std::optional(cancel->token) : std::nullopt;
-    auto got = blobs.get_or_lease(c::text_or_empty(kind), bytes_of(key, key_bytes), wait, token);
-    if (!got) {
-      return std::move(got).error();
-    }
-    return_bytes(got->bytes, data, data_bytes);
-    if (got->lease) {
-      *lease = new cukiln_blob_lease{*std::move(got->lease)};
+    CUKILN_TRY(BlobOrLease blob,
+               blobs.get_or_lease(c::text_or_empty(kind), bytes_of(key, key_bytes), wait, token));
+    if (auto* const granted = std::get_if<BlobLease>(&blob)) {
+      *lease = new cukiln_blob_lease{std::move(*granted)};
+    } else {
+      return_bytes(std::get<std::string>(std::move(blob)), data, data_bytes);
     }
     return {};
   });
@@ -139,7 +115,7 @@ int cukiln_blob_lease_is_exclusive(const cukiln_blob_lease* lease) {
 }
 
 cukiln_code cukiln_blob_lease_put(cukiln_blob_lease* lease, const void* data, size_t data_bytes) {
-  return guarded([&]() -> Result<void> {
+  return to_code([&]() -> Result<void> {
     if (lease == nullptr || (data == nullptr && data_bytes != 0)) {
       return null_argument(lease == nullptr ? "lease" : "data");
     }
@@ -153,11 +129,7 @@ cukiln_code cukiln_blob_contains(cukiln_loader* loader, const char* kind, const 
                                  size_t key_bytes, int* there) {
   return with_blobs(loader, there, [&](BlobStore& blobs) -> Result<void> {
     *there = 0;
-    const auto found = blobs.contains(c::text_or_empty(kind), bytes_of(key, key_bytes));
-    if (!found) {
-      return found.error();
-    }
-    *there = *found ? 1 : 0;
+    CUKILN_TRY(*there, blobs.contains(c::text_or_empty(kind), bytes_of(key, key_bytes)));
     return {};
   });
 }
@@ -176,11 +148,7 @@ cukiln_code cukiln_blob_remove(cukiln_loader* loader, const char* kind, const vo
                                size_t key_bytes, int* removed) {
   return with_blobs(loader, removed, [&](BlobStore& blobs) -> Result<void> {
     *removed = 0;
-    const auto was_there = blobs.remove(c::text_or_empty(kind), bytes_of(key, key_bytes));
-    if (!was_there) {
-      return was_there.error();
-    }
-    *removed = *was_there ? 1 : 0;
+    CUKILN_TRY(*removed, blobs.remove(c::text_or_empty(kind), bytes_of(key, key_bytes)));
     return {};
   });
 }
@@ -188,17 +156,12 @@ cukiln_code cukiln_blob_remove(cukiln_loader* loader, const char* kind, const vo
 cukiln_code cukiln_blob_list(cukiln_loader* loader, const char* kind, cukiln_blob** blobs,
                              size_t* count) {
   return with_blobs(loader, blobs, [&](BlobStore& store) -> Result<void> {
-    if (count == nullptr) {
-      return null_argument("count");
-    }
+    CUKILN_CHECK(check_pointers({{"count", count}}));
     *blobs = nullptr;
     *count = 0;
-    const auto listed = store.list(c::text_or_empty(kind));
-    if (!listed) {
-      return listed.error();
-    }
-    *blobs = copy_of(*listed);
-    *count = listed->size();
+    CUKILN_TRY(const auto listed, store.list(c::text_or_empty(kind)));
+    *blobs = copy_of(listed);
+    *count = listed.size();
     return {};
   });
 }

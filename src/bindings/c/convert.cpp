@@ -1,28 +1,33 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "bindings/c/convert.hpp"
 
+#include <algorithm>
+#include <cstdlib>
+#include <new>
+
 #include "bindings/c/handles.hpp"
 
 namespace cukiln::c {
 
 namespace {
 
-Error null_list(const char* what, std::size_t count) {
-  return Error(ErrorCode::invalid_argument, std::string(what) + " is NULL, but its count is " +
-                                                std::to_string(count) + "; expected a list");
+Result<void> check_list(const void* list, std::size_t count, const char* what) {
+  if (list == nullptr && count != 0) {
+    return make_error(ErrorCode::invalid_argument,
+                      "{} is NULL, but its count is {}; expected a list", what, count);
+  }
+  return {};
 }
 
 Result<std::vector<Source>> read_sources(const cukiln_source* list, std::size_t count,
                                          const char* what) {
-  if (list == nullptr && count != 0) {
-    return null_list(what, count);
-  }
+  CUKILN_CHECK(check_list(list, count, what));
   std::vector<Source> out;
   for (std::size_t i = 0; i < count; ++i) {
     const cukiln_source& source = list[i];
     if (source.path == nullptr) {
-      return Error(ErrorCode::invalid_argument, std::string(what) + "[" + std::to_string(i) +
-                                                    "].path is NULL; expected a path or name");
+      return make_error(ErrorCode::invalid_argument, "{}[{}].path is NULL; expected a path or name",
+                        what, i);
     }
     if (source.text == nullptr) {
       out.emplace_back(SourceFile{source.path});
@@ -35,29 +40,27 @@ Result<std::vector<Source>> read_sources(const cukiln_source* list, std::size_t 
 
 // Each sets a member to what is given; zero, NULL and an empty list leave it as it is.
 
-void set(std::string& out, const char* given) {
-  if (given != nullptr) {
-    out = given;
+void set(std::string& out, const char* value) {
+  if (value != nullptr) {
+    out = value;
   }
 }
 
-void set(bool& out, int given) { out = out || given != 0; }
-void clear(bool& out, int given) { out = out && given == 0; }
+void set(bool& out, int value) { out = out || value != 0; }
+void clear(bool& out, int value) { out = out && value == 0; }
 
-template <class Number, class Given>
-void set(Number& out, Given given) {
-  if (given != 0) {
-    out = Number{given};
+template <class Number, class Value>
+void set(Number& out, Value value) {
+  if (value != 0) {
+    out = Number{value};
   }
 }
 
 template <class Element>
-Result<void> set_list(std::vector<Element>& out, Result<std::vector<Element>> given) {
-  if (!given) {
-    return std::move(given).error();
-  }
-  if (!given->empty()) {
-    out = *std::move(given);
+Result<void> set_list(std::vector<Element>& out, Result<std::vector<Element>> list) {
+  CUKILN_TRY(std::vector<Element> elements, std::move(list));
+  if (!elements.empty()) {
+    out = std::move(elements);
   }
   return {};
 }
@@ -78,9 +81,7 @@ Result<void> set(std::vector<Source>& out, const cukiln_source* list, std::size_
 }
 
 Result<void> set(std::vector<int>& out, const int* list, std::size_t count, const char* what) {
-  if (list == nullptr && count != 0) {
-    return null_list(what, count);
-  }
+  CUKILN_CHECK(check_list(list, count, what));
   out.assign(list, list + count);
   return {};
 }
@@ -115,27 +116,27 @@ EventSink sink_of(cukiln_event_function events, void* user) {
   };
 }
 
-Result<void> set(DaemonUse& use, int given) {
-  switch (given) {
+Result<void> set(DaemonUse& use, int value) {
+  switch (value) {
     case CUKILN_DAEMON_DEFAULT: return {};
     case CUKILN_DAEMON_AUTO: use = DaemonUse::automatic; return {};
     case CUKILN_DAEMON_OFF: use = DaemonUse::off; return {};
     case CUKILN_DAEMON_REQUIRE: use = DaemonUse::require; return {};
     default: break;
   }
-  return Error(ErrorCode::invalid_argument,
-               "daemon is " + std::to_string(given) + "; expected a cukiln_daemon_use, 0 to 3");
+  return make_error(ErrorCode::invalid_argument,
+                    "daemon is {}; expected a cukiln_daemon_use, 0 to 3", value);
 }
 
-Result<void> set(LinkMode& mode, int given) {
-  switch (given) {
+Result<void> set(LinkMode& mode, int value) {
+  switch (value) {
     case CUKILN_LINK_NONE: mode = LinkMode::none; return {};
     case CUKILN_LINK_RDC: mode = LinkMode::rdc; return {};
     case CUKILN_LINK_LTO: mode = LinkMode::lto; return {};
     default: break;
   }
-  return Error(ErrorCode::invalid_argument,
-               "link is " + std::to_string(given) + "; expected a cukiln_link_mode, 0 to 2");
+  return make_error(ErrorCode::invalid_argument, "link is {}; expected a cukiln_link_mode, 0 to 2",
+                    value);
 }
 
 cukiln_kernel_info view_of(const KernelInfo& kernel_info) {
@@ -188,16 +189,40 @@ Result<void> apply_module(const cukiln_module& from, ModuleSpec& to) {
 
 }  // namespace
 
+Result<void> check_pointers(std::initializer_list<std::pair<const char*, const void*>> arguments) {
+  for (const auto& [name, pointer] : arguments) {
+    if (pointer == nullptr) {
+      return null_argument(name);
+    }
+  }
+  return {};
+}
+
+void* allocate(std::size_t bytes) {
+  void* const memory = std::malloc(std::max<std::size_t>(bytes, 1));
+  if (memory == nullptr) {
+    throw std::bad_alloc();
+  }
+  return memory;
+}
+
+void return_bytes(const std::optional<std::string>& bytes, void** data, std::size_t* data_bytes) {
+  *data = nullptr;
+  *data_bytes = 0;
+  if (bytes) {
+    *data = allocate(bytes->size());
+    bytes->copy(static_cast<char*>(*data), bytes->size());
+    *data_bytes = bytes->size();
+  }
+}
+
 Result<std::vector<std::string>> read_strings(const char* const* list, std::size_t count,
                                               const char* what) {
-  if (list == nullptr && count != 0) {
-    return null_list(what, count);
-  }
+  CUKILN_CHECK(check_list(list, count, what));
   std::vector<std::string> out;
   for (std::size_t i = 0; i < count; ++i) {
     if (list[i] == nullptr) {
-      return Error(ErrorCode::invalid_argument,
-                   std::string(what) + "[" + std::to_string(i) + "] is NULL; expected a text");
+      return make_error(ErrorCode::invalid_argument, "{}[{}] is NULL; expected a text", what, i);
     }
     out.emplace_back(list[i]);
   }
@@ -205,17 +230,11 @@ Result<std::vector<std::string>> read_strings(const char* const* list, std::size
 }
 
 Result<std::vector<Target>> read_targets(const char* const* list, std::size_t count) {
-  auto names = read_strings(list, count, "targets");
-  if (!names) {
-    return std::move(names).error();
-  }
+  CUKILN_TRY(const auto names, read_strings(list, count, "targets"));
   std::vector<Target> out;
-  for (const std::string& name : *names) {
-    auto target = Target::parse(name);
-    if (!target) {
-      return std::move(target).error();
-    }
-    out.push_back(*target);
+  for (const std::string& name : names) {
+    CUKILN_TRY(const Target target, Target::parse(name));
+    out.push_back(target);
   }
   return out;
 }
@@ -224,14 +243,9 @@ Result<ModuleSpec> read_module(const cukiln_module* module) {
   if (module == nullptr) {
     return Error(ErrorCode::invalid_argument, "the module is NULL; expected a cukiln_module");
   }
-  const auto given = read_struct(*module, "cukiln_module");
-  if (!given) {
-    return given.error();
-  }
+  CUKILN_TRY(const auto complete, read_struct(*module, "cukiln_module"));
   ModuleSpec spec;
-  if (auto ok = apply_module(*given, spec); !ok) {
-    return std::move(ok).error();
-  }
+  CUKILN_CHECK(apply_module(complete, spec));
   return spec;
 }
 

@@ -2,10 +2,14 @@
 #pragma once
 
 #include <cstddef>
+#include <initializer_list>
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "bindings/c/structs.hpp"
+#include "core/base/result.hpp"
 
 #include <cukiln/cukiln.h>
 #include <cukiln/cukiln.hpp>
@@ -15,6 +19,14 @@ namespace cukiln::c {
 // From the C structs to the C++ ones and back. Everything is copied.
 
 inline const char* text_or_empty(const char* text) noexcept { return text != nullptr ? text : ""; }
+
+/// Errors: invalid_argument, naming the first argument that is NULL.
+Result<void> check_pointers(std::initializer_list<std::pair<const char*, const void*>> arguments);
+
+/// Memory that a C caller frees with cukiln_free. Throws std::bad_alloc.
+void* allocate(std::size_t bytes);
+/// Copies bytes into such memory; null if there are none.
+void return_bytes(const std::optional<std::string>& bytes, void** data, std::size_t* data_bytes);
 
 /// Errors: invalid_argument (a null list with a count, a null string), naming `what`.
 Result<std::vector<std::string>> read_strings(const char* const* list, std::size_t count,

@@ -14,46 +14,31 @@ using namespace cukiln;  // NOLINT: what is defined here is in no namespace
 
 namespace {
 
-using c::guarded;
+using c::check_pointers;
 using c::null_argument;
 using c::read_struct;
 using c::to_c;
+using c::to_code;
 
 static_assert(static_cast<int>(CUKILN_INTERNAL) == static_cast<int>(ErrorCode::internal));
 static_assert(static_cast<int>(CUKILN_MISSING) == static_cast<int>(Outcome::missing));
 static_assert(static_cast<int>(CUKILN_EVENT_SEALED) == static_cast<int>(EventKind::sealed));
 static_assert(static_cast<int>(CUKILN_LOG_DEBUG) == static_cast<int>(LogLevel::debug));
 
-Result<void> create(const cukiln_options* given, cukiln_loader*& out) {
+Result<void> create(const cukiln_options* from, cukiln_loader*& out) {
   cukiln_options options{};
   options.from_environment = 1;
-  if (given != nullptr) {
-    auto known = read_struct(*given, "cukiln_options");
-    if (!known) {
-      return std::move(known).error();
-    }
-    options = *known;
+  if (from != nullptr) {
+    CUKILN_TRY(options, read_struct(*from, "cukiln_options"));
   }
   Settings settings;
   if (options.from_environment != 0) {
-    auto resolved = Settings::load();
-    if (!resolved) {
-      return std::move(resolved).error();
-    }
-    settings = *std::move(resolved);
+    CUKILN_TRY(settings, Settings::load());
   }
-  if (auto applied = c::apply_options(options, settings); !applied) {
-    return applied;
-  }
-  auto store = Store::open(settings.store);
-  if (!store) {
-    return std::move(store).error();
-  }
-  auto loader = KernelLoader::create(*store, settings.loader);
-  if (!loader) {
-    return std::move(loader).error();
-  }
-  out = new cukiln_loader{*std::move(store), *std::move(loader)};
+  CUKILN_CHECK(c::apply_options(options, settings));
+  CUKILN_TRY(Store store, Store::open(settings.store));
+  CUKILN_TRY(KernelLoader loader, KernelLoader::create(store, settings.loader));
+  out = new cukiln_loader{std::move(store), std::move(loader)};
   return {};
 }
 
@@ -72,52 +57,37 @@ Error no_module(const Manifest& manifest, const std::string& name) {
 
 /// The modules of these names, in the manifest's order; a name may have several.
 Result<Manifest> select_modules(const Manifest& manifest, const std::vector<std::string>& names) {
-  Manifest chosen;
+  Manifest selected;
   for (const ModuleSpec& module : manifest.modules()) {
     if (std::find(names.begin(), names.end(), module.name) != names.end()) {
-      chosen.add(module);
+      selected.add(module);
     }
   }
   for (const std::string& name : names) {
-    const auto& all = chosen.modules();
+    const auto& all = selected.modules();
     if (std::none_of(all.begin(), all.end(), [&](const ModuleSpec& m) { return m.name == name; })) {
       return no_module(manifest, name);
     }
   }
-  return chosen;
+  return selected;
 }
 
 /// Reads the options of a preload. Reduces `manifest` to the modules that they name, and replaces
 /// its targets if they name some.
-Result<void> read_preload_options(const cukiln_preload_options& given, Manifest& manifest,
+Result<void> read_preload_options(const cukiln_preload_options& from, Manifest& manifest,
                                   PreloadOptions& options, Progress& progress) {
-  const auto known = read_struct(given, "cukiln_preload_options");
-  if (!known) {
-    return known.error();
+  CUKILN_TRY(const auto complete, read_struct(from, "cukiln_preload_options"));
+  CUKILN_CHECK(c::apply_options(complete, options));
+  CUKILN_TRY(const auto names, c::read_strings(complete.modules, complete.module_count, "modules"));
+  if (!names.empty()) {
+    CUKILN_TRY(manifest, select_modules(manifest, names));
   }
-  if (auto ok = c::apply_options(*known, options); !ok) {
-    return ok;
+  CUKILN_TRY(const auto targets, c::read_targets(complete.targets, complete.target_count));
+  if (!targets.empty()) {
+    manifest = std::move(manifest).for_targets(targets);
   }
-  auto names = c::read_strings(known->modules, known->module_count, "modules");
-  if (!names) {
-    return std::move(names).error();
-  }
-  if (!names->empty()) {
-    auto chosen = select_modules(manifest, *names);
-    if (!chosen) {
-      return std::move(chosen).error();
-    }
-    manifest = *std::move(chosen);
-  }
-  auto targets = c::read_targets(known->targets, known->target_count);
-  if (!targets) {
-    return std::move(targets).error();
-  }
-  if (!targets->empty()) {
-    manifest = std::move(manifest).for_targets(*targets);
-  }
-  if (known->progress != nullptr) {
-    progress = [call = known->progress, user = known->progress_user](
+  if (complete.progress != nullptr) {
+    progress = [call = complete.progress, user = complete.progress_user](
                    std::size_t done, std::size_t total, const ModuleReport& last) {
       std::optional<c::ReportView> view;
       try {
@@ -139,34 +109,31 @@ KernelLoader& v0::loader_of(cukiln_loader& handle) noexcept { return handle.load
 Store& v0::store_of(cukiln_loader& handle) noexcept { return handle.store; }
 
 Result<void> v0::preload(cukiln_loader& handle, Manifest manifest,
-                         const cukiln_preload_options* given, cukiln_preload_report* out) {
+                         const cukiln_preload_options* from, cukiln_preload_report* out) {
   PreloadOptions options;
   Progress progress;
-  if (given != nullptr) {
-    if (auto read = read_preload_options(*given, manifest, options, progress); !read) {
-      return read;
-    }
+  if (from != nullptr) {
+    CUKILN_CHECK(read_preload_options(*from, manifest, options, progress));
   }
-  auto report = handle.loader.preload(manifest, options, progress);
-  if (!report) {
-    return std::move(report).error();
-  }
+  CUKILN_TRY(const PreloadReport preload_report,
+             handle.loader.preload(manifest, options, progress));
   if (out == nullptr) {
     return {};
   }
-  cukiln_preload_report value{};
-  value.hits = report->hits;
-  value.compiled = report->compiled;
-  value.failed = report->failed;
-  value.milliseconds = report->elapsed.count();
-  const PreloadPhases& phases = report->phases;
-  value.find_milliseconds = phases.find.count();
-  value.hash_milliseconds = phases.hash.count();
-  value.look_up_milliseconds = phases.look_up.count();
-  value.fetch_milliseconds = phases.fetch.count();
-  value.compile_milliseconds = phases.compile.count();
-  value.load_milliseconds = phases.load.count();
-  return c::write_struct(value, *out, "cukiln_preload_report");
+  cukiln_preload_report view{};
+  // schema: preload_report to C. Written by src/schema/generate.py
+  view.hits = preload_report.hits;
+  view.compiled = preload_report.compiled;
+  view.failed = preload_report.failed;
+  view.milliseconds = preload_report.elapsed.count();
+  view.find_milliseconds = preload_report.phases.find.count();
+  view.hash_milliseconds = preload_report.phases.hash.count();
+  view.look_up_milliseconds = preload_report.phases.look_up.count();
+  view.fetch_milliseconds = preload_report.phases.fetch.count();
+  view.compile_milliseconds = preload_report.phases.compile.count();
+  view.load_milliseconds = preload_report.phases.load.count();
+  // end of schema
+  return c::write_struct(view, *out, "cukiln_preload_report");
 }
 
 }  // namespace cukiln::extension
@@ -176,10 +143,8 @@ extern "C" {
 const char* cukiln_version(void) { return version(); }
 
 cukiln_code cukiln_loader_create(const cukiln_options* options, cukiln_loader** loader) {
-  return guarded([&]() -> Result<void> {
-    if (loader == nullptr) {
-      return null_argument("loader");
-    }
+  return to_code([&]() -> Result<void> {
+    CUKILN_CHECK(check_pointers({{"loader", loader}}));
     *loader = nullptr;
     return create(options, *loader);
   });
@@ -190,20 +155,16 @@ void cukiln_loader_destroy(cukiln_loader* loader) { delete loader; }
 cukiln_code cukiln_loader_preload(cukiln_loader* loader, const char* manifest,
                                   const cukiln_preload_options* options,
                                   cukiln_preload_report* report) {
-  return guarded([&]() -> Result<void> {
-    if (loader == nullptr) {
-      return null_argument("loader");
-    }
+  return to_code([&]() -> Result<void> {
+    CUKILN_CHECK(check_pointers({{"loader", loader}}));
     if (manifest == nullptr) {
-      return Error(ErrorCode::invalid_argument,
-                   "manifest is NULL; a manifest's path is expected. The kernels that come with "
-                   "cukiln are libcukiln_nvfp4's: call cukiln_nvfp4_preload");
+      return Error(
+          ErrorCode::invalid_argument,
+          "manifest is NULL; expected the path of a manifest; for the kernels that come with "
+          "cukiln call cukiln_nvfp4_preload");
     }
-    auto loaded = Manifest::load(manifest);
-    if (!loaded) {
-      return std::move(loaded).error();
-    }
-    return extension::preload(*loader, *std::move(loaded), options, report);
+    CUKILN_TRY(Manifest modules, Manifest::load(manifest));
+    return extension::preload(*loader, std::move(modules), options, report);
   });
 }
 
@@ -211,7 +172,7 @@ cukiln_code cukiln_loader_preload_modules(cukiln_loader* loader,
                                           const cukiln_module* const* modules, size_t module_count,
                                           const cukiln_preload_options* options,
                                           cukiln_preload_report* report) {
-  return guarded([&]() -> Result<void> {
+  return to_code([&]() -> Result<void> {
     if (loader == nullptr || (modules == nullptr && module_count != 0)) {
       return null_argument(loader == nullptr ? "loader" : "modules");
     }
@@ -230,21 +191,13 @@ cukiln_code cukiln_loader_preload_modules(cukiln_loader* loader,
 cukiln_code cukiln_loader_get(cukiln_loader* loader, const cukiln_module* module,
                               const char* kernel, const cukiln_cancel_token* cancel,
                               cukiln_kernel* out) {
-  return guarded([&]() -> Result<void> {
-    if (loader == nullptr || out == nullptr) {
-      return null_argument(loader == nullptr ? "loader" : "out");
-    }
+  return to_code([&]() -> Result<void> {
+    CUKILN_CHECK(check_pointers({{"loader", loader}, {"out", out}}));
     *out = nullptr;
-    auto spec = c::read_module(module);
-    if (!spec) {
-      return std::move(spec).error();
-    }
+    CUKILN_TRY(const ModuleSpec spec, c::read_module(module));
     const auto token = cancel != nullptr ? std::optional(cancel->token) : std::nullopt;
-    auto found = loader->loader.get(*spec, c::text_or_empty(kernel), token);
-    if (!found) {
-      return std::move(found).error();
-    }
-    *out = to_c(*found);
+    CUKILN_TRY(const Kernel ready, loader->loader.get(spec, c::text_or_empty(kernel), token));
+    *out = to_c(ready);
     return {};
   });
 }
@@ -252,26 +205,15 @@ cukiln_code cukiln_loader_get(cukiln_loader* loader, const cukiln_module* module
 cukiln_code cukiln_loader_get_global(cukiln_loader* loader, const cukiln_module* module,
                                      const char* name, int device, uint64_t* address,
                                      size_t* size_bytes) {
-  return guarded([&]() -> Result<void> {
-    if (loader == nullptr || name == nullptr || address == nullptr) {
-      return null_argument(loader == nullptr ? "loader" : name == nullptr ? "name" : "address");
-    }
+  return to_code([&]() -> Result<void> {
+    CUKILN_CHECK(check_pointers({{"loader", loader}, {"name", name}, {"address", address}}));
     *address = 0;
     if (size_bytes != nullptr) *size_bytes = 0;
-    auto spec = c::read_module(module);
-    if (!spec) {
-      return std::move(spec).error();
-    }
-    auto loaded = loader->loader.module(*spec);
-    if (!loaded) {
-      return std::move(loaded).error();
-    }
-    auto global = loaded->global(name, device);
-    if (!global) {
-      return std::move(global).error();
-    }
-    *address = global->address;
-    if (size_bytes != nullptr) *size_bytes = global->size_bytes;
+    CUKILN_TRY(const ModuleSpec spec, c::read_module(module));
+    CUKILN_TRY(const Module loaded, loader->loader.module(spec));
+    CUKILN_TRY(const auto global, loaded.global(name, device));
+    *address = global.address;
+    if (size_bytes != nullptr) *size_bytes = global.size_bytes;
     return {};
   });
 }
@@ -279,19 +221,11 @@ cukiln_code cukiln_loader_get_global(cukiln_loader* loader, const cukiln_module*
 cukiln_code cukiln_loader_get_cuda_module(cukiln_loader* loader, const char* name,
                                           const char* const* sources, size_t source_count,
                                           const char* const* flags, size_t flag_count) {
-  return guarded([&]() -> Result<void> {
-    if (loader == nullptr || name == nullptr) {
-      return null_argument(loader == nullptr ? "loader" : "name");
-    }
-    auto source_list = c::read_strings(sources, source_count, "sources");
-    if (!source_list) {
-      return std::move(source_list).error();
-    }
-    auto flag_list = c::read_strings(flags, flag_count, "flags");
-    if (!flag_list) {
-      return std::move(flag_list).error();
-    }
-    return loader->loader.get_cuda_module(name, *source_list, *flag_list);
+  return to_code([&]() -> Result<void> {
+    CUKILN_CHECK(check_pointers({{"loader", loader}, {"name", name}}));
+    CUKILN_TRY(const auto source_list, c::read_strings(sources, source_count, "sources"));
+    CUKILN_TRY(const auto flag_list, c::read_strings(flags, flag_count, "flags"));
+    return loader->loader.get_cuda_module(name, source_list, flag_list);
   });
 }
 
@@ -306,21 +240,16 @@ int cukiln_loader_sealed(const cukiln_loader* loader) {
 }
 
 cukiln_code cukiln_loader_unload(cukiln_loader* loader, const char* key) {
-  return guarded([&]() -> Result<void> {
-    if (loader == nullptr) {
-      return null_argument("loader");
-    }
-    const auto digest = CacheKey::parse(c::text_or_empty(key));
-    if (!digest) {
-      return digest.error();
-    }
-    return loader->loader.unload(*digest);
+  return to_code([&]() -> Result<void> {
+    CUKILN_CHECK(check_pointers({{"loader", loader}}));
+    CUKILN_TRY(const CacheKey digest, CacheKey::parse(c::text_or_empty(key)));
+    return loader->loader.unload(digest);
   });
 }
 
 cukiln_cancel_token* cukiln_cancel_token_create(void) {
   cukiln_cancel_token* token = nullptr;
-  guarded([&]() -> Result<void> {
+  to_code([&]() -> Result<void> {
     token = new cukiln_cancel_token;
     return {};
   });

@@ -6,42 +6,40 @@
 #include "bindings/c/last_error.hpp"
 
 using namespace cukiln;  // NOLINT: what is defined here is in no namespace
-using c::guarded;
-using c::null_argument;
+using c::check_pointers;
+using c::to_code;
 
 namespace {
 
 /// An explanation with what its pointers point to.
 struct OwnedExplanation : cukiln_explanation {
-  explicit OwnedExplanation(Explanation given) : cukiln_explanation{}, owned(std::move(given)) {
-    key_hex = owned.key ? owned.key->hex() : std::string();
-    nearest_hex = owned.nearest ? owned.nearest->hex() : std::string();
-    for (const Difference& difference : owned.differences) {
+  explicit OwnedExplanation(Explanation from) : cukiln_explanation{}, explanation(std::move(from)) {
+    key_hex = explanation.key ? explanation.key->hex() : std::string();
+    nearest_hex = explanation.nearest ? explanation.nearest->hex() : std::string();
+    for (const Difference& difference : explanation.differences) {
       rows.push_back({difference.field.c_str(), difference.was.c_str(), difference.now.c_str()});
     }
-    hit = owned.hit ? 1 : 0;
+    hit = explanation.hit ? 1 : 0;
     key = key_hex.c_str();
     nearest = nearest_hex.c_str();
     differences = rows.data();
     difference_count = rows.size();
-    target_name = owned.target.name();
+    target_name = explanation.target.name();
     target = target_name.c_str();
   }
   OwnedExplanation(const OwnedExplanation&) = delete;
   OwnedExplanation& operator=(const OwnedExplanation&) = delete;
 
-  Explanation owned;
+  Explanation explanation;
   std::string key_hex;
   std::string nearest_hex;
   std::string target_name;
   std::vector<cukiln_difference> rows;
 };
 
-Result<void> hand_out(Result<Explanation> explanation, cukiln_explanation** out) {
-  if (!explanation) {
-    return std::move(explanation).error();
-  }
-  *out = new OwnedExplanation(*std::move(explanation));
+Result<void> hand_out(Result<Explanation> result, cukiln_explanation** out) {
+  CUKILN_TRY(Explanation explanation, std::move(result));
+  *out = new OwnedExplanation(std::move(explanation));
   return {};
 }
 
@@ -50,36 +48,25 @@ Result<void> hand_out(Result<Explanation> explanation, cukiln_explanation** out)
 extern "C" {
 
 cukiln_code cukiln_loader_device_count(cukiln_loader* loader, size_t* count) {
-  return guarded([&]() -> Result<void> {
-    if (loader == nullptr || count == nullptr) {
-      return null_argument(loader == nullptr ? "loader" : "count");
-    }
+  return to_code([&]() -> Result<void> {
+    CUKILN_CHECK(check_pointers({{"loader", loader}, {"count", count}}));
     *count = 0;
-    const auto devices = loader->loader.devices();
-    if (!devices) {
-      return devices.error();
-    }
-    *count = devices->size();
+    CUKILN_TRY(const auto devices, loader->loader.devices());
+    *count = devices.size();
     return {};
   });
 }
 
 cukiln_code cukiln_loader_device(cukiln_loader* loader, int ordinal, cukiln_device_info* device) {
-  return guarded([&]() -> Result<void> {
-    if (loader == nullptr || device == nullptr) {
-      return null_argument(loader == nullptr ? "loader" : "device");
-    }
-    const auto devices = loader->loader.devices();
-    if (!devices) {
-      return devices.error();
-    }
-    const auto at = std::find_if(devices->begin(), devices->end(),
+  return to_code([&]() -> Result<void> {
+    CUKILN_CHECK(check_pointers({{"loader", loader}, {"device", device}}));
+    CUKILN_TRY(const auto devices, loader->loader.devices());
+    const auto at = std::find_if(devices.begin(), devices.end(),
                                  [&](const DeviceInfo& one) { return one.ordinal == ordinal; });
-    if (at == devices->end()) {
-      return Error(ErrorCode::invalid_argument, "there is no device " + std::to_string(ordinal) +
-                                                    "; expected an ordinal of the " +
-                                                    std::to_string(devices->size()) +
-                                                    " visible ones, from 0");
+    if (at == devices.end()) {
+      return make_error(ErrorCode::invalid_argument,
+                        "there is no device {}; expected an ordinal of the {} visible ones, from 0",
+                        ordinal, devices.size());
     }
     const DeviceInfo& device_info = *at;
     cukiln_device_info view{};
@@ -96,39 +83,23 @@ cukiln_code cukiln_loader_device(cukiln_loader* loader, int ordinal, cukiln_devi
 
 cukiln_code cukiln_loader_explain(cukiln_loader* loader, const cukiln_module* module,
                                   const char* target, cukiln_explanation** out) {
-  return guarded([&]() -> Result<void> {
-    if (loader == nullptr || out == nullptr) {
-      return null_argument(loader == nullptr ? "loader" : "out");
-    }
+  return to_code([&]() -> Result<void> {
+    CUKILN_CHECK(check_pointers({{"loader", loader}, {"out", out}}));
     *out = nullptr;
-    auto spec = c::read_module(module);
-    if (!spec) {
-      return std::move(spec).error();
-    }
-    auto parsed = Target::parse(c::text_or_empty(target));
-    if (!parsed) {
-      return std::move(parsed).error();
-    }
-    return hand_out(loader->loader.explain(*spec, *parsed), out);
+    CUKILN_TRY(const ModuleSpec spec, c::read_module(module));
+    CUKILN_TRY(const Target parsed, Target::parse(c::text_or_empty(target)));
+    return hand_out(loader->loader.explain(spec, parsed), out);
   });
 }
 
 cukiln_code cukiln_loader_explain_keys(cukiln_loader* loader, const char* was, const char* now,
                                        cukiln_explanation** out) {
-  return guarded([&]() -> Result<void> {
-    if (loader == nullptr || out == nullptr) {
-      return null_argument(loader == nullptr ? "loader" : "out");
-    }
+  return to_code([&]() -> Result<void> {
+    CUKILN_CHECK(check_pointers({{"loader", loader}, {"out", out}}));
     *out = nullptr;
-    const auto key_was = CacheKey::parse(c::text_or_empty(was));
-    if (!key_was) {
-      return key_was.error();
-    }
-    const auto key_now = CacheKey::parse(c::text_or_empty(now));
-    if (!key_now) {
-      return key_now.error();
-    }
-    return hand_out(loader->loader.explain(*key_was, *key_now), out);
+    CUKILN_TRY(const CacheKey key_was, CacheKey::parse(c::text_or_empty(was)));
+    CUKILN_TRY(const CacheKey key_now, CacheKey::parse(c::text_or_empty(now)));
+    return hand_out(loader->loader.explain(key_was, key_now), out);
   });
 }
 
@@ -138,27 +109,13 @@ void cukiln_explanation_destroy(cukiln_explanation* explanation) {
 
 cukiln_code cukiln_loader_cubin(cukiln_loader* loader, const char* key, void** cubin,
                                 size_t* cubin_bytes) {
-  return guarded([&]() -> Result<void> {
-    if (loader == nullptr || cubin == nullptr || cubin_bytes == nullptr) {
-      return null_argument(loader == nullptr ? "loader" : "cubin or cubin_bytes");
-    }
-    *cubin = nullptr;
-    *cubin_bytes = 0;
-    const auto digest = CacheKey::parse(c::text_or_empty(key));
-    if (!digest) {
-      return digest.error();
-    }
-    const auto bytes = loader->loader.cubin(*digest);
-    if (!bytes) {
-      return bytes.error();
-    }
-    void* const copy = std::malloc(std::max<size_t>(bytes->size(), 1));  // freed by a C caller
-    if (copy == nullptr) {
-      throw std::bad_alloc();
-    }
-    bytes->copy(static_cast<char*>(copy), bytes->size());
-    *cubin = copy;
-    *cubin_bytes = bytes->size();
+  return to_code([&]() -> Result<void> {
+    CUKILN_CHECK(
+        check_pointers({{"loader", loader}, {"cubin", cubin}, {"cubin_bytes", cubin_bytes}}));
+    c::return_bytes({}, cubin, cubin_bytes);
+    CUKILN_TRY(const CacheKey digest, CacheKey::parse(c::text_or_empty(key)));
+    CUKILN_TRY(const std::string bytes, loader->loader.cubin(digest));
+    c::return_bytes(bytes, cubin, cubin_bytes);
     return {};
   });
 }
@@ -166,10 +123,8 @@ cukiln_code cukiln_loader_cubin(cukiln_loader* loader, const char* key, void** c
 void cukiln_free(void* memory) { std::free(memory); }
 
 cukiln_code cukiln_loader_stats(const cukiln_loader* loader, cukiln_stats* stats) {
-  return guarded([&]() -> Result<void> {
-    if (loader == nullptr || stats == nullptr) {
-      return null_argument(loader == nullptr ? "loader" : "stats");
-    }
+  return to_code([&]() -> Result<void> {
+    CUKILN_CHECK(check_pointers({{"loader", loader}, {"stats", stats}}));
     // Both structs are the schema's list of 64-bit counters.
     static_assert(sizeof(cukiln_stats) == sizeof(size_t) + sizeof(Stats));
     const Stats now = loader->loader.stats();

@@ -8,28 +8,29 @@
 #include "bindings/c/last_error.hpp"
 
 using namespace cukiln;  // NOLINT: what is defined here is in no namespace
+using c::check_pointers;
 using c::from_c;
-using c::guarded;
 using c::null_argument;
 using c::to_c;
+using c::to_code;
 
 namespace {
 
-Dim3 dimensions(const std::uint32_t (&given)[3], std::uint32_t least) noexcept {
-  return {std::max(given[0], least), std::max(given[1], least), std::max(given[2], least)};
+Dim3 dimensions(const std::uint32_t (&size)[3], std::uint32_t least) noexcept {
+  return {std::max(size[0], least), std::max(size[1], least), std::max(size[2], least)};
 }
 
-Result<void> launch(cukiln_kernel kernel, cukiln_stream stream, const cukiln_launch_config& given,
+Result<void> launch(cukiln_kernel kernel, cukiln_stream stream, const cukiln_launch_config& from,
                     void* const* arguments) noexcept {
   LaunchConfig config;
-  config.grid = dimensions(given.grid, 1);
-  config.block = dimensions(given.block, 1);
-  config.shared_bytes = given.shared_bytes;
-  const bool clusters = (given.cluster[0] | given.cluster[1] | given.cluster[2]) != 0;
-  config.cluster = dimensions(given.cluster, clusters ? 1 : 0);
-  config.programmatic_launch = given.programmatic_launch != 0;
-  config.cooperative = given.cooperative != 0;
-  config.balance_clusters = given.balance_clusters != 0;
+  config.grid = dimensions(from.grid, 1);
+  config.block = dimensions(from.block, 1);
+  config.shared_bytes = from.shared_bytes;
+  const bool clusters = (from.cluster[0] | from.cluster[1] | from.cluster[2]) != 0;
+  config.cluster = dimensions(from.cluster, clusters ? 1 : 0);
+  config.programmatic_launch = from.programmatic_launch != 0;
+  config.cooperative = from.cooperative != 0;
+  config.balance_clusters = from.balance_clusters != 0;
   return from_c(kernel).launch(stream, config, arguments);
 }
 
@@ -71,21 +72,16 @@ cukiln_code cukiln_kernel_launch(cukiln_kernel kernel, cukiln_stream stream,
     Result<void> launched = launch(kernel, stream, *config, arguments);
     return launched ? CUKILN_OK : c::keep_error(std::move(launched).error());
   }
-  return guarded([&]() -> Result<void> {
-    if (config == nullptr) {
-      return null_argument("config");
-    }
-    auto known = c::read_struct(*config, "cukiln_launch_config");
-    if (!known) {
-      return std::move(known).error();
-    }
-    return launch(kernel, stream, *known, arguments);
+  return to_code([&]() -> Result<void> {
+    CUKILN_CHECK(check_pointers({{"config", config}}));
+    CUKILN_TRY(const auto complete, c::read_struct(*config, "cukiln_launch_config"));
+    return launch(kernel, stream, complete, arguments);
   });
 }
 
 cukiln_code cukiln_kernel_check_parameters(cukiln_kernel kernel, const size_t* sizes,
                                            size_t count) {
-  return guarded([&]() -> Result<void> {
+  return to_code([&]() -> Result<void> {
     if (kernel == nullptr || (sizes == nullptr && count != 0)) {
       return null_argument(kernel == nullptr ? "kernel" : "sizes");
     }
@@ -94,25 +90,17 @@ cukiln_code cukiln_kernel_check_parameters(cukiln_kernel kernel, const size_t* s
 }
 
 cukiln_code cukiln_kernel_reserve_shared(cukiln_kernel kernel, uint32_t shared_bytes) {
-  return guarded([&]() -> Result<void> {
-    if (kernel == nullptr) {
-      return null_argument("kernel");
-    }
+  return to_code([&]() -> Result<void> {
+    CUKILN_CHECK(check_pointers({{"kernel", kernel}}));
     return from_c(kernel).reserve_shared(shared_bytes);
   });
 }
 
 cukiln_code cukiln_kernel_get_attributes(cukiln_kernel kernel, int ordinal,
                                          cukiln_kernel_attributes* attributes) {
-  return guarded([&]() -> Result<void> {
-    if (kernel == nullptr || attributes == nullptr) {
-      return null_argument(kernel == nullptr ? "kernel" : "attributes");
-    }
-    const auto used = from_c(kernel).attributes(ordinal);
-    if (!used) {
-      return used.error();
-    }
-    const KernelAttributes& kernel_attributes = *used;
+  return to_code([&]() -> Result<void> {
+    CUKILN_CHECK(check_pointers({{"kernel", kernel}, {"attributes", attributes}}));
+    CUKILN_TRY(const KernelAttributes kernel_attributes, from_c(kernel).attributes(ordinal));
     cukiln_kernel_attributes view{};
     // schema: kernel_attributes to C. Written by src/schema/generate.py
     view.registers = kernel_attributes.registers;
@@ -129,16 +117,10 @@ cukiln_code cukiln_kernel_get_attributes(cukiln_kernel kernel, int ordinal,
 cukiln_code cukiln_kernel_max_blocks_per_sm(cukiln_kernel kernel, int ordinal,
                                             uint32_t block_threads, uint32_t shared_bytes,
                                             uint32_t* blocks) {
-  return guarded([&]() -> Result<void> {
-    if (kernel == nullptr || blocks == nullptr) {
-      return null_argument(kernel == nullptr ? "kernel" : "blocks");
-    }
+  return to_code([&]() -> Result<void> {
+    CUKILN_CHECK(check_pointers({{"kernel", kernel}, {"blocks", blocks}}));
     *blocks = 0;
-    const auto most = from_c(kernel).max_blocks_per_sm(ordinal, block_threads, shared_bytes);
-    if (!most) {
-      return most.error();
-    }
-    *blocks = *most;
+    CUKILN_TRY(*blocks, from_c(kernel).max_blocks_per_sm(ordinal, block_threads, shared_bytes));
     return {};
   });
 }

@@ -25,14 +25,14 @@ void free_at_thread_end(void* error) { delete static_cast<Error*>(error); }
 
 struct Key {
   pthread_key_t key{};
-  bool made = ::pthread_key_create(&key, free_at_thread_end) == 0;
+  bool created = ::pthread_key_create(&key, free_at_thread_end) == 0;
   ~Key() {
-    if (made) {
+    if (created) {
       ::pthread_key_delete(key);
     }
   }
 };
-Key key;  // made when the library is loaded
+Key key;  // created when the library is loaded
 
 void forget() noexcept {
   if (last.error != nullptr) {
@@ -57,12 +57,12 @@ cukiln_code v0::keep_error(Error error) noexcept {
   forget();
   last.code = code;
   last.fixed = "out of memory";
-  auto* const kept = new (std::nothrow) Error(std::move(error));
-  if (kept != nullptr && (!key.made || ::pthread_setspecific(key.key, kept) != 0)) {
-    delete kept;
+  auto* const copy = new (std::nothrow) Error(std::move(error));
+  if (copy != nullptr && (!key.created || ::pthread_setspecific(key.key, copy) != 0)) {
+    delete copy;
     return code;
   }
-  last.error = kept;
+  last.error = copy;
   return code;
 }
 
@@ -94,8 +94,8 @@ const char* cukiln_code_name(cukiln_code code) {
   if (code == CUKILN_OK) {
     return "ok";
   }
-  const bool known = code >= CUKILN_INVALID_ARGUMENT && code <= CUKILN_INTERNAL;
-  return known ? cukiln::name_of(static_cast<cukiln::ErrorCode>(code)) : "unknown";
+  const bool has_name = code >= CUKILN_INVALID_ARGUMENT && code <= CUKILN_INTERNAL;
+  return has_name ? cukiln::name_of(static_cast<cukiln::ErrorCode>(code)) : "unknown";
 }
 
 }  // extern "C"

@@ -15,7 +15,7 @@ using extension::keep_error;
 
 /// Runs `body`, which returns Result<void>; nothing leaves but a code.
 template <class Body>
-cukiln_code guarded(Body&& body) noexcept {
+cukiln_code to_code(Body&& body) noexcept {
   try {
     Result<void> result = body();
     return result ? CUKILN_OK : keep_error(std::move(result).error());

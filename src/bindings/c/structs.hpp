@@ -14,7 +14,7 @@ namespace cukiln::c {
 // The rule of <cukiln/cukiln.h> about structs that grow. Inline: both libraries have C functions.
 
 inline Error null_argument(const char* name) {
-  return Error(ErrorCode::invalid_argument, std::string(name) + " is NULL");
+  return Error(ErrorCode::invalid_argument, std::string(name) + " is NULL; expected a pointer");
 }
 
 inline constexpr std::size_t kMaxStructBytes = 4096;  // above it `struct_bytes` was never set
@@ -25,15 +25,15 @@ bool is_struct_size(std::size_t bytes) {
   return bytes >= sizeof bytes && bytes <= kMaxStructBytes && bytes % alignof(Struct) == 0;
 }
 
-inline Error wrong_struct_bytes(const char* name, std::size_t given, std::size_t expected) {
-  return Error(ErrorCode::invalid_argument, "struct_bytes is " + std::to_string(given) +
+inline Error wrong_struct_bytes(const char* name, std::size_t bytes, std::size_t expected) {
+  return Error(ErrorCode::invalid_argument, "struct_bytes is " + std::to_string(bytes) +
                                                 "; set it to sizeof(" + name + "), which is " +
                                                 std::to_string(expected) + " here");
 }
 
-inline Error unknown_member(const char* name, std::size_t given, std::size_t expected) {
+inline Error unknown_member(const char* name, std::size_t bytes, std::size_t expected) {
   return Error(ErrorCode::invalid_argument,
-               std::string(name) + " has " + std::to_string(given) + " bytes and this library (" +
+               std::string(name) + " has " + std::to_string(bytes) + " bytes and this library (" +
                    version() + ") knows " + std::to_string(expected) +
                    " of them; leave newer members zero, or load a newer library");
 }
@@ -41,12 +41,12 @@ inline Error unknown_member(const char* name, std::size_t given, std::size_t exp
 /// The caller's struct in the size that this library knows; see the rule in cukiln.h.
 /// Errors: invalid_argument.
 template <class Struct>
-Result<Struct> read_struct(const Struct& given, const char* name) {
-  const std::size_t bytes = given.struct_bytes;
+Result<Struct> read_struct(const Struct& from, const char* name) {
+  const std::size_t bytes = from.struct_bytes;
   if (!is_struct_size<Struct>(bytes)) {
     return wrong_struct_bytes(name, bytes, sizeof(Struct));
   }
-  const char* const raw = reinterpret_cast<const char*>(&given);
+  const char* const raw = reinterpret_cast<const char*>(&from);
   for (std::size_t i = sizeof(Struct); i < bytes; ++i) {
     if (raw[i] != 0) {
       return unknown_member(name, bytes, sizeof(Struct));

@@ -61,7 +61,7 @@ Result<UniqueFd> open_log(const std::string& path) {
   }
   if (!S_ISREG(status.st_mode) || status.st_uid != ::geteuid()) {
     return make_error(ErrorCode::io,
-                      "cannot trust cukilnd's log {}: expected a regular file of user {}; remove "
+                      "cannot trust cukilnd's log {}; expected a regular file of user {}; remove "
                       "it, or set CUKILN_DAEMON_SOCKET to a socket in another folder",
                       path, ::geteuid());
   }

@@ -17,7 +17,8 @@ Result<wire::DaemonSnapshot> ask_daemon(const std::vector<std::string>& sockets)
   CUKILN_TRY(const SharedBytes content, content_of(frame));
   auto snapshot = wire::DaemonSnapshot::decode(content);
   if (!snapshot) {
-    return Error(ErrorCode::corrupt, "malformed status reply from cukilnd");
+    return Error(ErrorCode::corrupt,
+                 "malformed status of cukilnd; expected that of this version; restart it");
   }
   return *std::move(snapshot);
 }

@@ -203,16 +203,16 @@ class ExportCommand final : public Command {
     StoreAdmin admin(**store);
     context.remove_revoked_entries(admin);
     Exit exit = Exit::done;
-    auto chosen =
+    auto keys =
         manifest_.empty() ? by_key(admin, *targets, exit) : by_manifest(context, *targets, exit);
-    if (!chosen) {
-      return context.fail(exit, chosen.error());
+    if (!keys) {
+      return context.fail(exit, keys.error());
     }
-    std::sort(chosen->begin(), chosen->end());
-    chosen->erase(std::unique(chosen->begin(), chosen->end()), chosen->end());
+    std::sort(keys->begin(), keys->end());
+    keys->erase(std::unique(keys->begin(), keys->end()), keys->end());
     if (!sources_.empty()) {
       include_.insert(include_.end(), folders_.begin(), folders_.end());
-      return export_sources(context, admin, *chosen, sources_, include_);
+      return export_sources(context, admin, *keys, sources_, include_);
     }
     const bool is_whole = keys_.empty() && manifest_.empty() && arch_.empty();
     if (auto listed = blobs_.complete(admin, is_whole); !listed) {
@@ -220,11 +220,11 @@ class ExportCommand final : public Command {
     }
     const SecretKey* const signer = key ? &*key : nullptr;
     const auto written =
-        oci_.empty() ? write(admin, *chosen, signer) : write_image(admin, *chosen, signer);
+        oci_.empty() ? write(admin, *keys, signer) : write_image(admin, *keys, signer);
     if (!written) {
       return context.fail(Exit::failed, written.error());
     }
-    print(context, chosen->size(), *written, signer);
+    print(context, keys->size(), *written, signer);
     return Exit::done;
   }
 
@@ -267,7 +267,7 @@ class ExportCommand final : public Command {
       context.print_json(Json{{"bundle", where},
                               {"entries", entries},
                               {"blobs", written.blobs},
-                              {"bytes", written.bytes},
+                              {"size_bytes", written.bytes},
                               {"digest", written.digest},
                               {"signer", key != nullptr ? key->public_key().text() : ""}});
       return;
@@ -285,19 +285,19 @@ class ExportCommand final : public Command {
                                        Exit& exit) {
     exit = Exit::store;
     CUKILN_TRY(const auto entries, admin.list());
-    std::vector<CacheKey> chosen;
+    std::vector<CacheKey> keys;
     const auto add = [&](const std::vector<EntrySummary>& some) {
       for (const EntrySummary& entry : some) {
         const auto is_its = [&](Target target) { return target.name() == entry.labels.target; };
         if (targets.empty() || std::any_of(targets.begin(), targets.end(), is_its)) {
-          chosen.push_back(entry.key);
+          keys.push_back(entry.key);
           targets_.insert(entry.labels.target);
         }
       }
     };
     for (const std::string& text : keys_) {
-      auto found = find_entries(entries, text);
-      if (!found && sources_.empty()) {
+      auto matches = find_entries(entries, text);
+      if (!matches && sources_.empty()) {
         auto is_blob = blobs_.add(admin, text);
         if (!is_blob) {
           exit = exit_of_key_error(is_blob.error());
@@ -307,16 +307,16 @@ class ExportCommand final : public Command {
           continue;
         }
       }
-      if (!found) {
-        exit = exit_of_key_error(found.error());
-        return std::move(found).error();
+      if (!matches) {
+        exit = exit_of_key_error(matches.error());
+        return std::move(matches).error();
       }
-      add(*found);
+      add(*matches);
     }
     if (keys_.empty()) {
       add(entries);
     }
-    return chosen;
+    return keys;
   }
 
   /// Notes where a module's headers are.
@@ -337,14 +337,14 @@ class ExportCommand final : public Command {
 
   /// Returns the entries that the manifest's modules would hit now. Errors: not_found, naming
   /// misses.
-  Result<std::vector<CacheKey>> by_manifest(Context& context, const std::vector<Target>& wanted,
+  Result<std::vector<CacheKey>> by_manifest(Context& context, const std::vector<Target>& requested,
                                             Exit& exit) {
     exit = Exit::usage;
-    CUKILN_TRY(const Manifest manifest, load_manifest(manifest_, wanted));
+    CUKILN_TRY(const Manifest manifest, load_manifest(manifest_, requested));
     exit = Exit::failed;
     CUKILN_TRY(KernelLoader* const loader, context.loader());
     LoaderServices services(*loader);
-    std::vector<CacheKey> chosen;
+    std::vector<CacheKey> keys;
     std::vector<std::string> missing;
     std::set<std::string> missing_targets;
     for (const ModuleSpec& module : manifest.modules()) {
@@ -352,13 +352,13 @@ class ExportCommand final : public Command {
       CUKILN_TRY(const auto targets, services.targets_without_devices(module));
       for (const Target target : targets) {
         CUKILN_TRY(const auto resolved, services.resolve(module, target));
-        const std::string taken = resolved.target.name();
+        const std::string target_name = resolved.target.name();
         if (resolved.entry) {
-          chosen.push_back(*resolved.entry);
-          targets_.insert(taken);
+          keys.push_back(*resolved.entry);
+          targets_.insert(target_name);
         } else {
-          missing.push_back(fmt::format("{} for {}", resolved.name, taken));
-          missing_targets.insert(taken);
+          missing.push_back(fmt::format("{} for {}", resolved.name, target_name));
+          missing_targets.insert(target_name);
         }
       }
     }
@@ -373,7 +373,7 @@ class ExportCommand final : public Command {
           count > kMaxNamed ? fmt::format(" and {} more", count - kMaxNamed) : "", manifest_,
           fmt::join(missing_targets, ","));
     }
-    return chosen;
+    return keys;
   }
 
   /// Returns an entry that may be handed on. Errors: invalid_argument, because of its signers.
@@ -384,10 +384,10 @@ class ExportCommand final : public Command {
     return entry;
   }
 
-  Result<Written> write(StoreAdmin& admin, const std::vector<CacheKey>& chosen,
+  Result<Written> write(StoreAdmin& admin, const std::vector<CacheKey>& keys,
                         const SecretKey* key) const {
     CUKILN_TRY(BundleWriter bundle, BundleWriter::create(output_));
-    for (const CacheKey& one : chosen) {
+    for (const CacheKey& one : keys) {
       CUKILN_TRY(const StoreEntry entry, exportable(admin, one, key != nullptr));
       CUKILN_CHECK(bundle.add(seal_entry(entry, key, true)));
     }
@@ -399,7 +399,7 @@ class ExportCommand final : public Command {
     return Written{bundle.bytes(), blobs, {}};
   }
 
-  Result<Written> write_image(StoreAdmin& admin, const std::vector<CacheKey>& chosen,
+  Result<Written> write_image(StoreAdmin& admin, const std::vector<CacheKey>& keys,
                               const SecretKey* key) const {
     // Beside the image, whose file system has room for it.
     std::string folder = absolute_path(oci_);
@@ -409,7 +409,7 @@ class ExportCommand final : public Command {
     const ScratchFolder scratch(fmt::format("{}.part-{}", folder, ::getpid()));
     CUKILN_TRY(auto store, SystemStoreWriter::create(scratch.path()));
     std::set<std::string> modules;
-    for (const CacheKey& one : chosen) {
+    for (const CacheKey& one : keys) {
       CUKILN_TRY(StoreEntry entry, exportable(admin, one, key != nullptr));
       modules.insert(entry.labels.name);
       if (key != nullptr) {  // a store that is mounted shows by whom, and heeds a revocation

@@ -92,7 +92,7 @@ class ImportCommand final : public Command {
   /// Counts what became of the entries and blobs.
   struct Imported {
     Amount stored;
-    Amount known;
+    Amount already_there;
     std::map<std::string, Amount> not_stored;  // by reason
     std::set<std::string> signers;
 
@@ -106,7 +106,7 @@ class ImportCommand final : public Command {
       }
       switch (*outcome) {
         case PutOutcome::stored: ++(stored.*number); return;
-        case PutOutcome::already_there: ++(known.*number); return;
+        case PutOutcome::already_there: ++(already_there.*number); return;
         case PutOutcome::too_large:
           ++(not_stored["larger than the store's limit, max_size"].*number);
           return;
@@ -160,18 +160,20 @@ class ImportCommand final : public Command {
                               {"entries", whole.entries},
                               {"imported", imported.stored.entries},
                               {"stored", imported.stored.entries},
-                              {"already_there", imported.known.entries},
+                              {"already_there", imported.already_there.entries},
                               {"blobs",
                                {{"blobs", whole.blobs},
                                 {"stored", imported.stored.blobs},
-                                {"already_there", imported.known.blobs}}},
+                                {"already_there", imported.already_there.blobs}}},
                               {"not_stored", std::move(reasons)},
                               {"signers", imported.signers}});
       return;
     }
-    const std::uint64_t known = imported.known.entries + imported.known.blobs;
-    context.print(fmt::format("Imported {}; {} already there.\n", imported.stored.text(),
-                              known == 1 ? "1 was" : fmt::format("{} were", known)));
+    const std::uint64_t already_there =
+        imported.already_there.entries + imported.already_there.blobs;
+    context.print(
+        fmt::format("Imported {}; {} already there.\n", imported.stored.text(),
+                    already_there == 1 ? "1 was" : fmt::format("{} were", already_there)));
     for (const auto& [reason, count] : imported.not_stored) {
       context.messages().log(LogLevel::error,
                              fmt::format("{} not stored: {}", count.text(), reason));

@@ -24,7 +24,7 @@ Miss miss_of(const FileServer::Mismatch& mismatch, const FileServer& files) {
   }
   miss.why = mismatch.what == What::appeared   ? Miss::Why::appeared
              : mismatch.what == What::vanished ? Miss::Why::vanished
-             : mismatch.what == What::relinked ? Miss::Why::relinked
+             : mismatch.what == What::relinked ? Miss::Why::identity_changed
                                                : Miss::Why::changed;
   miss.path = files.real_path(mismatch.path);
   miss.of_cukiln = is_std_header(mismatch.path);
@@ -38,7 +38,7 @@ std::string advice_offline(const Miss& miss, const std::string& compiler, bool c
     case Miss::Why::changed:
     case Miss::Why::appeared:
     case Miss::Why::vanished:
-    case Miss::Why::relinked: break;
+    case Miss::Why::identity_changed: break;
     case Miss::Why::unvouched:
       return "bring it in a system store of root's, or signed by the machine that compiled it with "
              "its own CUDA toolkit";
@@ -346,7 +346,7 @@ Built Builder::hit(const ModuleRequest& request, StoreEntry entry, const char* r
   }
   Built built;
   built.reason = reason;
-  if (request.relies_on_record(entry.dependencies)) {
+  if (request.trusts_recorded_toolkit(entry.dependencies)) {
     built.reason += ", with CUDA's headers as recorded: there are none here";
   }
   built.entry = std::move(entry);

@@ -59,8 +59,8 @@ inline EntryJson json_of(const std::vector<VariableInfo>& variables) {
   for (const VariableInfo& variable : variables) {
     list.push_back(EntryJson{{"name", variable.name},
                              {"lowered", variable.lowered},
-                             {"bytes", variable.size_bytes},
-                             {"constant", variable.is_constant}});
+                             {"size_bytes", variable.size_bytes},
+                             {"is_constant", variable.is_constant}});
   }
   return list;
 }
@@ -106,8 +106,8 @@ inline EntryJson json_of(const EntrySummary& summary, const StoreEntry& entry,
   json["portable"] = entry.dependencies.portable();
   EntryJson sources = EntryJson::array();
   for (const RequestFields::Source& source : fields.sources) {
-    sources.push_back(
-        EntryJson{{"path", source.path}, {"digest", source.digest.hex()}, {"bytes", source.size}});
+    sources.push_back(EntryJson{
+        {"path", source.path}, {"digest", source.digest.hex()}, {"size_bytes", source.size}});
   }
   json["request"] = EntryJson{
       {"digest", entry.request.hex()},
@@ -121,8 +121,8 @@ inline EntryJson json_of(const EntrySummary& summary, const StoreEntry& entry,
   const NvrtcProgram program = fields.program.value_or(NvrtcProgram{});
   EntryJson headers = EntryJson::array();
   for (const RequestFields::Source& header : fields.headers) {
-    headers.push_back(
-        EntryJson{{"path", header.path}, {"digest", header.digest.hex()}, {"bytes", header.size}});
+    headers.push_back(EntryJson{
+        {"path", header.path}, {"digest", header.digest.hex()}, {"size_bytes", header.size}});
   }
   json["request"]["headers"] = std::move(headers);
   json["request"]["working_folder"] = program.working_folder;
@@ -131,7 +131,7 @@ inline EntryJson json_of(const EntrySummary& summary, const StoreEntry& entry,
     EntryJson objects = EntryJson::array();
     for (const RequestFields::Source& object : fields.link->objects) {
       objects.push_back(EntryJson{
-          {"path", object.path}, {"digest", object.digest.hex()}, {"bytes", object.size}});
+          {"path", object.path}, {"digest", object.digest.hex()}, {"size_bytes", object.size}});
     }
     const Toolchain& linker = fields.link->linker;
     json["request"]["link"] =

@@ -139,7 +139,7 @@ std::vector<Difference> compare_sets(const DependencySet& was, const DependencyS
     }
   }
   if (out.empty() && was != now) {
-    out.push_back({"headers linked otherwise", "", ""});
+    out.push_back({"header file identities changed", "", ""});
   }
   return out;
 }
@@ -157,7 +157,7 @@ std::vector<Difference> describe(const std::vector<FileServer::Mismatch>& mismat
         break;
       case What::appeared: out.push_back({"header appeared", "", path}); break;
       case What::vanished: out.push_back({"header vanished", path, ""}); break;
-      case What::relinked: out.push_back({"header linked otherwise", path, path}); break;
+      case What::relinked: out.push_back({"header file identity changed", path, path}); break;
       case What::none: break;
     }
   }

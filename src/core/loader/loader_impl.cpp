@@ -157,7 +157,7 @@ Result<KernelLoader::Impl::Resolved> KernelLoader::Impl::resolve(const ModuleSpe
     CUKILN_TRY(ModuleRequest made, make_module_request(spec, usable.target, usable.toolchain,
                                                        toolkit, &stat_cache, usable.linker));
     if (toolkit.empty() && !own.toolchain()) {
-      made.count_toolkit_as_recorded();
+      made.trust_recorded_toolkit();
     }
     return made;
   };

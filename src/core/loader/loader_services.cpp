@@ -95,7 +95,7 @@ Result<LoaderServices::Resolved> LoaderServices::resolve(const ModuleSpec& modul
   return Resolved{resolved.request.name, resolved.request.request.target,
                   entry ? std::optional(entry->key) : std::nullopt,
                   entry ? std::string() : resolved.found.miss.text(),
-                  entry && resolved.request.relies_on_record(entry->dependencies)};
+                  entry && resolved.request.trusts_recorded_toolkit(entry->dependencies)};
 }
 
 std::string LoaderServices::toolchain_mismatch(const StoreEntry& entry) {

@@ -29,9 +29,9 @@ std::string shown(const Json& value) {
   return text.size() > 80 ? text.substr(0, 77) + "..." : text;
 }
 
-Error wrong(const std::string& where, std::string_view expected, const Json& given) {
+Error wrong(const std::string& where, std::string_view expected, const Json& value) {
   return make_error(ErrorCode::invalid_argument, "manifest, {}: expected {}, found {}", where,
-                    expected, shown(given));
+                    expected, shown(value));
 }
 
 Result<std::vector<std::string>> strings_of(const Json& value, const std::string& where) {

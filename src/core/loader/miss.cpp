@@ -18,7 +18,7 @@ constexpr struct {
     {&Stats::misses_header_changed, "header changed: ", "damaged"},
     {&Stats::misses_header_appeared, "header appeared: ", "damaged"},
     {&Stats::misses_header_vanished, "header vanished: ", "damaged"},
-    {&Stats::misses_header_changed, "header linked otherwise: ", "damaged"},
+    {&Stats::misses_header_changed, "header file identity changed: ", "damaged"},
     {&Stats::misses_damaged, "the stored entry was damaged", "damaged"},
     {&Stats::misses_header_vanished, "there are no headers of CUDA here to check the stored entry's with, and the process that compiled it did not sign that they are its own", "of headers of CUDA that cannot be checked here"},
     {&Stats::misses_revoked, "the stored entry was signed by a key that was revoked", "signed by a revoked key"},

@@ -16,7 +16,7 @@ struct Miss {
     changed,
     appeared,
     vanished,
-    relinked,  ///< it was the same file as another path and is not any more, or the reverse
+    identity_changed,  ///< it was the same file as another path and is not any more, or the reverse
     damaged,
     unvouched,     ///< CUDA's headers are not here, and nothing says that the entry's are genuine
     revoked,       ///< signed by a revoked key

@@ -310,13 +310,13 @@ VirtualRoot toolkit_root(std::vector<std::string> folders, bool std_shims) {
   return {kToolkitRoot, std::move(folders)};
 }
 
-void ModuleRequest::count_toolkit_as_recorded() {
+void ModuleRequest::trust_recorded_toolkit() {
   for (VirtualRoot& root : roots) {
     root.as_recorded = root.as_recorded || root.prefix == kToolkitRoot;
   }
 }
 
-bool ModuleRequest::relies_on_record(const DependencySet& set) const {
+bool ModuleRequest::trusts_recorded_toolkit(const DependencySet& set) const {
   if (std::none_of(roots.begin(), roots.end(),
                    [](const VirtualRoot& root) { return root.as_recorded; })) {
     return false;  // nearly always: every hit asks

@@ -49,9 +49,9 @@ struct ModuleRequest {
 
   /// Makes CUDA's headers count as recorded (VirtualRoot): for a machine with neither NVRTC nor
   /// headers of CUDA. The user's own files are checked as ever.
-  void count_toolkit_as_recorded();
+  void trust_recorded_toolkit();
   /// Whether a hit of this set relies on that.
-  bool relies_on_record(const DependencySet& set) const;
+  bool trusts_recorded_toolkit(const DependencySet& set) const;
 
   /// Creates a view of this host's files for one lookup or compile.
   std::unique_ptr<FileServer> files(StatCache* stats) const;

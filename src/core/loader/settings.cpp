@@ -226,7 +226,7 @@ const Key kKeys[] = {
     key<Commas>("remote", [](auto& s) -> auto& { return s.remote.stores; }),
     key<Commas>("remote_trust", [](auto& s) -> auto& { return s.remote.trust; }),
     key<Commas>("remote_sign", [](auto& s) -> auto& { return s.remote.sign; }),
-    key<Timeout>("remote_timeout_ms", [](auto& s) -> auto& { return s.remote.timeout; }),
+    key<Milliseconds>("remote_timeout_ms", [](auto& s) -> auto& { return s.remote.timeout; }),
     key<Level>("log", [](auto& s) -> auto& { return s.log_level; }),
     // clang-format on
     // end of schema
@@ -349,7 +349,7 @@ class Resolver {
     for (const auto& [name, values] : *config) {
       const auto* const at = std::find_if(
           std::begin(kKeys), std::end(kKeys),
-          [&, wanted = std::string_view(name)](const Key& k) { return wanted == k.name; });
+          [&, key_name = std::string_view(name)](const Key& k) { return key_name == k.name; });
       if (const DeletedKey* const deleted = deleted_key(name)) {
         settings_.warnings.push_back(fmt::format("{}: {}", path, no_effect(name, *deleted)));
         continue;

@@ -18,13 +18,13 @@ namespace {
 /// Returns the home folder for processes without $HOME, such as units of systemd.
 std::optional<std::string> home_in_password_database() {
   struct passwd entry {};
-  struct passwd* found = nullptr;
+  struct passwd* user = nullptr;
   char buffer[4096];
-  if (::getpwuid_r(::geteuid(), &entry, buffer, sizeof buffer, &found) != 0 || found == nullptr ||
-      found->pw_dir == nullptr || found->pw_dir[0] != '/') {
+  if (::getpwuid_r(::geteuid(), &entry, buffer, sizeof buffer, &user) != 0 || user == nullptr ||
+      user->pw_dir == nullptr || user->pw_dir[0] != '/') {
     return std::nullopt;
   }
-  return std::string(found->pw_dir);
+  return std::string(user->pw_dir);
 }
 
 }  // namespace

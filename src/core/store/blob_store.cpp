@@ -57,14 +57,11 @@ Result<BlobOrLease> BlobStore::get_or_lease(std::string_view kind, std::string_v
     CUKILN_TRY(TieredBlobs::BytesOrFlight got,
                tiers_->blobs().get_or_produce(name, wait,
                                               token ? CancelFlags(token->flag()) : CancelFlags()));
-    BlobOrLease out;
     if (got.bytes) {
-      out.bytes = std::string(got.bytes->view());
-    } else {
-      out.lease = BlobLease(std::make_unique<BlobLease::State>(BlobLease::State{
-          &tiers_->blobs(), std::string(kind), std::string(key), std::move(got.flight)}));
+      return BlobOrLease(std::string(got.bytes->view()));
     }
-    return out;
+    return BlobOrLease(BlobLease(std::make_unique<BlobLease::State>(BlobLease::State{
+        &tiers_->blobs(), std::string(kind), std::string(key), std::move(got.flight)})));
   });
 }
 

@@ -14,8 +14,8 @@
 #include <cukiln/nvfp4/nvfp4.hpp>
 
 using namespace cukiln;  // NOLINT: what is defined here is in no namespace
-using c::guarded;
 using c::null_argument;
+using c::to_code;
 
 struct cukiln_nvfp4_gemm {  // NOLINT(readability-identifier-naming): C's name
   std::variant<nvfp4::Gemm, nvfp4::W4a16Gemm> launcher;
@@ -73,7 +73,7 @@ Result<void> launch(const cukiln_nvfp4_gemm& gemm, const cukiln_nvfp4_gemm_call&
 
 template <class Launcher>
 cukiln_code create(cukiln_loader* loader, int device, cukiln_nvfp4_gemm** gemm) {
-  return guarded([&]() -> Result<void> {
+  return to_code([&]() -> Result<void> {
     if (loader == nullptr || gemm == nullptr) {
       return null_argument(loader == nullptr ? "loader" : "gemm");
     }
@@ -125,7 +125,7 @@ int cukiln_nvfp4_gemm_tactics(const cukiln_nvfp4_gemm* gemm, int64_t m, int64_t 
 
 cukiln_code cukiln_nvfp4_gemm_tactic(const cukiln_nvfp4_gemm* gemm, int64_t m, int64_t n, int64_t k,
                                      int tactic, cukiln_nvfp4_tactic* name) {
-  return guarded([&]() -> Result<void> {
+  return to_code([&]() -> Result<void> {
     if (gemm == nullptr || name == nullptr) {
       return null_argument(gemm == nullptr ? "gemm" : "name");
     }
@@ -143,7 +143,7 @@ cukiln_code cukiln_nvfp4_gemm_tactic(const cukiln_nvfp4_gemm* gemm, int64_t m, i
 
 cukiln_code cukiln_nvfp4_gemm_launch(const cukiln_nvfp4_gemm* gemm,
                                      const cukiln_nvfp4_gemm_call* call) {
-  return guarded([&]() -> Result<void> {
+  return to_code([&]() -> Result<void> {
     if (gemm == nullptr || call == nullptr) {
       return null_argument(gemm == nullptr ? "gemm" : "call");
     }
@@ -153,7 +153,7 @@ cukiln_code cukiln_nvfp4_gemm_launch(const cukiln_nvfp4_gemm* gemm,
 
 cukiln_code cukiln_nvfp4_gemm_save_tactics(const cukiln_nvfp4_gemm* gemm, cukiln_loader* loader,
                                            const cukiln_nvfp4_measured_gemm* rows, size_t count) {
-  return guarded([&]() -> Result<void> {
+  return to_code([&]() -> Result<void> {
     if (gemm == nullptr || loader == nullptr || (rows == nullptr && count != 0)) {
       return null_argument(gemm == nullptr ? "gemm" : loader == nullptr ? "loader" : "rows");
     }

@@ -7,13 +7,13 @@
 #include <cukiln/nvfp4/nvfp4.hpp>
 
 using namespace cukiln;  // NOLINT: what is defined here is in no namespace
-using c::guarded;
+using c::to_code;
 
 extern "C" {
 
 cukiln_code cukiln_nvfp4_preload(cukiln_loader* loader, const cukiln_preload_options* options,
                                  cukiln_preload_report* report) {
-  return guarded([&]() -> Result<void> {
+  return to_code([&]() -> Result<void> {
     if (loader == nullptr) {
       return c::null_argument("loader");
     }
@@ -23,7 +23,7 @@ cukiln_code cukiln_nvfp4_preload(cukiln_loader* loader, const cukiln_preload_opt
 
 const char* cukiln_nvfp4_source(const char* file_name, size_t* text_bytes) {
   std::string_view found;
-  guarded([&]() -> Result<void> {
+  to_code([&]() -> Result<void> {
     const Manifest shipped = nvfp4::manifest();
     for (const ModuleSpec& module : shipped.modules()) {
       for (const Source& source : module.sources) {

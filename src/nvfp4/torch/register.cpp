@@ -218,36 +218,36 @@ Host* find_host() noexcept { return the_host.load(std::memory_order_acquire); }
 
 }  // namespace cukiln::torch
 
-using cukiln::c::guarded;
+using cukiln::c::to_code;
 
 extern "C" {
 
 cukiln_code cukiln_torch_register(void) {
-  return guarded([] { return cukiln::torch::register_all(); });
+  return to_code([] { return cukiln::torch::register_all(); });
 }
 
 cukiln_code cukiln_torch_set_loader(cukiln_loader* loader) {
-  return guarded([&] { return cukiln::torch::set_loader(loader); });
+  return to_code([&] { return cukiln::torch::set_loader(loader); });
 }
 
 cukiln_code cukiln_torch_linear_create(const cukiln_torch_linear* linear, int64_t* id) {
-  return guarded([&] { return cukiln::torch::create_linear(linear, id); });
+  return to_code([&] { return cukiln::torch::create_linear(linear, id); });
 }
 
 cukiln_code cukiln_torch_moe_create(const cukiln_torch_moe* moe, int64_t* id) {
-  return guarded([&] { return cukiln::torch::create_moe(moe, id); });
+  return to_code([&] { return cukiln::torch::create_moe(moe, id); });
 }
 
 cukiln_code cukiln_torch_python_create(int64_t* id) {
-  return guarded([&] { return cukiln::torch::create_python(id); });
+  return to_code([&] { return cukiln::torch::create_python(id); });
 }
 
 cukiln_code cukiln_torch_runner_reserve(int64_t id, int64_t tokens) {
-  return guarded([&] { return cukiln::torch::reserve(id, tokens); });
+  return to_code([&] { return cukiln::torch::reserve(id, tokens); });
 }
 
 cukiln_code cukiln_torch_runner_destroy(int64_t id) {
-  return guarded([&] { return cukiln::torch::destroy(id); });
+  return to_code([&] { return cukiln::torch::destroy(id); });
 }
 
 }  // extern "C"

@@ -51,7 +51,7 @@ TEST_CASE("a blob has the bytes that were put last, in this process and the next
   const auto listed = blobs.list("triton");
   REQUIRE(listed->size() == 2);
   CHECK((*listed)[0].key == "k");
-  CHECK((*listed)[0].bytes == 3);
+  CHECK((*listed)[0].size_bytes == 3);
   CHECK((*listed)[1].key == zero_bytes);
   CHECK(blobs.list()->size() == 3);
   CHECK(*blobs.remove("triton", "k"));
@@ -138,10 +138,10 @@ TEST_CASE("fault 245: without a store on disk a blob is a miss, and a put says w
 }
 
 BlobLease lease_of(BlobStore& blobs, std::string_view key) {
-  auto got = blobs.get_or_lease("test", key);
-  REQUIRE_MESSAGE(got.has_value(), got.error().message());
-  REQUIRE(got->lease);
-  return *std::move(got->lease);
+  auto blob = blobs.get_or_lease("test", key);
+  REQUIRE_MESSAGE(blob.has_value(), blob.error().message());
+  REQUIRE(std::holds_alternative<BlobLease>(*blob));
+  return std::get<BlobLease>(*std::move(blob));
 }
 
 TEST_CASE("fault 246: of 8 threads that miss one blob one makes it") {
@@ -194,7 +194,7 @@ TEST_CASE("fault 251: a thread that has a lease waits for none, its own included
   auto limit = std::chrono::milliseconds(50);
   for (; StoreAdmin(store).counters()->count("blob_waits") == 0; limit *= 2) {
     REQUIRE(limit < kBlobWait);
-    CHECK_FALSE(blobs.get_or_lease("test", "2", limit)->lease->exclusive());
+    CHECK_FALSE(std::get<BlobLease>(*blobs.get_or_lease("test", "2", limit)).exclusive());
   }
   CHECK(StoreAdmin(store).counters()->at("blob_waits") == 1);
 }
@@ -264,8 +264,9 @@ TEST_CASE("fault 244: a forked child has no lease, and does not wait for its par
     ::alarm(60);
     const bool is_exclusive = held.exclusive();
     held.drop();
-    auto got = blobs.get_or_lease("test", "k", std::chrono::milliseconds(0));
-    ::_exit(!is_exclusive && got && got->lease && !got->lease->exclusive() ? 0 : 1);
+    auto blob = blobs.get_or_lease("test", "k", std::chrono::milliseconds(0));
+    const auto* const lease = blob ? std::get_if<BlobLease>(&*blob) : nullptr;
+    ::_exit(!is_exclusive && lease != nullptr && !lease->exclusive() ? 0 : 1);
   }
   int status = -1;
   ::waitpid(child, &status, 0);

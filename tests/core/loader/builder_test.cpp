@@ -302,7 +302,7 @@ TEST_CASE_FIXTURE(
         std::string::npos);
   ModuleRequest none = with({});
   CHECK_FALSE(build(b, none));
-  none.count_toolkit_as_recorded();
+  none.trust_recorded_toolkit();
   const auto hit = build(b, none);
   REQUIRE(hit);
   CHECK(hit->reason == "in the store, with CUDA's headers as recorded: there are none here");
@@ -323,7 +323,7 @@ TEST_CASE_FIXTURE(
   };
   const ModuleRequest filled = with({scratch / "cuda"});
   ModuleRequest none = with({});
-  none.count_toolkit_as_recorded();
+  none.trust_recorded_toolkit();
   Builder::Options options;
   options.finds_toolkit = true;
   Builder filling = builder(options);
@@ -373,7 +373,7 @@ TEST_CASE_FIXTURE(
   const auto asked = [&](bool std_shims) {
     spec.std_shims = std_shims;
     ModuleRequest made = *make_module_request(spec, {100, 'a'}, {"13.0.88", {}}, {});
-    made.count_toolkit_as_recorded();
+    made.trust_recorded_toolkit();
     return made;
   };
   Builder filling = builder();

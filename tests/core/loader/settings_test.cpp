@@ -68,9 +68,9 @@ TEST_CASE_FIXTURE(Fixture, "the files that were looked for are named, the user's
   const std::vector<ConfigFile> files = resolve().files;
   REQUIRE(files.size() == 2);
   CHECK(files[0].path == scratch / ".config/cukiln/config.toml");
-  CHECK(files[0].found);
+  CHECK(files[0].exists);
   CHECK(files[1].path == scratch / "etc/config.toml");
-  CHECK_FALSE(files[1].found);
+  CHECK_FALSE(files[1].exists);
 }
 
 TEST_CASE_FIXTURE(Fixture, "the remote stores are a list with commas, in a file a list") {

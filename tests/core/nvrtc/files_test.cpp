@@ -94,7 +94,7 @@ TEST_CASE_FIXTURE(Files,
       change_to(!link_first);
       const ModuleReport second = checked(opened, source, {});
       CHECK(second.outcome == Outcome::compiled);
-      CHECK(second.reason == "header linked otherwise: " + (scratch / "two/x.h"));
+      CHECK(second.reason == "header file identity changed: " + (scratch / "two/x.h"));
       CHECK(x_of(second) == (link_first ? 22 : 11));
       CHECK(second.key != first.key);
       CHECK(checked(opened, source, {}).outcome == Outcome::hit);

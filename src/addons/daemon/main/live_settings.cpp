@@ -19,8 +19,6 @@ constexpr std::chrono::milliseconds kUploadTimeout{5'000};
 // schema: reload. Written by src/schema/generate.py
 // clang-format off
 constexpr std::string_view kLive[] = {"max_size", "remote", "remote_trust", "remote_sign", "remote_timeout_ms", "log"};
-// clang-format on
-// clang-format off
 constexpr std::string_view kNotOfDaemons[] = {"daemon", "cuda_library", "offline", "record"};
 // clang-format on
 // end of schema

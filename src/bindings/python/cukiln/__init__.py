@@ -9,7 +9,7 @@ parent's, because a CUDA context does not survive one.
 from typing import TYPE_CHECKING
 
 from . import _library
-from ._blobs import BlobLease, BlobStore, BlobSummary
+from ._blobs import BlobLease, BlobStore
 from ._errors import (
     CompileError,
     CorruptError,
@@ -28,6 +28,7 @@ from ._kernel import Kernel, Launch
 from ._loader import CancelToken, DaemonUse, Loader, default_loader
 from ._modules import CudaModule, get_cuda_module, preload_all
 from ._spec import (
+    BlobSummary,
     DeviceInfo,
     Difference,
     Event,

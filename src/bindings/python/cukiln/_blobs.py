@@ -8,10 +8,10 @@ import ctypes
 import weakref
 from collections.abc import Callable
 from ctypes import POINTER, byref, c_int, c_size_t, c_void_p
-from dataclasses import dataclass
 
 from . import _errors, _interrupts, _library
 from ._loader import CancelToken, Loader, default_loader
+from ._spec import BlobSummary
 
 _WAIT_S = 60.0  # kBlobWait
 
@@ -24,17 +24,6 @@ def _bytes_of(data: object) -> bytes:
         return memoryview(data).tobytes()  # type: ignore[arg-type]  # what is none is the error
     except TypeError:
         raise TypeError(f"{type(data).__name__} is no blob; expected bytes") from None
-
-
-@dataclass(frozen=True)
-class BlobSummary:
-    id: str  #: 64 hex digits, of which commands take a prefix
-    kind: str
-    key: bytes
-    data_bytes: int
-    created: int  #: seconds since 1970
-    last_used: int  #: seconds since 1970
-    hits: int
 
 
 class BlobLease:
@@ -58,7 +47,7 @@ class BlobLease:
         BlobStore.put; InvalidArgumentError (the lease has ended, or the loader is closed)."""
         whole = _bytes_of(data)
         if self._lease is None:
-            raise _errors.InvalidArgumentError("the lease of this blob has ended: use BlobStore.put")
+            raise _errors.InvalidArgumentError("the lease of this blob has ended; use BlobStore.put")
         try:
             self._loader.handle  # noqa: B018: raises if it is closed
             _library.check(_library.library().cukiln_blob_lease_put(self._lease, whole, len(whole)))
@@ -174,18 +163,7 @@ class BlobStore:
         code = library.cukiln_blob_list(loader.handle, self._kind, byref(rows), byref(count))
         _library.check(code)
         try:
-            return tuple(
-                BlobSummary(
-                    id=_library.text(row.id),
-                    kind=_library.text(row.kind),
-                    key=ctypes.string_at(row.key, row.key_bytes),
-                    data_bytes=row.data_bytes,
-                    created=row.created,
-                    last_used=row.last_used,
-                    hits=row.hits,
-                )
-                for row in rows[: count.value]
-            )
+            return tuple(map(BlobSummary.from_c, rows[: count.value]))
         finally:
             library.cukiln_free(rows)
 

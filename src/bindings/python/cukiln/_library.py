@@ -23,6 +23,7 @@ from ctypes import (
     c_void_p,
 )
 from pathlib import Path
+from typing import Any
 
 from . import _errors
 
@@ -56,12 +57,12 @@ class Sized(ctypes.Structure):
         super().__init__(struct_bytes=ctypes.sizeof(type(self)), **members)
 
 
+# schema: C interface. Written by src/schema/generate.py
 LOG_FUNCTION = ctypes.CFUNCTYPE(None, c_void_p, c_int, c_char_p)
 
 
-class Event(ctypes.Structure):  # made by the library
+class Event(ctypes.Structure):
     _fields_ = (
-        # schema: cukiln_event. Written by src/schema/generate.py
         ("kind", c_int),
         ("module", c_char_p),
         ("target", c_char_p),
@@ -69,19 +70,15 @@ class Event(ctypes.Structure):  # made by the library
         ("reason", c_char_p),
         ("failed", c_int),
         ("milliseconds", c_double),
-        # end of schema
     )
 
 
 EVENT_FUNCTION = ctypes.CFUNCTYPE(None, c_void_p, POINTER(Event))
 
-_STRINGS = POINTER(c_char_p)
-
 
 class Options(Sized):
     _fields_ = (
         ("struct_bytes", c_size_t),
-        # schema: cukiln_options. Written by src/schema/generate.py
         ("from_environment", c_int),
         ("store_directory", c_char_p),
         ("system_directory", c_char_p),
@@ -90,22 +87,22 @@ class Options(Sized):
         ("allow_network_file_system", c_int),
         ("daemon", c_int),
         ("daemon_socket", c_char_p),
-        ("revoked_keys", _STRINGS),
+        ("revoked_keys", POINTER(c_char_p)),
         ("revoked_key_count", c_size_t),
-        ("scoped_keys", _STRINGS),
+        ("scoped_keys", POINTER(c_char_p)),
         ("scoped_key_count", c_size_t),
         ("nvrtc_library", c_char_p),
         ("cuda_library", c_char_p),
         ("worker", c_char_p),
-        ("include_path", _STRINGS),
+        ("include_path", POINTER(c_char_p)),
         ("include_path_count", c_size_t),
-        ("site_packages", _STRINGS),
+        ("site_packages", POINTER(c_char_p)),
         ("site_packages_count", c_size_t),
         ("virtual_env", c_char_p),
         ("conda_prefix", c_char_p),
         ("cuda_home", c_char_p),
         ("home", c_char_p),
-        ("library_path", _STRINGS),
+        ("library_path", POINTER(c_char_p)),
         ("library_path_count", c_size_t),
         ("offline", c_int),
         ("jobs", c_uint32),
@@ -118,37 +115,31 @@ class Options(Sized):
         ("nvtx_library", c_char_p),
         ("events", EVENT_FUNCTION),
         ("events_user", c_void_p),
-        # end of schema
     )
 
 
 class KernelInfo(ctypes.Structure):
     _fields_ = (
-        # schema: cukiln_kernel_info. Written by src/schema/generate.py
         ("name", c_char_p),
         ("lowered", c_char_p),
         ("registers", c_uint32),
         ("shared_bytes", c_uint32),
         ("local_bytes", c_uint32),
         ("spill_bytes", c_uint32),
-        # end of schema
     )
 
 
 class VariableInfo(ctypes.Structure):
     _fields_ = (
-        # schema: cukiln_variable_info. Written by src/schema/generate.py
         ("name", c_char_p),
         ("lowered", c_char_p),
         ("size_bytes", c_uint64),
         ("is_constant", c_int),
-        # end of schema
     )
 
 
-class ModuleReport(ctypes.Structure):  # made by the library
+class ModuleReport(ctypes.Structure):
     _fields_ = (
-        # schema: cukiln_module_report. Written by src/schema/generate.py
         ("name", c_char_p),
         ("source", c_char_p),
         ("target", c_char_p),
@@ -159,7 +150,7 @@ class ModuleReport(ctypes.Structure):  # made by the library
         ("error_code", c_int),
         ("not_stored", c_char_p),
         ("not_stored_code", c_int),
-        ("dropped_flags", _STRINGS),
+        ("dropped_flags", POINTER(c_char_p)),
         ("dropped_flag_count", c_size_t),
         ("milliseconds", c_double),
         ("load_milliseconds", c_double),
@@ -171,7 +162,6 @@ class ModuleReport(ctypes.Structure):  # made by the library
         ("peak_bytes", c_uint64),
         ("variables", POINTER(VariableInfo)),
         ("variable_count", c_size_t),
-        # end of schema
     )
 
 
@@ -181,20 +171,18 @@ PROGRESS_FUNCTION = ctypes.CFUNCTYPE(None, c_void_p, c_size_t, c_size_t, POINTER
 class PreloadOptions(Sized):
     _fields_ = (
         ("struct_bytes", c_size_t),
-        # schema: cukiln_preload_options. Written by src/schema/generate.py
         ("devices", POINTER(c_int)),
         ("device_count", c_size_t),
-        ("targets", _STRINGS),
+        ("targets", POINTER(c_char_p)),
         ("target_count", c_size_t),
         ("no_load", c_int),
         ("keep_going", c_int),
         ("capture_guard", c_void_p),
         ("progress", PROGRESS_FUNCTION),
         ("progress_user", c_void_p),
-        ("modules", _STRINGS),
+        ("modules", POINTER(c_char_p)),
         ("module_count", c_size_t),
         ("cancel", c_void_p),
-        # end of schema
     )
 
 
@@ -215,41 +203,53 @@ class PreloadReport(Sized):
 
 
 class Source(ctypes.Structure):
-    _fields_ = (("path", c_char_p), ("text", c_char_p), ("text_bytes", c_size_t))
+    _fields_ = (
+        ("path", c_char_p),
+        ("text", c_char_p),
+        ("text_bytes", c_size_t),
+    )
 
 
 class Module(Sized):
     _fields_ = (
         ("struct_bytes", c_size_t),
-        # schema: cukiln_module. Written by src/schema/generate.py
         ("name", c_char_p),
         ("sources", POINTER(Source)),
         ("source_count", c_size_t),
         ("headers", POINTER(Source)),
         ("header_count", c_size_t),
-        ("include", _STRINGS),
+        ("include", POINTER(c_char_p)),
         ("include_count", c_size_t),
-        ("flags", _STRINGS),
+        ("flags", POINTER(c_char_p)),
         ("flag_count", c_size_t),
-        ("names", _STRINGS),
+        ("names", POINTER(c_char_p)),
         ("name_count", c_size_t),
-        ("targets", _STRINGS),
+        ("targets", POINTER(c_char_p)),
         ("target_count", c_size_t),
         ("working_folder", c_char_p),
         ("named_headers", POINTER(Source)),
         ("named_header_count", c_size_t),
         ("no_std_shims", c_int),
         ("link", c_int),
-        ("objects", _STRINGS),
+        ("objects", POINTER(c_char_p)),
         ("object_count", c_size_t),
-        # end of schema
+    )
+
+
+class DeviceInfo(Sized):
+    _fields_ = (
+        ("struct_bytes", c_size_t),
+        ("ordinal", c_int),
+        ("capability", c_int),
+        ("memory_bytes", c_uint64),
+        ("num_sms", c_uint32),
+        ("name", c_char * 256),
     )
 
 
 class LaunchConfig(Sized):
     _fields_ = (
         ("struct_bytes", c_size_t),
-        # schema: cukiln_launch_config. Written by src/schema/generate.py
         ("grid", c_uint32 * 3),
         ("block", c_uint32 * 3),
         ("shared_bytes", c_uint32),
@@ -257,64 +257,57 @@ class LaunchConfig(Sized):
         ("programmatic_launch", c_int),
         ("cooperative", c_int),
         ("balance_clusters", c_int),
-        # end of schema
     )
 
 
 class KernelAttributes(Sized):
     _fields_ = (
         ("struct_bytes", c_size_t),
-        # schema: cukiln_kernel_attributes. Written by src/schema/generate.py
         ("registers", c_uint32),
         ("max_block_threads", c_uint32),
         ("static_shared_bytes", c_uint32),
         ("dynamic_shared_bytes", c_uint32),
         ("constant_bytes", c_uint32),
         ("local_bytes", c_uint32),
-        # end of schema
-    )
-
-
-class DeviceInfo(Sized):
-    _fields_ = (
-        ("struct_bytes", c_size_t),
-        # schema: cukiln_device_info. Written by src/schema/generate.py
-        ("ordinal", c_int),
-        ("capability", c_int),
-        ("memory_bytes", c_uint64),
-        ("num_sms", c_uint32),
-        ("name", c_char * 256),
-        # end of schema
     )
 
 
 class Difference(ctypes.Structure):
     _fields_ = (
-        # schema: cukiln_difference. Written by src/schema/generate.py
         ("field", c_char_p),
         ("was", c_char_p),
         ("now", c_char_p),
-        # end of schema
     )
 
 
-class Explanation(ctypes.Structure):  # made by the library
+class Explanation(ctypes.Structure):
     _fields_ = (
-        # schema: cukiln_explanation. Written by src/schema/generate.py
         ("hit", c_int),
         ("key", c_char_p),
         ("nearest", c_char_p),
         ("differences", POINTER(Difference)),
         ("difference_count", c_size_t),
         ("target", c_char_p),
-        # end of schema
+    )
+
+
+class Blob(ctypes.Structure):
+    _fields_ = (
+        ("id", c_char_p),
+        ("kind", c_char_p),
+        ("key", c_void_p),
+        ("key_bytes", c_size_t),
+        ("size_bytes", c_uint64),
+        ("created_s", c_int64),
+        ("last_used_s", c_int64),
+        ("hits", c_int64),
+        ("signer", c_char_p),
     )
 
 
 class Stats(Sized):
     _fields_ = (
         ("struct_bytes", c_size_t),
-        # schema: cukiln_stats. Written by src/schema/generate.py
         ("entries", c_uint64),
         ("store_bytes", c_uint64),
         ("hits", c_uint64),
@@ -340,107 +333,63 @@ class Stats(Sized):
         ("daemon_declined", c_uint64),
         ("misses_revoked", c_uint64),
         ("misses_evicted", c_uint64),
-        # end of schema
     )
 
 
-class Blob(ctypes.Structure):  # made by the library
-    _fields_ = (
-        ("id", c_char_p),
-        ("kind", c_char_p),
-        ("key", c_void_p),
-        ("key_bytes", c_size_t),
-        ("data_bytes", c_uint64),
-        ("created", c_int64),
-        ("last_used", c_int64),
-        ("hits", c_int64),
-    )
-
-
-_LOADER = c_void_p
-_KERNEL = c_void_p
-_BLOB = (_LOADER, c_char_p, c_char_p, c_size_t)  # loader, kind, key
-
-# name: result, arguments
-_PROTOTYPES: dict[str, tuple[object, tuple[object, ...]]] = {
-    "cukiln_code_name": (c_char_p, (c_int,)),
-    "cukiln_last_error": (c_char_p, ()),
-    "cukiln_last_error_log": (c_char_p, ()),
-    "cukiln_version": (c_char_p, ()),
-    "cukiln_loader_create": (c_int, (POINTER(Options), POINTER(_LOADER))),
-    "cukiln_loader_destroy": (None, (_LOADER,)),
-    "cukiln_loader_preload": (
-        c_int,
-        (_LOADER, c_char_p, POINTER(PreloadOptions), POINTER(PreloadReport)),
-    ),
-    "cukiln_loader_preload_modules": (
-        c_int,
-        (
-            _LOADER,
-            POINTER(POINTER(Module)),
-            c_size_t,
-            POINTER(PreloadOptions),
-            POINTER(PreloadReport),
-        ),
-    ),
-    "cukiln_loader_get": (
-        c_int,
-        (_LOADER, POINTER(Module), c_char_p, c_void_p, POINTER(_KERNEL)),
-    ),
-    "cukiln_loader_get_global": (
-        c_int,
-        (_LOADER, POINTER(Module), c_char_p, c_int, POINTER(c_uint64), POINTER(c_size_t)),
-    ),
-    "cukiln_loader_unload": (c_int, (_LOADER, c_char_p)),
-    "cukiln_loader_seal": (None, (_LOADER, c_int)),
-    "cukiln_loader_sealed": (c_int, (_LOADER,)),
-    "cukiln_loader_cancel": (None, (_LOADER,)),
-    "cukiln_cancel_token_create": (c_void_p, ()),
-    "cukiln_cancel_token_cancel": (None, (c_void_p,)),
-    "cukiln_cancel_token_destroy": (None, (c_void_p,)),
-    "cukiln_loader_resume": (None, (_LOADER,)),
-    "cukiln_loader_find": (_KERNEL, (_LOADER, c_char_p)),
-    "cukiln_loader_at": (_KERNEL, (_LOADER, c_size_t)),
-    "cukiln_loader_kernel_count": (c_size_t, (_LOADER,)),
-    "cukiln_canonical_name": (c_size_t, (c_char_p, c_char_p, c_size_t)),
-    "cukiln_loader_device_count": (c_int, (_LOADER, POINTER(c_size_t))),
-    "cukiln_loader_device": (c_int, (_LOADER, c_int, POINTER(DeviceInfo))),
-    "cukiln_kernel_launch": (c_int, (_KERNEL, c_void_p, POINTER(LaunchConfig), c_void_p)),
-    "cukiln_kernel_reserve_shared": (c_int, (_KERNEL, c_uint32)),
-    "cukiln_kernel_get_attributes": (c_int, (_KERNEL, c_int, POINTER(KernelAttributes))),
-    "cukiln_kernel_max_blocks_per_sm": (
-        c_int,
-        (_KERNEL, c_int, c_uint32, c_uint32, POINTER(c_uint32)),
-    ),
-    "cukiln_kernel_name": (c_size_t, (_KERNEL, c_char_p, c_size_t)),
-    "cukiln_kernel_parameter_count": (c_size_t, (_KERNEL,)),
-    "cukiln_kernel_parameter_bytes": (c_size_t, (_KERNEL, c_size_t)),
-    "cukiln_kernel_native": (c_void_p, (_KERNEL,)),
-    "cukiln_loader_explain": (
-        c_int,
-        (_LOADER, POINTER(Module), c_char_p, POINTER(POINTER(Explanation))),
-    ),
-    "cukiln_loader_explain_keys": (
-        c_int,
-        (_LOADER, c_char_p, c_char_p, POINTER(POINTER(Explanation))),
-    ),
-    "cukiln_explanation_destroy": (None, (POINTER(Explanation),)),
-    "cukiln_loader_cubin": (c_int, (_LOADER, c_char_p, POINTER(c_void_p), POINTER(c_size_t))),
-    "cukiln_free": (None, (c_void_p,)),
-    "cukiln_blob_get": (c_int, (*_BLOB, POINTER(c_void_p), POINTER(c_size_t))),
-    "cukiln_blob_get_or_lease": (
-        c_int,
-        (*_BLOB, c_uint64, c_void_p, POINTER(c_void_p), POINTER(c_size_t), POINTER(c_void_p)),
-    ),
-    "cukiln_blob_lease_is_exclusive": (c_int, (c_void_p,)),
-    "cukiln_blob_lease_put": (c_int, (c_void_p, c_void_p, c_size_t)),
-    "cukiln_blob_lease_destroy": (None, (c_void_p,)),
-    "cukiln_blob_contains": (c_int, (*_BLOB, POINTER(c_int))),
-    "cukiln_blob_put": (c_int, (*_BLOB, c_void_p, c_size_t)),
-    "cukiln_blob_remove": (c_int, (*_BLOB, POINTER(c_int))),
-    "cukiln_blob_list": (c_int, (_LOADER, c_char_p, POINTER(POINTER(Blob)), POINTER(c_size_t))),
-    "cukiln_loader_stats": (c_int, (_LOADER, POINTER(Stats))),
+_PROTOTYPES: dict[str, tuple[Any, list[Any]]] = {
+    "cukiln_code_name": (c_char_p, [c_int]),
+    "cukiln_last_error_code": (c_int, []),
+    "cukiln_last_error": (c_char_p, []),
+    "cukiln_last_error_log": (c_char_p, []),
+    "cukiln_version": (c_char_p, []),
+    "cukiln_loader_create": (c_int, [POINTER(Options), c_void_p]),
+    "cukiln_loader_destroy": (None, [c_void_p]),
+    "cukiln_cancel_token_create": (c_void_p, []),
+    "cukiln_cancel_token_cancel": (None, [c_void_p]),
+    "cukiln_cancel_token_destroy": (None, [c_void_p]),
+    "cukiln_loader_preload": (c_int, [c_void_p, c_char_p, POINTER(PreloadOptions), POINTER(PreloadReport)]),
+    "cukiln_loader_preload_modules": (c_int, [c_void_p, POINTER(POINTER(Module)), c_size_t, POINTER(PreloadOptions), POINTER(PreloadReport)]),
+    "cukiln_loader_get": (c_int, [c_void_p, POINTER(Module), c_char_p, c_void_p, c_void_p]),
+    "cukiln_loader_get_global": (c_int, [c_void_p, POINTER(Module), c_char_p, c_int, POINTER(c_uint64), POINTER(c_size_t)]),
+    "cukiln_loader_get_cuda_module": (c_int, [c_void_p, c_char_p, POINTER(c_char_p), c_size_t, POINTER(c_char_p), c_size_t]),
+    "cukiln_loader_unload": (c_int, [c_void_p, c_char_p]),
+    "cukiln_loader_seal": (None, [c_void_p, c_int]),
+    "cukiln_loader_sealed": (c_int, [c_void_p]),
+    "cukiln_loader_cancel": (None, [c_void_p]),
+    "cukiln_loader_resume": (None, [c_void_p]),
+    "cukiln_loader_find": (c_void_p, [c_void_p, c_char_p]),
+    "cukiln_loader_at": (c_void_p, [c_void_p, c_size_t]),
+    "cukiln_loader_kernel_count": (c_size_t, [c_void_p]),
+    "cukiln_canonical_name": (c_size_t, [c_char_p, c_char_p, c_size_t]),
+    "cukiln_loader_device_count": (c_int, [c_void_p, POINTER(c_size_t)]),
+    "cukiln_loader_device": (c_int, [c_void_p, c_int, POINTER(DeviceInfo)]),
+    "cukiln_kernel_launch": (c_int, [c_void_p, c_void_p, POINTER(LaunchConfig), c_void_p]),
+    "cukiln_kernel_check_parameters": (c_int, [c_void_p, POINTER(c_size_t), c_size_t]),
+    "cukiln_kernel_reserve_shared": (c_int, [c_void_p, c_uint32]),
+    "cukiln_kernel_get_attributes": (c_int, [c_void_p, c_int, POINTER(KernelAttributes)]),
+    "cukiln_kernel_max_blocks_per_sm": (c_int, [c_void_p, c_int, c_uint32, c_uint32, POINTER(c_uint32)]),
+    "cukiln_kernel_name": (c_size_t, [c_void_p, c_char_p, c_size_t]),
+    "cukiln_kernel_parameter_count": (c_size_t, [c_void_p]),
+    "cukiln_kernel_parameter_bytes": (c_size_t, [c_void_p, c_size_t]),
+    "cukiln_kernel_native": (c_void_p, [c_void_p]),
+    "cukiln_loader_explain": (c_int, [c_void_p, POINTER(Module), c_char_p, POINTER(POINTER(Explanation))]),
+    "cukiln_loader_explain_keys": (c_int, [c_void_p, c_char_p, c_char_p, POINTER(POINTER(Explanation))]),
+    "cukiln_explanation_destroy": (None, [POINTER(Explanation)]),
+    "cukiln_loader_cubin": (c_int, [c_void_p, c_char_p, c_void_p, POINTER(c_size_t)]),
+    "cukiln_free": (None, [c_void_p]),
+    "cukiln_blob_get": (c_int, [c_void_p, c_char_p, c_void_p, c_size_t, c_void_p, POINTER(c_size_t)]),
+    "cukiln_blob_contains": (c_int, [c_void_p, c_char_p, c_void_p, c_size_t, POINTER(c_int)]),
+    "cukiln_blob_put": (c_int, [c_void_p, c_char_p, c_void_p, c_size_t, c_void_p, c_size_t]),
+    "cukiln_blob_remove": (c_int, [c_void_p, c_char_p, c_void_p, c_size_t, POINTER(c_int)]),
+    "cukiln_blob_get_or_lease": (c_int, [c_void_p, c_char_p, c_void_p, c_size_t, c_uint64, c_void_p, c_void_p, POINTER(c_size_t), c_void_p]),
+    "cukiln_blob_lease_is_exclusive": (c_int, [c_void_p]),
+    "cukiln_blob_lease_put": (c_int, [c_void_p, c_void_p, c_size_t]),
+    "cukiln_blob_lease_destroy": (None, [c_void_p]),
+    "cukiln_blob_list": (c_int, [c_void_p, c_char_p, POINTER(POINTER(Blob)), POINTER(c_size_t)]),
+    "cukiln_loader_stats": (c_int, [c_void_p, POINTER(Stats)]),
 }
+# end of schema
+
 
 @functools.cache
 def library() -> ctypes.CDLL:
@@ -448,7 +397,9 @@ def library() -> ctypes.CDLL:
     return open_library("libcukiln.so", _PROTOTYPES)
 
 
-def open_library(name: str, prototypes: dict[str, tuple[object, tuple[object, ...]]]) -> ctypes.CDLL:
+def open_library(
+    name: str, prototypes: dict[str, tuple[Any, list[Any]]]
+) -> ctypes.CDLL:
     path = find(name)
     try:
         opened = ctypes.CDLL(str(path))  # RTLD_LOCAL: its symbols are visible to no other library

@@ -9,19 +9,66 @@ import importlib
 import operator
 import sys
 from collections.abc import Iterable
-from ctypes import POINTER, byref, c_char_p, c_int, c_size_t, c_void_p, string_at
+from ctypes import POINTER, c_char, c_char_p, c_int, c_int64, c_size_t, c_void_p
 from pathlib import Path
 from typing import Any
 
 from . import _errors, _library
 
-_PROTOTYPES: dict[str, tuple[object, tuple[object, ...]]] = {
-    "cukiln_nvfp4_preload": (
-        c_int,
-        (c_void_p, POINTER(_library.PreloadOptions), POINTER(_library.PreloadReport)),
-    ),
-    "cukiln_nvfp4_source": (c_void_p, (c_char_p, POINTER(c_size_t))),
+# schema: C interface. Written by src/schema/generate.py
+class Tactic(ctypes.Structure):
+    _fields_ = (
+        ("kernel", c_char * 64),
+        ("splits", c_int),
+    )
+
+
+class GemmCall(_library.Sized):
+    _fields_ = (
+        ("struct_bytes", c_size_t),
+        ("stream", c_void_p),
+        ("m", c_int64),
+        ("n", c_int64),
+        ("k", c_int64),
+        ("output", c_void_p),
+        ("a_data", c_void_p),
+        ("a_scales", c_void_p),
+        ("a_global_scale", c_void_p),
+        ("b_data", c_void_p),
+        ("b_scales", c_void_p),
+        ("b_global_scale", c_void_p),
+        ("bias", c_void_p),
+        ("workspace", c_void_p),
+        ("workspace_bytes", c_size_t),
+        ("constant_b", c_int),
+        ("tactic", c_int),
+        ("a_bf16", c_void_p),
+    )
+
+
+class MeasuredGemm(ctypes.Structure):
+    _fields_ = (
+        ("n", c_int64),
+        ("k", c_int64),
+        ("m", c_int64),
+        ("nanoseconds", c_int64),
+        ("tactic", Tactic),
+    )
+
+
+_PROTOTYPES: dict[str, tuple[Any, list[Any]]] = {
+    "cukiln_nvfp4_preload": (c_int, [c_void_p, POINTER(_library.PreloadOptions), POINTER(_library.PreloadReport)]),
+    "cukiln_nvfp4_source": (c_char_p, [c_char_p, POINTER(c_size_t)]),
+    "cukiln_nvfp4_gemm_create": (c_int, [c_void_p, c_int, c_void_p]),
+    "cukiln_nvfp4_w4a16_gemm_create": (c_int, [c_void_p, c_int, c_void_p]),
+    "cukiln_nvfp4_gemm_destroy": (None, [c_void_p]),
+    "cukiln_nvfp4_gemm_workspace_bytes": (c_size_t, [c_void_p, c_int64, c_int64, c_int64]),
+    "cukiln_nvfp4_gemm_tactics": (c_int, [c_void_p, c_int64, c_int64, c_int64]),
+    "cukiln_nvfp4_gemm_tactic": (c_int, [c_void_p, c_int64, c_int64, c_int64, c_int, POINTER(Tactic)]),
+    "cukiln_nvfp4_gemm_launch": (c_int, [c_void_p, POINTER(GemmCall)]),
+    "cukiln_nvfp4_gemm_save_tactics": (c_int, [c_void_p, c_void_p, POINTER(MeasuredGemm), c_size_t]),
 }
+# end of schema
 
 
 @functools.cache
@@ -42,12 +89,11 @@ def has(source: str) -> bool:
         opened = library()
     except _errors.NotFoundError:  # the core alone was built
         return False
-    size = c_size_t()
-    text = opened.cukiln_nvfp4_source(_library.encoded(Path(source).name), byref(size))
-    if not text:
+    text = opened.cukiln_nvfp4_source(_library.encoded(Path(source).name), None)
+    if text is None:
         return False
     try:
-        return Path(source).read_bytes() == string_at(text, size.value)
+        return Path(source).read_bytes() == text
     except FileNotFoundError:
         return True
 

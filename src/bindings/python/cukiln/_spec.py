@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -11,6 +12,7 @@ from typing import Any, Literal, NamedTuple, get_args
 from . import _errors, _library
 
 Path = str | os.PathLike[str]
+text = _library.text
 
 LinkMode = Literal["rdc", "lto"]
 _LINK_MODES = (None, *get_args(LinkMode))  # in the order of cukiln_link_mode
@@ -135,19 +137,16 @@ class VariableInfo:
     lowered: str  #: the symbol in the cubin
     size_bytes: int
     is_constant: bool  #: `__constant__`
-    # end of schema
 
     @staticmethod
     def from_c(c: _library.VariableInfo) -> VariableInfo:
-        text = _library.text
         return VariableInfo(
-            # schema: variable_info from C. Written by src/schema/generate.py
             name=text(c.name),
             lowered=text(c.lowered),
             size_bytes=c.size_bytes,
             is_constant=bool(c.is_constant),
-            # end of schema
         )
+    # end of schema
 
 
 class Global(NamedTuple):
@@ -168,21 +167,18 @@ class KernelInfo:
     shared_bytes: int  #: static shared memory per block
     local_bytes: int  #: stack frame per thread
     spill_bytes: int  #: spill stores and loads per thread
-    # end of schema
 
     @staticmethod
     def from_c(c: _library.KernelInfo) -> KernelInfo:
-        text = _library.text
         return KernelInfo(
-            # schema: kernel_info from C. Written by src/schema/generate.py
             name=text(c.name),
             lowered=text(c.lowered),
             registers=c.registers,
             shared_bytes=c.shared_bytes,
             local_bytes=c.local_bytes,
             spill_bytes=c.spill_bytes,
-            # end of schema
         )
+    # end of schema
 
 
 Outcome = Literal["hit", "compiled", "failed", "missing"]
@@ -214,13 +210,10 @@ class ModuleReport:
     #: measure it
     peak_bytes: int
     variables: tuple[VariableInfo, ...] = ()  #: those among the names; no part of `kernels`
-    # end of schema
 
     @staticmethod
     def from_c(c: _library.ModuleReport) -> ModuleReport:
-        text = _library.text
         return ModuleReport(
-            # schema: report from C. Written by src/schema/generate.py
             name=text(c.name),
             source=text(c.source),
             target=text(c.target),
@@ -237,8 +230,8 @@ class ModuleReport:
             log=text(c.log),
             peak_bytes=c.peak_bytes,
             variables=tuple(map(VariableInfo.from_c, c.variables[: c.variable_count])),
-            # end of schema
         )
+    # end of schema
 
 
 class PreloadPhases(NamedTuple):
@@ -282,13 +275,10 @@ class Event(NamedTuple):
     reason: str  #: as in ModuleReport; the error's message if `failed`
     failed: bool  #: the compile, or the load, failed
     seconds: float  #: of a compile, waits included, and of a load
-    # end of schema
 
     @staticmethod
     def from_c(c: _library.Event) -> Event:
-        text = _library.text
         return Event(
-            # schema: event from C. Written by src/schema/generate.py
             kind=_event_kind(c.kind),
             module=text(c.module),
             target=text(c.target),
@@ -296,8 +286,8 @@ class Event(NamedTuple):
             reason=text(c.reason),
             failed=bool(c.failed),
             seconds=c.milliseconds / 1e3,
-            # end of schema
         )
+    # end of schema
 
 
 class Difference(NamedTuple):
@@ -305,18 +295,15 @@ class Difference(NamedTuple):
     field: str
     was: str  #: the entry's; empty if it has none
     now: str  #: the request's; empty if it has none
-    # end of schema
 
     @staticmethod
     def from_c(c: _library.Difference) -> Difference:
-        text = _library.text
         return Difference(
-            # schema: difference from C. Written by src/schema/generate.py
             field=text(c.field),
             was=text(c.was),
             now=text(c.now),
-            # end of schema
         )
+    # end of schema
 
 
 @dataclass(frozen=True)
@@ -329,20 +316,17 @@ class Explanation:
     nearest: str | None  #: on a miss: the stored entry with the fewest differences
     differences: tuple[Difference, ...]
     target: str  #: of the request: the wanted one, or the family that is taken for it
-    # end of schema
 
     @staticmethod
     def from_c(c: _library.Explanation) -> Explanation:
-        text = _library.text
         return Explanation(
-            # schema: explanation from C. Written by src/schema/generate.py
             hit=bool(c.hit),
             key=text(c.key) or None,
             nearest=text(c.nearest) or None,
             differences=tuple(map(Difference.from_c, c.differences[: c.difference_count])),
             target=text(c.target),
-            # end of schema
         )
+    # end of schema
 
 
 @dataclass(frozen=True)
@@ -355,20 +339,17 @@ class DeviceInfo:
     capability: int  #: 90, 100
     memory_bytes: int
     num_sms: int
-    # end of schema
 
     @staticmethod
     def from_c(c: _library.DeviceInfo) -> DeviceInfo:
-        text = _library.text
         return DeviceInfo(
-            # schema: device_info from C. Written by src/schema/generate.py
             ordinal=c.ordinal,
             name=text(c.name),
             capability=c.capability,
             memory_bytes=c.memory_bytes,
             num_sms=c.num_sms,
-            # end of schema
         )
+    # end of schema
 
 
 @dataclass(frozen=True)
@@ -382,20 +363,18 @@ class KernelAttributes:
     dynamic_shared_bytes: int  #: per block, the present limit: see Kernel.reserve_shared
     constant_bytes: int  #: of the kernel's own constants
     local_bytes: int  #: stack frame per thread
-    # end of schema
 
     @staticmethod
     def from_c(c: _library.KernelAttributes) -> KernelAttributes:
         return KernelAttributes(
-            # schema: kernel_attributes from C. Written by src/schema/generate.py
             registers=c.registers,
             max_block_threads=c.max_block_threads,
             static_shared_bytes=c.static_shared_bytes,
             dynamic_shared_bytes=c.dynamic_shared_bytes,
             constant_bytes=c.constant_bytes,
             local_bytes=c.local_bytes,
-            # end of schema
         )
+    # end of schema
 
 
 @dataclass(frozen=True)
@@ -406,7 +385,7 @@ class Stats:
     hits: int
     misses: int  #: the sum of all misses_…
     misses_new: int  #: the store had nothing for the request
-    misses_header_changed: int  #: or is linked otherwise
+    misses_header_changed: int  #: or its file identity
     misses_header_appeared: int
     misses_header_vanished: int
     misses_damaged: int  #: the entry failed its check
@@ -426,12 +405,10 @@ class Stats:
     daemon_declined: int  #: it was busy or shutting down: compiled in this process
     misses_revoked: int  #: the entry was signed by a revoked key
     misses_evicted: int  #: the entry was recorded, and evicted or removed since
-    # end of schema
 
     @staticmethod
     def from_c(c: _library.Stats) -> Stats:
         return Stats(
-            # schema: stats from C. Written by src/schema/generate.py
             entries=c.entries,
             store_bytes=c.store_bytes,
             hits=c.hits,
@@ -457,5 +434,36 @@ class Stats:
             daemon_declined=c.daemon_declined,
             misses_revoked=c.misses_revoked,
             misses_evicted=c.misses_evicted,
-            # end of schema
         )
+    # end of schema
+
+
+@dataclass(frozen=True)
+class BlobSummary:
+    """A blob without its bytes, for inventories."""
+
+    # schema: BlobSummary. Written by src/schema/generate.py
+    id: str  #: 64 hex digits, of which commands take a prefix
+    kind: str
+    key: bytes
+    size_bytes: int
+    created_s: int  #: since 1970
+    last_used_s: int  #: since 1970
+    hits: int
+    #: the keys that signed it on its way here, `name:base64` or `unsigned`, separated by spaces,
+    #: the last one last; empty if it was made here
+    signer: str
+
+    @staticmethod
+    def from_c(c: _library.Blob) -> BlobSummary:
+        return BlobSummary(
+            id=text(c.id),
+            kind=text(c.kind),
+            key=ctypes.string_at(c.key, c.key_bytes),
+            size_bytes=c.size_bytes,
+            created_s=c.created_s,
+            last_used_s=c.last_used_s,
+            hits=c.hits,
+            signer=text(c.signer),
+        )
+    # end of schema

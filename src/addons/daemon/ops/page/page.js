@@ -315,7 +315,7 @@ function drawEntry(entry) {
     ...(entry.variables.length > 0 ? [
       node('h3', {}, plural(entry.variables.length, 'variable', 'variables')),
       table([['Name', 'mono'], ['Size', 'number'], ['Memory', 'text']],
-        entry.variables.map((one) => [one.name, bytes(one.bytes), one.constant ? 'constant' : 'global'])),
+        entry.variables.map((one) => [one.name, bytes(one.size_bytes), one.is_constant ? 'constant' : 'global'])),
     ] : []),
     node('h3', {}, `Depends on ${plural(entry.dependencies.length, 'file', 'files')}`),
     table([['Path', 'mono'], ['Digest', 'mono']],

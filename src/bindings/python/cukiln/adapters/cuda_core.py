@@ -61,7 +61,7 @@ class ProgramCacheStats:
 
     hits: int
     misses: int
-    data_bytes: int  #: of what was found, and of what was compiled
+    size_bytes: int  #: of what was found, and of what was compiled
     compile_seconds: float  #: of misses
     saved_seconds: float  #: what the compiles of the hits took
 
@@ -122,7 +122,7 @@ class _Telemetry:
         return ProgramCacheStats(
             hits=sum(hits.values()) + programs.hits,
             misses=misses + programs.compiled,
-            data_bytes=size,
+            size_bytes=size,
             compile_seconds=took + programs.compile_seconds,
             saved_seconds=saved + programs.saved_seconds,
         )

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""<cukiln/nvfp4/torch.h>, and the GEMMs of <cukiln/nvfp4/nvfp4.h>, in ctypes' words."""
+"""<cukiln/nvfp4/torch.h> in ctypes' words."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import functools
 from ctypes import (
     POINTER,
     byref,
-    c_char,
     c_float,
     c_int,
     c_int64,
@@ -17,43 +16,6 @@ from ctypes import (
 )
 
 from .. import _library, _shipped
-
-
-class Tactic(ctypes.Structure):
-    _fields_ = (("kernel", c_char * 64), ("splits", c_int))
-
-
-class GemmCall(_library.Sized):
-    _fields_ = (
-        ("struct_bytes", c_size_t),
-        ("stream", c_void_p),
-        ("m", c_int64),
-        ("n", c_int64),
-        ("k", c_int64),
-        ("output", c_void_p),
-        ("a_data", c_void_p),
-        ("a_scales", c_void_p),
-        ("a_global_scale", c_void_p),
-        ("b_data", c_void_p),
-        ("b_scales", c_void_p),
-        ("b_global_scale", c_void_p),
-        ("bias", c_void_p),
-        ("workspace", c_void_p),
-        ("workspace_bytes", c_size_t),
-        ("constant_b", c_int),
-        ("tactic", c_int),
-        ("a_bf16", c_void_p),
-    )
-
-
-class MeasuredGemm(ctypes.Structure):
-    _fields_ = (
-        ("n", c_int64),
-        ("k", c_int64),
-        ("m", c_int64),
-        ("nanoseconds", c_int64),
-        ("tactic", Tactic),
-    )
 
 
 class Linear(_library.Sized):
@@ -103,7 +65,6 @@ class Moe(_library.Sized):
     )
 
 
-_SHAPE = (c_int64, c_int64, c_int64)
 _PROTOTYPES: dict[str, tuple[object, ...]] = {
     "cukiln_torch_register": (),
     "cukiln_torch_set_loader": (c_void_p,),
@@ -112,32 +73,22 @@ _PROTOTYPES: dict[str, tuple[object, ...]] = {
     "cukiln_torch_python_create": (POINTER(c_int64),),
     "cukiln_torch_runner_reserve": (c_int64, c_int64),
     "cukiln_torch_runner_destroy": (c_int64,),
-    "cukiln_nvfp4_gemm_create": (c_void_p, c_int, POINTER(c_void_p)),
-    "cukiln_nvfp4_w4a16_gemm_create": (c_void_p, c_int, POINTER(c_void_p)),
-    "cukiln_nvfp4_gemm_destroy": (c_void_p,),
-    "cukiln_nvfp4_gemm_workspace_bytes": (c_void_p, *_SHAPE),
-    "cukiln_nvfp4_gemm_tactics": (c_void_p, *_SHAPE),
-    "cukiln_nvfp4_gemm_tactic": (c_void_p, *_SHAPE, c_int, POINTER(Tactic)),
-    "cukiln_nvfp4_gemm_launch": (c_void_p, POINTER(GemmCall)),
-    "cukiln_nvfp4_gemm_save_tactics": (c_void_p, c_void_p, POINTER(MeasuredGemm), c_size_t),
 }
 
 
 @functools.cache
-def functions() -> ctypes.CDLL:
+def _functions() -> ctypes.CDLL:
     opened = _shipped.library()
     for name, arguments in _PROTOTYPES.items():
         function = getattr(opened, name)
         function.restype = c_int
         function.argtypes = arguments
-    opened.cukiln_nvfp4_gemm_destroy.restype = None
-    opened.cukiln_nvfp4_gemm_workspace_bytes.restype = c_size_t
     return opened
 
 
 def call(name: str, *arguments: object) -> None:
     """`cukiln_torch_NAME`, whose failure is an exception."""
-    _library.check(getattr(functions(), f"cukiln_torch_{name}")(*arguments))
+    _library.check(getattr(_functions(), f"cukiln_torch_{name}")(*arguments))
 
 
 def create(kind: str, *weights: ctypes.Structure) -> int:

@@ -28,9 +28,8 @@ from dataclasses import dataclass
 
 import torch
 
-from .. import Error, IoError, Loader, _library, default_loader
+from .. import Error, IoError, Loader, _library, _shipped, default_loader
 from .._timer import Timer
-from . import _native
 from ._checkpoints import dequantize
 from ._weights import BLOCK, unswizzle, up
 
@@ -80,7 +79,7 @@ class Gemm:
     def __init__(self, loader: Loader, device: int, activations: str = "nvfp4") -> None:
         self._loader = loader
         self.activations = activations
-        self._functions = _native.functions()
+        self._functions = _shipped.library()
         self._handle = c_void_p()
         create = {
             "nvfp4": self._functions.cukiln_nvfp4_gemm_create,
@@ -100,13 +99,13 @@ class Gemm:
     def workspace_bytes(self, m: int, n: int, k: int) -> int:
         return self._functions.cukiln_nvfp4_gemm_workspace_bytes(self._handle, m, n, k)
 
-    def launch(self, call: _native.GemmCall) -> None:
+    def launch(self, call: _shipped.GemmCall) -> None:
         _library.check(self._functions.cukiln_nvfp4_gemm_launch(self._handle, byref(call)))
 
     def keep(self, measured: Iterable[Measured]) -> None:
         """In the store, in place of what it has for the same n and k."""
         rows = [
-            _native.MeasuredGemm(
+            _shipped.MeasuredGemm(
                 each.n,
                 each.k,
                 each.m,
@@ -115,7 +114,7 @@ class Gemm:
             )
             for each in measured
         ]
-        listed = (_native.MeasuredGemm * len(rows))(*rows)
+        listed = (_shipped.MeasuredGemm * len(rows))(*rows)
         _library.check(
             self._functions.cukiln_nvfp4_gemm_save_tactics(
                 self._handle, self._loader.handle, listed, len(rows)
@@ -123,7 +122,7 @@ class Gemm:
         )
 
     def _named(self, m: int, n: int, k: int, tactic: int) -> Tactic:
-        name = _native.Tactic()
+        name = _shipped.Tactic()
         _library.check(
             self._functions.cukiln_nvfp4_gemm_tactic(self._handle, m, n, k, tactic, byref(name))
         )
@@ -180,7 +179,7 @@ class Operands:
         output = output if into is None else into
         b_data, b_scales = self._weights[i % len(self._weights)]
         self._gemm.launch(
-            _native.GemmCall(
+            _shipped.GemmCall(
                 stream=torch.cuda.current_stream().cuda_stream,
                 m=m,
                 n=self._n,
