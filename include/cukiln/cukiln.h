@@ -11,12 +11,12 @@
 ///     cukiln_kernel axpy = cukiln_loader_find(loader, "axpy");            // NULL: not there
 ///
 /// Structs: a struct that the caller fills starts with `struct_bytes`, its sizeof; every other
-/// member may stay zero, the default. Structs grow only at their end: a host built with an older
-/// header works with a newer library, and an older library refuses (invalid_argument) a member that
-/// is set and that it does not know. Strings: UTF-8, or the bytes of a path, NUL-terminated, copied
-/// before a call returns. Threads: every function except create and destroy may be called
-/// concurrently. Errors: no function throws; one that returns a code keeps its message for the
-/// calling thread.
+/// member may stay zero, the default. Structs of one soname grow only at their end: a host built
+/// with an older header works with a newer library, and an older library refuses (invalid_argument)
+/// a member that is set and that it does not know. Strings: UTF-8, or the bytes of a path,
+/// NUL-terminated, copied before a call returns. Threads: every function except create and destroy
+/// may be called concurrently. Errors: no function throws; one that returns a code keeps its
+/// message for the calling thread.
 
 // NOLINTBEGIN(readability-identifier-naming, modernize-use-using, modernize-deprecated-headers): C
 #include <stddef.h>
