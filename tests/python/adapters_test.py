@@ -82,11 +82,9 @@ def test_triton_gets_a_group_whole_or_not_at_all():  # fault 401
     group = {name: manager.put(name.encode(), name) for name in names}
     manager.put_group("add.json", group)
     assert manager.get_group("add.json") == group
-    read = (
-        "from cukiln.adapters.triton import CacheManager; from pathlib import Path\n"
-        "group = CacheManager('KEY').get_group('add.json')\n"
-        "print(group and {n: Path(p).read_text() for n, p in sorted(group.items())})"
-    )
+    read = ("from cukiln.adapters.triton import CacheManager; from pathlib import Path\n"
+            "group = CacheManager('KEY').get_group('add.json')\n"
+            "print(group and {n: Path(p).read_text() for n, p in sorted(group.items())})")
     whole = {name: name for name in sorted(group)}
     assert beside_the_projects(read) == str(whole)
     group["of_others"] = manager.put(b"of_others", "of_others")
@@ -135,19 +133,18 @@ def test_triton_stores_a_kernel_as_one_blob():
 
 def test_triton_stores_at_the_end_what_has_no_group():
     """Of managers that live as long as the process, one of which is older than the store's loader."""
-    beside_the_projects(
-        "import os, sys\n"
-        "from cukiln.adapters.triton import CacheManager\n"
-        "first, second = CacheManager('FIRST'), CacheManager('SECOND')\n"
-        "second.put_group('g', {'a': second.put(b'of second', 'a')})\n"
-        "first.put(b'of first', 'a')\n"
-        "third = CacheManager('THIRD'); third.put(b'of third', 'a')\n"
-        "if os.fork() == 0:\n"
-        "    CacheManager('FORK').get_file('a')\n"
-        "    third.put(b'of a fork', 'b')\n"
-        "    sys.exit()\n"
-        "assert os.wait()[1] == 0"
-    )
+    beside_the_projects("""
+import os, sys
+from cukiln.adapters.triton import CacheManager
+first, second = CacheManager('FIRST'), CacheManager('SECOND')
+second.put_group('g', {'a': second.put(b'of second', 'a')})
+first.put(b'of first', 'a')
+third = CacheManager('THIRD'); third.put(b'of third', 'a')
+if os.fork() == 0:
+    CacheManager('FORK').get_file('a')
+    third.put(b'of a fork', 'b')
+    sys.exit()
+assert os.wait()[1] == 0""")
     stored = cukiln.BlobStore("triton")
     assert [stored.get(f"{name}/a") for name in ("FIRST", "SECOND", "THIRD")] == [
         b"of first", b"of second", b"of third"]  # fmt: skip
@@ -155,12 +152,10 @@ def test_triton_stores_at_the_end_what_has_no_group():
 
 
 def test_triton_files_are_private_and_go_with_the_process():
-    path = beside_the_projects(
-        "from cukiln.adapters.triton import CacheManager; import os, stat\n"
-        "path = CacheManager('KEY').put(b'x', 'a')\n"
-        "folder = os.path.dirname(os.path.dirname(path))\n"
-        "print(oct(stat.S_IMODE(os.stat(folder).st_mode)), folder)"
-    )
+    path = beside_the_projects("from cukiln.adapters.triton import CacheManager; import os, stat\n"
+                               "path = CacheManager('KEY').put(b'x', 'a')\n"
+                               "folder = os.path.dirname(os.path.dirname(path))\n"
+                               "print(oct(stat.S_IMODE(os.stat(folder).st_mode)), folder)")
     mode, folder = path.split()
     assert mode == "0o700" and not Path(folder).exists()
     cukiln.BlobStore("triton").put("KEY/a", b"of another process")
@@ -280,13 +275,9 @@ class Compiles:
 
     def __init__(self, **environment):
         path = os.pathsep.join([FOLDER, *sys.path])
-        self._process = subprocess.Popen(
-            [sys.executable, "-c", COMPILES],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            env={**os.environ, **environment, "PYTHONPATH": path},
-        )
+        self._process = subprocess.Popen([sys.executable, "-c", COMPILES], stdin=subprocess.PIPE,
+                                         stdout=subprocess.PIPE, text=True,
+                                         env={**os.environ, **environment, "PYTHONPATH": path})
 
     def says(self):
         return self._process.stdout.readline().strip()
@@ -353,12 +344,8 @@ def test_triton_with_its_own_folders_compiles_once(monkeypatch):  # fault 246, f
     monkeypatch.setattr(_support.Blobs.try_lease, "__defaults__", (0.5,))
     backend, group = triton.RemoteCacheBackend("KEY"), "__grp__add.json"
     assert backend.get([group]) == {}
-    ask = (
-        "from cukiln.adapters.triton import RemoteCacheBackend as R\n"
-        "from cukiln.adapters import _support\n"
-        "_support.Blobs.try_lease.__defaults__ = (LIMIT,)\n"
-        "print(R('KEY').get(['__grp__add.json']))"
-    )
+    ask = ("from cukiln.adapters import _support, triton\n_support.Blobs.try_lease.__defaults__ = (LIMIT,)\n"
+           "print(triton.RemoteCacheBackend('KEY').get(['__grp__add.json']))")  # fmt: skip
     assert beside_the_projects(ask.replace("LIMIT", "0.5")) == "{}"  # and none waits for ever
     content = b'{"child_paths": []}'
     writer = threading.Timer(1.5, backend.put, (group, content))
@@ -503,19 +490,11 @@ def test_tvm_ffi_takes_the_architecture_that_the_options_name_last():
 
 def test_tvm_ffi_leaves_to_tvm_ffi_what_would_differ(monkeypatch):  # fault 332
     calls = []
-    monkeypatch.setattr(
-        tvm_ffi, "_compile_by_tvm_ffi", lambda *given, **named: calls.append((given, named)) or b"own"
-    )
+    monkeypatch.setattr(tvm_ffi, "_compile_by_tvm_ffi", lambda *given, **named: calls.append((given, named)) or b"own")
     source = 'extern "C" __global__ void k(int* x) { *x = 1; }'
     names_file = source.replace("1", "sizeof(__FILE__)")
-    for text, options in (
-        (source, ["-rdc=true"]),
-        (source, [b" --relocatable-device-code", b"true"]),
-        (source, ["-dc"]),
-        (source, ["-dlto"]),
-        (source, ["-DX=__FILE__"]),
-        (names_file, None),
-    ):
+    for text, options in ((source, ["-rdc=true"]), (source, [b" --relocatable-device-code", b"true"]),
+                          (source, ["-dc"]), (source, ["-dlto"]), (source, ["-DX=__FILE__"]), (names_file, None)):
         assert tvm_ffi.nvrtc_compile(text, name="k.cu", arch="sm_90", extra_opts=options) == b"own"
         assert calls.pop() == ((text,), {"name": "k.cu", "arch": "sm_90", "extra_opts": options})
     assert tvm_ffi.nvrtc_compile(source, arch="sm_90") != b"own"
