@@ -11,7 +11,6 @@
 #include "core/base/file_size_limit.hpp"
 #include "core/base/fork_gate.hpp"
 #include "core/base/result.hpp"
-#include "core/loader/loader_services.hpp"
 #include "core/loader/module_request.hpp"
 
 #include <cukiln/settings.hpp>
@@ -79,7 +78,7 @@ Result<std::shared_ptr<Host::Opened>> Host::open() {
 
 Result<ProgramResult> Host::compile(const ProgramSpec& spec, NvrtcFailure& failure) {
   CUKILN_TRY(const auto opened, open());
-  return LoaderServices(opened->loader).compile_program(spec, failure);
+  return compile_program(opened->loader, spec, failure);
 }
 
 void Host::report(std::string_view what, std::int64_t microseconds, std::string_view why) {

@@ -6,10 +6,10 @@
 #include <string_view>
 
 #include "addons/nvrtc/nvrtc_functions.hpp"
+#include "addons/nvrtc/program_request.hpp"
 #include "core/base/mutex.hpp"
 #include "core/base/process_local.hpp"
 #include "core/compile/compile_job.hpp"
-#include "addons/nvrtc/program_request.hpp"
 
 #include <cukiln/loader.hpp>
 #include <cukiln/store.hpp>
@@ -26,7 +26,7 @@ class Host {
   /// The target of a compile without --gpu-architecture.
   int default_capability() const noexcept { return default_capability_; }
 
-  /// As LoaderServices::compile_program.
+  /// As compile_program, with the loader of the process.
   Result<ProgramResult> compile(const ProgramSpec& spec, NvrtcFailure& failure);
 
   /// Appends a line to the report: what became of a program.

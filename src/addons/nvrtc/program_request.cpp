@@ -6,12 +6,12 @@
 #include <iterator>
 #include <string_view>
 
-#include <fmt/format.h>
-
 #include "core/base/file.hpp"
+#include "core/base/result.hpp"
 #include "core/key/file_macro.hpp"
+#include "core/loader/loader_services.hpp"
 
-namespace cukiln {
+namespace cukiln::dropin {
 
 namespace {
 
@@ -154,4 +154,36 @@ ProgramRequest make_program_request(const ProgramSpec& spec, const Toolchain& to
   return out;
 }
 
-}  // namespace cukiln
+Result<ProgramResult> compile_program(KernelLoader& loader, const ProgramSpec& spec,
+                                      NvrtcFailure& failure) {
+  const auto compile = [&](FolderNames names) -> Result<ProgramResult> {
+    ProgramRequest program;
+    const auto make = [&](const Toolchain& toolchain) {
+      program = make_program_request(spec, toolchain, names);
+      return program.request;
+    };
+    auto built = LoaderServices(loader).build(spec.target, make, failure);
+    if (!built) {
+      failure.log = program.with_real_folders(std::move(failure.log));
+      return std::move(built).error();
+    }
+    if (built->not_stored && built->not_stored->code() == ErrorCode::incompatible) {
+      return std::move(*built->not_stored).with_context(program.request.name);
+    }
+    Cubin& cubin = built->entry.cubin;
+    cubin.log = program.with_real_folders(std::move(cubin.log));
+    return ProgramResult{std::move(cubin), built->entry.key, built->outcome,
+                         std::move(built->reason), built->entry.compile_us};
+  };
+  return guarded([&] {
+    if (may_hide_folders(spec)) {
+      auto hidden = compile(FolderNames::hidden);
+      if (!hidden || !may_depend_on_folders(hidden->cubin.image, hidden->cubin.log)) {
+        return hidden;
+      }
+    }
+    return compile(FolderNames::real);
+  });
+}
+
+}  // namespace cukiln::dropin

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/compile/compile_job.hpp"
 #include "core/key/compile_request.hpp"
 #include "core/key/cubin.hpp"
 #include "core/key/output_kind.hpp"
@@ -16,7 +17,7 @@
 #include <cukiln/loader.hpp>
 #include <cukiln/target.hpp>
 
-namespace cukiln {
+namespace cukiln::dropin {
 
 /// A program as NVRTC's own interface gets it.
 struct ProgramSpec {
@@ -62,4 +63,10 @@ struct ProgramRequest {
 ProgramRequest make_program_request(const ProgramSpec& spec, const Toolchain& toolchain,
                                     FolderNames names);
 
-}  // namespace cukiln
+/// Compiles a program, or finds what an earlier compile of it returned. `failure` is set if NVRTC
+/// refused the program. Errors: the compiler's; incompatible (the result depends on the time or
+/// was not observed, and what NVRTC returns in this process may differ).
+Result<ProgramResult> compile_program(KernelLoader& loader, const ProgramSpec& spec,
+                                      NvrtcFailure& failure);
+
+}  // namespace cukiln::dropin

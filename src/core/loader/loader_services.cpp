@@ -196,44 +196,21 @@ Result<std::string> LoaderServices::compile_to_ptx(const StoreEntry& entry,
   return joined_ptx(built);
 }
 
-Result<ProgramResult> LoaderServices::compile_program(const ProgramSpec& spec,
-                                                      NvrtcFailure& failure) {
-  return guarded([&]() -> Result<ProgramResult> {
-    KernelLoader::Impl& impl = *loader_.impl_;
-    const EventDelivery delivery(impl.tiers.events(), impl.events);
-    const auto compile = [&](FolderNames names) -> Result<ProgramResult> {
-      const auto build = [&](ProgramRequest& program) -> Result<Built> {
-        CUKILN_TRY(const Toolchain toolchain, impl.compiler->for_target(spec.target).toolchain());
-        program = make_program_request(spec, toolchain, names);
-        return impl.builder->build(program.request, impl.builder->look_up(program.request), {},
-                                   nullptr, nullptr, &failure);
-      };
-      ProgramRequest program;
-      auto built = build(program);
-      if (!built && is_of_replaced_nvrtc(*impl.compiler, program.request, built.error())) {
-        built = build(program);
-      }
-      const ModuleRequest& request = program.request;
-      if (!built) {
-        failure.log = program.with_real_folders(std::move(failure.log));
-        return std::move(built).error();
-      }
-      if (built->not_stored && built->not_stored->code() == ErrorCode::incompatible) {
-        return std::move(*built->not_stored).with_context(request.name);
-      }
-      Cubin& cubin = built->entry.cubin;
-      cubin.log = program.with_real_folders(std::move(cubin.log));
-      return ProgramResult{std::move(cubin), built->entry.key, built->outcome,
-                           std::move(built->reason), built->entry.compile_us};
-    };
-    if (may_hide_folders(spec)) {
-      auto hidden = compile(FolderNames::hidden);
-      if (!hidden || !may_depend_on_folders(hidden->cubin.image, hidden->cubin.log)) {
-        return hidden;
-      }
-    }
-    return compile(FolderNames::real);
-  });
+Result<Built> LoaderServices::build(Target target, const MakeRequest& make, NvrtcFailure& failure) {
+  KernelLoader::Impl& impl = *loader_.impl_;
+  const EventDelivery delivery(impl.tiers.events(), impl.events);
+  ModuleRequest request;
+  const auto build_once = [&]() -> Result<Built> {
+    CUKILN_TRY(const Toolchain toolchain, impl.compiler->for_target(target).toolchain());
+    request = make(toolchain);
+    return impl.builder->build(request, impl.builder->look_up(request), {}, nullptr, nullptr,
+                               &failure);
+  };
+  auto built = build_once();
+  if (!built && is_of_replaced_nvrtc(*impl.compiler, request, built.error())) {
+    built = build_once();
+  }
+  return built;
 }
 
 }  // namespace cukiln

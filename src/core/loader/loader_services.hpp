@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "core/base/bytes.hpp"
 #include "core/compile/compile_job.hpp"
-#include "addons/nvrtc/program_request.hpp"
+#include "core/loader/builder.hpp"
 #include "core/store/cubin_store.hpp"
 #include "core/store/remote_tier.hpp"
 
@@ -50,10 +51,11 @@ class LoaderServices {
   /// Returns the folders with CUDA's headers for a target; none if there are none.
   std::vector<std::string> toolkit_folders(Target target);
 
-  /// Compiles a program, or finds what an earlier compile of it returned. `failure` is set if NVRTC
-  /// refused the program. Errors: the compiler's; incompatible (the result depends on the time or
-  /// was not observed, and what NVRTC returns in this process may differ).
-  Result<ProgramResult> compile_program(const ProgramSpec& spec, NvrtcFailure& failure);
+  using MakeRequest = std::function<ModuleRequest(const Toolchain& toolchain)>;
+  /// Finds the entry of the request that `make` returns for a target's toolchain, or compiles it;
+  /// both again, once, if NVRTC is replaced meanwhile. `failure` is set if NVRTC refused a program.
+  /// Errors: the compiler's.
+  Result<Built> build(Target target, const MakeRequest& make, NvrtcFailure& failure);
 
   /// A header of an entry, given as text.
   struct MemoryHeader {
