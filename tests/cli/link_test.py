@@ -6,6 +6,7 @@ import json
 import sqlite3
 import sys
 import unittest
+from pathlib import Path
 
 from cli import BINARIES, CUKILN, ENVIRONMENT, FAILED, USAGE, CliTest
 
@@ -19,6 +20,8 @@ extern "C" __global__ void second(int* p) { p[threadIdx.x] = twice(1); }
 """
 PTX = ".version 8.0\n.target sm_90\n.address_size 64\n.visible .entry extra() { ret; }\n"
 LINE = ("a.cu", "b.cu", "--arch", "sm_90a")
+WITHOUT_LINKER = (Path(__file__).resolve().parents[2]
+                  / ".cukiln-cuda-tested/12.9/nvidia/cuda_nvrtc/lib/libnvrtc.so.12")  # fmt: skip
 
 
 class Link(CliTest):
@@ -149,6 +152,23 @@ class Link(CliTest):
         self.assertEqual((module["outcome"], self.kernels(module)), ("compiled", ["first", "second"]))
         self.run_cli("daemon", "stop")
         self.assertEqual(self.only(*LINE, "--link", "lto")["outcome"], "hit")
+
+
+class Doctor(CliTest):
+    def check(self, **options):
+        return next(c for c in self.run_json("doctor", **options)["checks"] if c["name"] == "nvjitlink")
+
+    def test_nvjitlink_is_listed(self):
+        found = self.check()
+        self.assertEqual(found["status"], "ok", found)
+        self.assertRegex(found["detail"], r"^\d+\.\d+ in /.*/libnvJitLink\.so\.\d+")
+
+    @unittest.skipUnless(WITHOUT_LINKER.exists(), "an NVRTC without nvJitLink: scripts/bootstrap --tests")
+    def test_the_lack_of_nvjitlink_is_no_error(self):
+        check = self.check(env={"CUKILN_NVRTC_LIBRARY": str(WITHOUT_LINKER)}, expect=None)
+        self.assertEqual(check["status"], "missing")
+        self.assertIn("libnvJitLink.so.12", check["detail"])
+        self.assertIn("only to link", check["advice"])
 
 
 if __name__ == "__main__":

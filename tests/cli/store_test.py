@@ -197,10 +197,6 @@ class Maintenance(CliTest):
         self.assertEqual(self.run_json("stats")["corrupt"], 1)
 
 
-WITHOUT_LINKER = (Path(__file__).resolve().parents[2]
-                  / ".cukiln-cuda-tested/12.9/nvidia/cuda_nvrtc/lib/libnvrtc.so.12")  # fmt: skip
-
-
 class Doctor(CliTest):
     def checks(self, **options):
         return {c["name"]: c for c in self.run_json("doctor", **options)["checks"]}
@@ -212,18 +208,6 @@ class Doctor(CliTest):
         self.assertEqual(checks["driver"]["status"], "missing")
         self.assertTrue(checks["driver"]["advice"])
         self.assertIn(str(self.store), checks["store"]["detail"])
-
-    def test_nvjitlink_is_listed(self):
-        found = self.checks()["nvjitlink"]
-        self.assertEqual(found["status"], "ok", found)
-        self.assertRegex(found["detail"], r"^\d+\.\d+ in /.*/libnvJitLink\.so\.\d+")
-
-    @unittest.skipUnless(WITHOUT_LINKER.exists(), "an NVRTC without nvJitLink: scripts/bootstrap --tests")
-    def test_the_lack_of_nvjitlink_is_no_error(self):
-        check = self.checks(env={"CUKILN_NVRTC_LIBRARY": str(WITHOUT_LINKER)}, expect=None)["nvjitlink"]
-        self.assertEqual(check["status"], "missing")
-        self.assertIn("libnvJitLink.so.12", check["detail"])
-        self.assertIn("only to link", check["advice"])
 
     def test_the_protections_of_the_worker_are_listed(self):  # fault 137
         check = self.checks()["sandbox"]
