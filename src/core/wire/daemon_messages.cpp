@@ -98,31 +98,27 @@ std::optional<BlobWanted> BlobWanted::decode(ByteView body) {
 
 namespace {
 
-/// In the place of a program's kind, for a module that has headers as texts and is no program.
+/// In the place of a program's kind, for a module.
 constexpr std::uint8_t kNoProgram = 0xff;
 
-/// Reads what follows the order of a program, or of a module with headers as texts. False if a
-/// field is out of its range.
-bool read_program(SerialReader& in, CompileRequest& request) {
-  const std::uint8_t kind = in.u8();
-  if (kind != kNoProgram) {
-    if (kind > static_cast<std::uint8_t>(last_of(OutputKind{}))) {
-      return false;
-    }
-    NvrtcProgram& program = request.program.emplace();
-    program.output = static_cast<OutputKind>(kind);
-    program.working_folder = in.bytes();
+void put_texts(SerialWriter& out, const std::vector<VirtualSource>& texts) {
+  out.u32(static_cast<std::uint32_t>(texts.size()));
+  for (const VirtualSource& text : texts) {
+    out.bytes(text.path).bytes(text.text);
   }
-  const std::uint32_t count = in.u32();
+}
+
+/// Reads `count` texts. False if one is too large.
+bool get_texts(SerialReader& in, std::uint32_t count, std::vector<VirtualSource>& texts) {
   for (std::uint32_t i = 0; i < count && in.ok(); ++i) {
-    std::string name(in.bytes());
+    std::string path(in.bytes());
     const ByteView text = in.bytes();
     if (text.size() > kMaxSourceBytes) {
       return false;
     }
-    request.headers.emplace_back(std::move(name), SharedBytes(std::string(text)));
+    texts.emplace_back(std::move(path), SharedBytes(std::string(text)));
   }
-  return kind != kNoProgram || count != 0;
+  return true;
 }
 
 }  // namespace
@@ -132,28 +128,16 @@ std::string CompileOrder::encode() const {
   const auto& [sources, options, target_machine, toolchain, program, texts, link] = request;
   static_cast<void>(link);
   SerialWriter out;
-  out.u32(static_cast<std::uint32_t>(sources.size()));
-  for (const VirtualSource& source : sources) {
-    out.bytes(source.path).bytes(source.text);
-  }
+  put_texts(out, sources);
   out.strings(options.arguments).strings(options.name_expressions);
   out.u32(static_cast<std::uint32_t>(target_machine.capability));
   out.u8(static_cast<std::uint8_t>(target_machine.suffix));
   out.bytes(toolchain.version).raw(view_of(toolchain.content));
   put_labels(out, labels);
   out.bytes(library).bytes(builtins).strings(headers);
-  if (program) {
-    const auto& [output, working_folder] = *program;
-    out.u8(static_cast<std::uint8_t>(output)).bytes(working_folder);
-  } else if (!texts.empty()) {
-    out.u8(kNoProgram);
-  }
-  if (program || !texts.empty()) {
-    out.u32(static_cast<std::uint32_t>(texts.size()));
-    for (const VirtualSource& header : texts) {
-      out.bytes(header.path).bytes(header.text);
-    }
-  }
+  const auto& [output, working_folder] = program.value_or(NvrtcProgram());
+  out.u8(program ? static_cast<std::uint8_t>(output) : kNoProgram).bytes(working_folder);
+  put_texts(out, texts);
   return out.take();
 }
 
@@ -161,16 +145,8 @@ std::optional<CompileOrder> CompileOrder::decode(ByteView body) {
   SerialReader in(body);
   CompileOrder order;
   const std::uint32_t count = in.u32();
-  if (count == 0 || count > kMaxSources) {
+  if (count == 0 || count > kMaxSources || !get_texts(in, count, order.request.sources)) {
     return std::nullopt;
-  }
-  for (std::uint32_t i = 0; i < count && in.ok(); ++i) {
-    std::string path(in.bytes());
-    const ByteView text = in.bytes();
-    if (text.size() > kMaxSourceBytes) {
-      return std::nullopt;
-    }
-    order.request.sources.emplace_back(std::move(path), SharedBytes(std::string(text)));
   }
   order.request.options.arguments = in.strings();
   order.request.options.name_expressions = in.strings();
@@ -186,7 +162,14 @@ std::optional<CompileOrder> CompileOrder::decode(ByteView body) {
   order.library = in.bytes();
   order.builtins = in.bytes();
   order.headers = in.strings();
-  if (in.ok() && !in.at_end() && !read_program(in, order.request)) {
+  const std::uint8_t kind = in.u8();
+  const ByteView working_folder = in.bytes();
+  if (kind <= static_cast<std::uint8_t>(last_of(OutputKind{}))) {
+    order.request.program = {static_cast<OutputKind>(kind), std::string(working_folder)};
+  } else if (kind != kNoProgram || !working_folder.empty()) {
+    return std::nullopt;
+  }
+  if (!get_texts(in, in.u32(), order.request.headers)) {
     return std::nullopt;
   }
   return whole(in, std::move(order));

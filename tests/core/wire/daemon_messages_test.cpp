@@ -48,19 +48,22 @@ TEST_CASE("an order of a program round-trips, and its request keeps its digest")
 
 TEST_CASE("an order of a module with headers as texts round-trips") {
   CompileOrder order = an_order();
-  const std::size_t plain = order.encode().size();
   order.request.headers = {{"a.h", SharedBytes("int a;")}, {"b/c.h", SharedBytes("")}};
   const std::string encoded = order.encode();
   const auto read = CompileOrder::decode(encoded);
   REQUIRE(read);
   CHECK_FALSE(read->request.program);
   CHECK(read->request.canonical() == order.request.canonical());
-  for (std::size_t length = plain + 1; length < encoded.size(); ++length) {
-    CHECK_FALSE(CompileOrder::decode(encoded.substr(0, length)));
-  }
-  std::string without = encoded.substr(0, plain);
-  without += std::string("\xff\0\0\0\0", 5);  // no program, and no header either
-  CHECK_FALSE(CompileOrder::decode(without));
+}
+
+TEST_CASE("fault 62: an order with a kind of program that there is not is refused") {
+  // The kind is followed by the working folder and the headers, both empty.
+  const std::size_t kind = an_order().encode().size() - 9;
+  CHECK(decodes_with(an_order(), kind, 0));
+  CHECK_FALSE(decodes_with(an_order(), kind, 100));
+  CompileOrder order = an_order();
+  order.request.program = NvrtcProgram{OutputKind::ptx, "w"};
+  CHECK_FALSE(decodes_with(order, kind, static_cast<char>(0xff)));  // no program has a folder
 }
 
 TEST_CASE("an order round-trips, and its request keeps its digest") {
