@@ -82,7 +82,7 @@ class RmCommand final : public Command {
       return context.fail(exit_of_key_error(keys.error()), keys.error());
     }
     for (const CacheKey& key : *keys) {
-      const auto was_there = admin.remove(key);
+      const auto was_there = admin.remove(ObjectName::of(key));
       if (!was_there) {
         return context.fail(Exit::store, was_there.error());
       }
@@ -93,7 +93,7 @@ class RmCommand final : public Command {
       count += *was_there ? 1 : 0;
     }
     for (const BlobId& id : blob_ids) {
-      const auto was_there = admin.remove(id);
+      const auto was_there = admin.remove(ObjectName::of(id));
       if (!was_there) {
         return context.fail(Exit::store, was_there.error());
       }

@@ -127,7 +127,7 @@ double look_up_us(const std::string& folder, const std::vector<CompileRequest>& 
     const std::string canonical = asked.canonical();
     AllHold files;
     const auto found = (*store)->find(CompileRequest::digest_of(canonical), canonical, files,
-                                      CubinStore::Purpose::use);
+                                      ObjectTier::Purpose::use);
     if (!found || !*found) std::exit(fail("an entry is missing"));
   }
   return (now_us() - start) / kBatch;

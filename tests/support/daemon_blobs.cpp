@@ -22,30 +22,30 @@ int fail(const std::string& what) {
   return 1;
 }
 
-Result<std::optional<SharedBytes>> look_up(TieredBlobs& blobs, const std::string& op,
-                                           const BlobName& name) {
+BlobLookup look_up(TieredStore& store, const std::string& op, const BlobName& name) {
   if (op == "get") {
-    return blobs.get(name);
+    return store.get(name);
   }
-  auto got = blobs.get_or_produce(name, std::chrono::seconds(60), {});
+  auto got = get_or_lease(store, name, std::chrono::seconds(60), {});
   if (!got) {
     return std::move(got).error();
   }
-  return std::move(got->bytes);
+  return std::move(got->blob);
 }
 
-int run(TieredBlobs& blobs, const std::string& op, const BlobName& name, const char* path) {
+int run(TieredStore& store, const std::string& op, const BlobName& name, const char* path) {
   if (op == "put") {
     std::ifstream file(path, std::ios::binary);
-    const auto done = blobs.put(name, std::string(std::istreambuf_iterator<char>(file), {}));
+    const auto done = store.put(StoreBlob::borrowed(
+        name.kind, name.key, std::string(std::istreambuf_iterator<char>(file), {})));
     return done ? 0 : fail(done.error().message());
   }
-  const auto found = look_up(blobs, op, name);
+  const auto found = look_up(store, op, name);
   if (!found) {
     return fail(found.error().message());
   }
   if (*found) {
-    std::ofstream(path, std::ios::binary) << (*found)->view();
+    std::ofstream(path, std::ios::binary) << (*found)->bytes.view();
   }
   std::puts(*found ? "found" : "absent");
   return 0;
@@ -77,5 +77,5 @@ int main(int count, char** arguments) {
     return tiers.is_store_of(greeting);
   };
   (*store)->use_daemon(std::make_unique<DaemonClient>(std::move(daemon)));
-  return run((*store)->blobs(), arguments[3], *name, arguments[6]);
+  return run(**store, arguments[3], *name, arguments[6]);
 }

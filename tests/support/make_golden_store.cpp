@@ -27,7 +27,7 @@ int main(int count, char** values) {
     return 1;
   }
   const StoreBlob blob = testing::golden_blob();
-  if (!(*store)->put(*BlobName::make(blob.kind, blob.key), blob.bytes, blob.signer)) {
+  if (!(*store)->put(blob)) {
     return 1;
   }
   const std::vector<StoreEntry> entries = testing::golden_entries();

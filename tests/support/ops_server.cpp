@@ -104,8 +104,8 @@ int main(int count, char** values) {
   for (std::uint64_t i = 0; i < entries; ++i) {
     put(source.store(), i);
   }
-  const auto blob = BlobName::make("triton", "KEY/add.cubin");
-  if (!blob || !source.store().blobs().put(*blob, std::string(2048, 'b'))) {
+  const std::string bytes(2048, 'b');
+  if (!source.store().put(StoreBlob::borrowed("triton", "KEY/add.cubin", bytes))) {
     std::fputs("the blob was not stored\n", stderr);
     return 1;
   }

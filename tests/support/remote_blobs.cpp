@@ -24,9 +24,10 @@ int fail(const std::string& what) {
 int run(RemoteStore& store, const std::string& op, const BlobName& name, const char* path) {
   if (op == "put") {
     std::ifstream file(path, std::ios::binary);
-    store.put_blob(name, std::string(std::istreambuf_iterator<char>(file), {}));
+    store.put(StoreBlob::borrowed(name.kind, name.key,
+                                  std::string(std::istreambuf_iterator<char>(file), {})));
     store.finish(std::chrono::seconds(60));
-  } else if (const auto found = store.find_blob(name, RemoteTier::Freshness::usual)) {
+  } else if (const auto found = store.get(name, RemoteTier::Freshness::usual)) {
     std::ofstream(path, std::ios::binary) << found->bytes.view();
     std::printf("found %s\n", found->signer.c_str());
   } else {

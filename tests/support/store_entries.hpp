@@ -111,11 +111,11 @@ class FilesOf final : public SetCheck {
 
 /// True if a store finds an entry by its request and files; without headers of CUDA, if what the
 /// entry recorded of them may be trusted.
-inline bool finds(CubinStore& store, const StoreEntry& entry, bool has_toolkit = true) {
+inline bool finds(ObjectTier& store, const StoreEntry& entry, bool has_toolkit = true) {
   FilesOf files(entry.dependencies);
   files.has_toolkit = has_toolkit;
   const Lookup found =
-      store.find(entry.request, entry.request_canonical, files, CubinStore::Purpose::use);
+      store.find(entry.request, entry.request_canonical, files, ObjectTier::Purpose::use);
   return found && *found && (*found)->key == entry.key &&
          (*found)->cubin.image.view() == entry.cubin.image.view();
 }

@@ -106,7 +106,7 @@ void remove(TieredStore& store, const Arguments& arguments) {
     return;
   }
   const StoreEntry entry = make_entry(arguments.number("first", 0), shape_of(arguments));
-  const auto removed = store.remove(entry.key);
+  const auto removed = store.remove(ObjectName::of(entry.key));
   print_line(removed ? "removed " + std::to_string(int{*removed})
                      : "rm error " + removed.error().message());
 }
@@ -130,10 +130,10 @@ void put_blobs(TieredStore& store, const Arguments& arguments) {
     const std::string key = count == 0 ? text("key") : std::to_string(i);
     const auto name = BlobName::make(kind, key);
     const auto stored =
-        !name
-            ? Result<void>(name.error())
-            : store.blobs().put(*name, count == 0 ? text("value")
-                                                  : std::string(arguments.number("bytes", 1), 'b'));
+        !name ? Result<PutOutcome>(name.error())
+              : store.put(StoreBlob::borrowed(
+                    kind, key,
+                    count == 0 ? text("value") : std::string(arguments.number("bytes", 1), 'b')));
     print_line(stored ? "stored" : "put error " + stored.error().message());
   }
 }
@@ -145,20 +145,20 @@ void put_blobs(TieredStore& store, const Arguments& arguments) {
 void produce_blob(TieredStore& store, const Arguments& arguments) {
   const auto name = BlobName::make("test", "key");
   const auto began = std::chrono::steady_clock::now();
-  auto got = store.blobs().get_or_produce(
-      *name, std::chrono::milliseconds(arguments.number("limit", 60'000)), {});
+  auto got =
+      get_or_lease(store, *name, std::chrono::milliseconds(arguments.number("limit", 60'000)), {});
   if (!got) {
     print_line("error " + got.error().message());
     return;
   }
-  if (got->bytes) {
-    print_line("hit " + std::string(*got->bytes));
+  if (got->blob) {
+    print_line("hit " + std::string(got->blob->bytes));
     return;
   }
   const auto waited = std::chrono::duration_cast<std::chrono::milliseconds>(
       std::chrono::steady_clock::now() - began);
-  print_line(got->flight.exclusive() ? "produces alone"
-                                     : "produces after " + std::to_string(waited.count()));
+  print_line(got->lease.exclusive() ? "produces alone"
+                                    : "produces after " + std::to_string(waited.count()));
   if (arguments.options.count("fork") != 0 && ::fork() == 0) {
     for (const int stream : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
       ::close(stream);  // who reads them must not wait for this child
@@ -173,8 +173,8 @@ void produce_blob(TieredStore& store, const Arguments& arguments) {
   }
   const auto end = arguments.options.find("end");
   if (end == arguments.options.end()) {
-    const auto stored = store.blobs().put(*name, "produced");
-    got->flight.finish();
+    const auto stored = store.put(StoreBlob::borrowed(name->kind, name->key, "produced"));
+    got->lease.finish();
     print_line(stored ? "stored" : "put error " + stored.error().message());
   } else if (end->second == "never") {
     ::pause();

@@ -24,14 +24,12 @@ constexpr std::chrono::milliseconds kFlushUsesAfter{500};
 
 /// Gets a blob from the remote store and puts it into the daemon's, with its signers. One that the
 /// store cannot take, which counts and logs that, is returned all the same.
-std::optional<SharedBytes> fetch_blob(TieredStore& store, RemoteTier& remote,
-                                      const BlobName& name) {
-  auto found = remote.find_blob(name, RemoteTier::Freshness::usual);
-  if (!found) {
-    return std::nullopt;
+std::optional<StoreBlob> fetch_blob(TieredStore& store, RemoteTier& remote, const BlobName& name) {
+  auto found = remote.get(name, RemoteTier::Freshness::usual);
+  if (found) {
+    static_cast<void>(store.add(*found));
   }
-  static_cast<void>(store.blobs().add(*found));
-  return std::move(found->bytes);
+  return found;
 }
 
 /// The reply with what was found.
@@ -102,12 +100,12 @@ Reply LookupService::read_blob(TieredStore& store, RemoteTier* remote,
                                const wire::BlobWanted& wanted) {
   return reply_of([&]() -> Result<std::optional<StoreBlob>> {
     CUKILN_TRY(const BlobName name, BlobName::make(wanted.kind, wanted.key));
-    auto bytes = store.blobs().find(name);
-    if (!bytes && remote != nullptr) {
-      bytes = fetch_blob(store, *remote, name);
+    auto blob = store.search(name);
+    if (!blob && remote != nullptr) {
+      blob = fetch_blob(store, *remote, name);
     }
-    return bytes ? std::optional(StoreBlob{wanted.kind, wanted.key, *std::move(bytes)})
-                 : std::nullopt;
+    return blob ? std::optional(StoreBlob{wanted.kind, wanted.key, std::move(blob->bytes)})
+                : std::nullopt;
   }());
 }
 
@@ -119,10 +117,10 @@ std::optional<Reply> LookupService::store_blob(TieredStore& store, RemoteTier* r
     return std::nullopt;
   }
   const auto stored = [&]() -> Result<void> {
-    CUKILN_TRY(const BlobName name, BlobName::make(blob->kind, blob->key));
-    CUKILN_CHECK(store.blobs().put(name, blob->bytes.view()));
+    const StoreBlob object{blob->kind, blob->key, blob->bytes, {}, 0};
+    CUKILN_CHECK(store.put(object));
     if (remote != nullptr) {
-      remote->put_blob(name, blob->bytes.view());
+      remote->put(object);
     }
     return {};
   }();

@@ -82,20 +82,14 @@ std::optional<StoreEntry> RemoteStore::find_on(RemoteServer& server, ByteView re
   if (!sets) {
     return std::nullopt;
   }
-  const RequestDigest request = CompileRequest::digest_of(request_canonical);
-  for (const SetTree::Leaf& leaf :
-       sets->tree.candidates([&](const std::string& path) { return check.label(path); })) {
-    const DependencySet* const set = sets->find(leaf.key);
-    if (set != nullptr && !check.holds(*set, true)) {  // whether to trust, the entry will say
-      continue;
-    }
-    auto found = server.entry(leaf.key, module, look_up_deadline());
-    if (found && found->request == request &&
-        check.holds(found->dependencies, found->may_trust_toolkit())) {
-      return found;
-    }
-  }
-  return std::nullopt;
+  auto found =
+      find_in_sets(sets->tree, request_canonical, check, [&](const SetTree::Leaf& leaf) -> Lookup {
+        const DependencySet* const set = sets->find(leaf.key);
+        const bool differs =
+            set != nullptr && !check.holds(*set, true);  // the entry says if trusted
+        return differs ? std::nullopt : server.entry(leaf.key, module, look_up_deadline());
+      });
+  return found ? *std::move(found) : std::nullopt;
 }
 
 template <class LookUp>
@@ -128,7 +122,7 @@ std::optional<StoreEntry> RemoteStore::find(ByteView request_canonical, std::str
                 });
 }
 
-std::optional<StoreBlob> RemoteStore::find_blob(const BlobName& name, Freshness freshness) {
+std::optional<StoreBlob> RemoteStore::get(const BlobName& name, Freshness freshness) {
   return search(ObjectName::of(name.id), freshness, [&](RemoteServer& server, bool& absent) {
     return server.blob(name.id, look_up_deadline(), absent);
   });
@@ -176,16 +170,17 @@ std::optional<RemoteLease> RemoteStore::await_peer_or_lease(ByteView request_can
   }
 }
 
-void RemoteStore::put(const StoreEntry& entry) {
+void RemoteStore::put(const StoreObject& object) {
+  const StoreEntry* const entry = std::get_if<StoreEntry>(&object);
   // A set with paths of this machine is of no use elsewhere, and would tell what they are.
-  if (writes() && entry.dependencies.portable() && may_sign(entry.labels.name, entry.labels.name)) {
-    uploads_.push(entry);
+  if (!writes() || (entry != nullptr && !entry->dependencies.portable())) {
+    return;
   }
-}
-
-void RemoteStore::put_blob(const BlobName& name, ByteView bytes) {
-  if (writes() && may_sign({}, fmt::format("a blob of kind {}", name.kind))) {
-    uploads_.push(name, bytes);
+  const std::string module = entry != nullptr ? entry->labels.name : std::string();
+  const std::string what =
+      entry != nullptr ? module : "a blob of kind " + std::get<StoreBlob>(object).kind;
+  if (may_sign(module, what)) {
+    uploads_.push(object);
   }
 }
 

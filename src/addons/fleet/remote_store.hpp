@@ -48,10 +48,9 @@ class RemoteStore final : public RemoteTier {
                                                  std::chrono::milliseconds limit,
                                                  CancelFlags cancelled,
                                                  const std::function<bool()>& found) override;
-  void put(const StoreEntry& entry) override;
+  std::optional<StoreBlob> get(const BlobName& name, Freshness freshness) override;
+  void put(const StoreObject& object) override;
   bool shares_blobs() const override { return true; }
-  std::optional<StoreBlob> find_blob(const BlobName& name, Freshness freshness) override;
-  void put_blob(const BlobName& name, ByteView bytes) override;
 
   bool finish(std::chrono::milliseconds timeout) override { return uploads_.finish(timeout); }
   RemoteReport report() const override;

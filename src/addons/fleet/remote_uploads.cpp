@@ -25,49 +25,49 @@ RemoteUploads::~RemoteUploads() {
   }
 }
 
-void RemoteUploads::push(const StoreEntry& entry) {
-  // Called before the entry is queued, because its upload may end before a later call.
-  leases_.begin_upload(entry.request_canonical);
-  const bool queued = enqueue(entry.cubin.image.size() + entry.request_canonical.size(), [&] {
-    StoreEntry copy = entry;
-    copy.source_text.clear();
-    return [this, own = std::move(copy)] {
-      upload(own);
-      leases_.end_upload(own.request_canonical);
-    };
-  });
-  if (!queued) {
-    leases_.cancel_upload(entry.request_canonical);
+void RemoteUploads::push(const StoreObject& object) {
+  const StoreEntry* const entry = std::get_if<StoreEntry>(&object);
+  if (entry != nullptr) {
+    // Called before the entry is queued, because its upload may end before a later call.
+    leases_.begin_upload(entry->request_canonical);
   }
-}
-
-void RemoteUploads::push(const BlobName& name, ByteView bytes) {
-  static_cast<void>(enqueue(bytes.size() + name.key.size(), [&] {
-    auto own = std::make_shared<StoreBlob>();
-    own->kind = name.kind;
-    own->key = name.key;
-    own->bytes = SharedBytes(std::string(bytes));
-    return [this, own = std::move(own)] { upload(std::move(*own)); };
-  }));
-}
-
-bool RemoteUploads::enqueue(std::uint64_t bytes,
-                            const std::function<std::function<void()>()>& make) {
-  {
-    const MutexLock lock(mutex_);
-    if (!stopping_ && queue_.size() < options_.max_queued &&
-        queued_bytes_ + bytes <= options_.max_queued_bytes) {
-      queue_.push_back({make(), bytes});
-      queued_bytes_ += bytes;
-      if (!uploader_.joinable()) {
-        uploader_ = std::thread([this] { run(); });
-      }
-      work_.notify_one();
-      return true;
-    }
+  if (enqueue(object)) {
+    return;
   }
   telemetry_.events.add(RemoteTelemetry::Event::dropped);
-  return false;
+  if (entry != nullptr) {
+    leases_.cancel_upload(entry->request_canonical);
+  }
+}
+
+bool RemoteUploads::enqueue(const StoreObject& object) {
+  const StoreEntry* const entry = std::get_if<StoreEntry>(&object);
+  const StoreBlob* const blob = std::get_if<StoreBlob>(&object);
+  const std::uint64_t bytes = entry != nullptr
+                                  ? entry->cubin.image.size() + entry->request_canonical.size()
+                                  : blob->bytes.size() + blob->key.size();
+  const MutexLock lock(mutex_);
+  if (stopping_ || queue_.size() >= options_.max_queued ||
+      queued_bytes_ + bytes > options_.max_queued_bytes) {
+    return false;
+  }
+  if (blob != nullptr) {  // its bytes may be the caller's
+    queue_.push_back({StoreBlob{blob->kind,
+                                blob->key,
+                                SharedBytes(std::string(blob->bytes.view())),
+                                {},
+                                options_.clock->now_s()},
+                      bytes});
+  } else {
+    queue_.push_back({*entry, bytes});
+    std::get<StoreEntry>(queue_.back().object).source_text.clear();
+  }
+  queued_bytes_ += bytes;
+  if (!uploader_.joinable()) {
+    uploader_ = std::thread([this] { run(); });
+  }
+  work_.notify_one();
+  return true;
 }
 
 SteadyTime RemoteUploads::deadline() {
@@ -84,45 +84,43 @@ bool RemoteUploads::put(RemoteServer& server, const ObjectName& name, ByteView b
   return ok;
 }
 
-/// Uploads the entry first, so that the sets never name an entry that the server does not have.
-void RemoteUploads::upload(const StoreEntry& entry) {
-  const ObjectName name = ObjectName::of(entry.key);
-  const ObjectName sets_name = ObjectName::of_sets(entry.request_canonical);
-  const std::string sealed = seal_entry(entry, &*options_.key, false);
+/// Uploads an entry first, so that the sets never name an entry that the server does not have.
+void RemoteUploads::upload(const StoreObject& object) {
+  const StoreEntry* const entry = std::get_if<StoreEntry>(&object);
+  const StoreBlob* const blob = std::get_if<StoreBlob>(&object);
+  const ObjectName name = entry != nullptr ? ObjectName::of(entry->key)
+                                           : ObjectName::of(BlobName::id_of(blob->kind, blob->key));
+  const std::string sealed = entry != nullptr ? seal_entry(*entry, &*options_.key, false)
+                                              : seal_blob(*blob, &*options_.key);
   bool arrived = false;
   for (const auto& server : servers_) {
     const SteadyTime end = deadline();
-    if (sealed.size() > kMaxEnvelopeBytes || !put(*server, name, sealed, end)) {
-      continue;
+    if (sealed.size() <= kMaxEnvelopeBytes && put(*server, name, sealed, end)) {
+      arrived = entry == nullptr || add_to_sets(*server, *entry, end) || arrived;
     }
-    bool absent = false;
-    FleetSets sets = server->sets(entry.request_canonical, end, absent).value_or(FleetSets());
-    sets.add({entry.key, entry.dependencies}, [&](const SetTree::Leaf& leaf) {
-      auto other = server->entry(leaf.key, entry.labels.name, end);
-      return other ? std::optional(std::move(other->dependencies)) : std::nullopt;
-    });
-    arrived = put(*server, sets_name,
-                  seal_sets(entry.request_canonical, std::move(sets), &*options_.key,
-                            options_.clock->now_s()),
-                  end) ||
-              arrived;
   }
   absent_.remove(name);
-  absent_.remove(sets_name);
   telemetry_.events.add(arrived ? RemoteTelemetry::Event::stored : RemoteTelemetry::Event::dropped);
+  if (entry != nullptr) {
+    leases_.end_upload(entry->request_canonical);
+  }
 }
 
-void RemoteUploads::upload(StoreBlob blob) {
-  const ObjectName name = ObjectName::of(BlobName::id_of(blob.kind, blob.key));
-  blob.created_s = options_.clock->now_s();
-  const std::string sealed = seal_blob(blob, &*options_.key);
-  bool arrived = false;
-  for (const auto& server : servers_) {
-    arrived =
-        (sealed.size() <= kMaxEnvelopeBytes && put(*server, name, sealed, deadline())) || arrived;
-  }
+bool RemoteUploads::add_to_sets(RemoteServer& server, const StoreEntry& entry,
+                                SteadyTime deadline) {
+  bool absent = false;
+  FleetSets sets = server.sets(entry.request_canonical, deadline, absent).value_or(FleetSets());
+  sets.add({entry.key, entry.dependencies}, [&](const SetTree::Leaf& leaf) {
+    auto other = server.entry(leaf.key, entry.labels.name, deadline);
+    return other ? std::optional(std::move(other->dependencies)) : std::nullopt;
+  });
+  const ObjectName name = ObjectName::of_sets(entry.request_canonical);
+  const bool arrived = put(
+      server, name,
+      seal_sets(entry.request_canonical, std::move(sets), &*options_.key, options_.clock->now_s()),
+      deadline);
   absent_.remove(name);
-  telemetry_.events.add(arrived ? RemoteTelemetry::Event::stored : RemoteTelemetry::Event::dropped);
+  return arrived;
 }
 
 void RemoteUploads::run() {
@@ -136,7 +134,7 @@ void RemoteUploads::run() {
     queue_.pop_front();
     uploading_ = true;
     lock.unlock();
-    job.run();
+    upload(job.object);
     lock.lock();
     uploading_ = false;
     queued_bytes_ -= job.bytes;

@@ -4,7 +4,6 @@
 #include <chrono>
 #include <cstdint>
 #include <deque>
-#include <functional>
 #include <memory>
 #include <thread>
 #include <vector>
@@ -14,8 +13,7 @@
 #include "addons/fleet/remote_server.hpp"
 #include "addons/fleet/remote_store_options.hpp"
 #include "core/base/mutex.hpp"
-#include "core/store/blob_name.hpp"
-#include "core/store/store_blob.hpp"
+#include "core/store/cubin_store.hpp"
 
 namespace cukiln {
 
@@ -35,8 +33,7 @@ class RemoteUploads {
   ~RemoteUploads();
 
   /// Queues an entry or a blob. If the queue is full, drops it and counts it as dropped.
-  void push(const StoreEntry& entry);
-  void push(const BlobName& name, ByteView bytes);
+  void push(const StoreObject& object);
   /// Waits for the uploads for at most `timeout`, and drops the others. True if all ended in time.
   bool finish(std::chrono::milliseconds timeout);
   /// Returns the number of uploads that wait or are in progress.
@@ -44,13 +41,15 @@ class RemoteUploads {
 
  private:
   struct Upload {
-    std::function<void()> run;
+    StoreObject object;
     std::uint64_t bytes = 0;
   };
-  /// Queues an upload of this size that `make` returns. False if the queue is full.
-  bool enqueue(std::uint64_t bytes, const std::function<std::function<void()>()>& make);
-  void upload(const StoreEntry& entry);
-  void upload(StoreBlob blob);
+  /// Queues a copy of an object. False if the queue is full.
+  bool enqueue(const StoreObject& object);
+  void upload(const StoreObject& object);
+  /// Adds the set of an entry that a server has now to those of its request. False if they did not
+  /// arrive.
+  bool add_to_sets(RemoteServer& server, const StoreEntry& entry, SteadyTime deadline);
   /// Returns the deadline of requests that begin now.
   SteadyTime deadline();
   /// Puts an object on a server. False if it did not arrive.

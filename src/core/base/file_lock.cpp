@@ -14,6 +14,7 @@
 #include <string_view>
 #include <thread>
 
+#include "core/base/backoff.hpp"
 #include "core/base/file_size_limit.hpp"
 #include "core/base/fork_gate.hpp"
 #include "core/base/result.hpp"
@@ -134,6 +135,19 @@ std::optional<std::string> FileLock::holder(const std::string& path) {
     return std::nullopt;
   }
   return first_line_of(fd.get());
+}
+
+bool FileLock::await_release(const std::string& path,
+                             std::chrono::steady_clock::time_point deadline,
+                             CancelFlags cancelled) {
+  Backoff backoff({std::chrono::milliseconds(1), std::chrono::milliseconds(20)});
+  do {
+    if (cancelled.is_set() || std::chrono::steady_clock::now() >= deadline) {
+      return false;
+    }
+    std::this_thread::sleep_for(backoff.next());
+  } while (holder(path));
+  return true;
 }
 
 FileLock::FileLock(KeptFd fd) : fd_(std::move(fd)) {}

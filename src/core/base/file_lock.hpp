@@ -6,6 +6,7 @@
 #include <string>
 #include <string_view>
 
+#include "core/base/cancel_flags.hpp"
 #include "core/base/kept_fd.hpp"
 
 #include <cukiln/result.hpp>
@@ -32,6 +33,9 @@ class FileLock {
   /// lock is free. Takes a shared lock for a moment, so that a concurrent `acquire` may have to
   /// poll once more. Creates no file.
   static std::optional<std::string> holder(const std::string& path);
+  /// Polls until the lock is free. False at the deadline, or once `cancelled` is set.
+  static bool await_release(const std::string& path, std::chrono::steady_clock::time_point deadline,
+                            CancelFlags cancelled);
 
   FileLock() = default;
   FileLock(FileLock&& other) noexcept;

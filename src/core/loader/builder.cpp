@@ -63,7 +63,7 @@ std::string advice_offline(const Miss& miss, const std::string& compiler, bool c
 
 }  // namespace
 
-Builder::Builder(CubinStore& store, Compiler& compiler, StatCache& stats,
+Builder::Builder(ObjectTier& store, Compiler& compiler, StatCache& stats,
                  LoaderTelemetry& telemetry, Options options)
     : store_(store),
       compiler_(compiler),
@@ -123,7 +123,7 @@ void Builder::probe(bool in_daemon, const ModuleRequest& request, Purpose purpos
   const auto refusal = *entry ? refusal_of_signers(**entry, request) : std::nullopt;
   if (refusal) {
     if (purpose == Purpose::use && !in_daemon) {
-      static_cast<void>(store_.remove((*entry)->key));  // if it stays, it is a miss again
+      static_cast<void>(store_.remove(ObjectName::of((*entry)->key)));  // if it stays, it is a miss again
     }
     found.miss = {*refusal, {}};
   } else if (*entry) {

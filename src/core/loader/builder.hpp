@@ -56,7 +56,7 @@ class Builder {
     EventQueue* events = nullptr;  ///< hits, misses and compiles; the caller delivers them
   };
   /// The arguments must outlive the builder.
-  Builder(CubinStore& store, Compiler& compiler, StatCache& stats, LoaderTelemetry& telemetry,
+  Builder(ObjectTier& store, Compiler& compiler, StatCache& stats, LoaderTelemetry& telemetry,
           Options options);
 
   /// The result of a lookup: an entry, or the reason of the miss.
@@ -64,7 +64,7 @@ class Builder {
     std::optional<StoreEntry> entry;
     Miss miss;
   };
-  using Purpose = CubinStore::Purpose;
+  using Purpose = ObjectTier::Purpose;
   /// Looks up the stored entry whose dependency set holds for this host's files now. A store that
   /// fails is a logged, counted miss.
   Found look_up(const ModuleRequest& request, Purpose purpose = Purpose::use);
@@ -99,7 +99,7 @@ class Builder {
   void probe(bool in_daemon, const ModuleRequest& request, Purpose purpose,
              std::unique_ptr<FileServer>& files, Found& found);
 
-  CubinStore& store_;
+  ObjectTier& store_;
   Compiler& compiler_;
   StatCache& stats_;
   LoaderTelemetry& telemetry_;

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/loader/compile_pipeline.hpp"
 
-#include <thread>
 #include <utility>
 
 #include "core/base/file.hpp"
@@ -14,14 +13,11 @@ namespace cukiln {
 namespace {
 
 using SteadyClock = std::chrono::steady_clock;
-using std::chrono::milliseconds;
-
-constexpr Backoff::Limits kLockPolls{milliseconds(1), milliseconds(20)};
 
 }  // namespace
 
 CompilePipeline::CompilePipeline(Caller& caller, const Options& options)
-    : caller_(caller), options_(options), backoff_(kLockPolls) {}
+    : caller_(caller), options_(options) {}
 
 Result<LinkParts> CompilePipeline::Caller::parts() {
   return make_error(ErrorCode::internal,
@@ -158,18 +154,15 @@ Result<bool> CompilePipeline::wait_for_lock(const std::string& holder) {
   if (!std::exchange(has_waited_, true)) {
     caller_.waiting_for_process(holder);
   }
-  do {
-    if (options_.cancelled.is_set()) {
-      return make_error(ErrorCode::timeout, "{}: cancelled while waiting for another process",
-                        options_.label);
-    }
-    if (SteadyClock::now() >= deadline_) {
-      caller_.wait_timed_out(holder);
-      return false;
-    }
-    std::this_thread::sleep_for(backoff_.next());
-  } while (FileLock::holder(lock_path_));
-  return true;
+  if (FileLock::await_release(lock_path_, deadline_, options_.cancelled)) {
+    return true;
+  }
+  if (options_.cancelled.is_set()) {
+    return make_error(ErrorCode::timeout, "{}: cancelled while waiting for another process",
+                      options_.label);
+  }
+  caller_.wait_timed_out(holder);
+  return false;
 }
 
 /// Stores a result, unless it must not be stored, and starts its upload.

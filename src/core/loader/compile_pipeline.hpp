@@ -6,7 +6,6 @@
 #include <optional>
 #include <string>
 
-#include "core/base/backoff.hpp"
 #include "core/base/cancel_flags.hpp"
 #include "core/base/logger.hpp"
 #include "core/compile/compiler.hpp"
@@ -70,7 +69,7 @@ class CompilePipeline {
     const RequestDigest& digest;   ///< of the canonical bytes
     const std::string& label;      ///< the module's name, for errors and logs
     const EntryLabels& labels;
-    CubinStore& store;
+    ObjectTier& store;
     const std::string& lock_folder;  ///< empty: no lock between processes
     CancelFlags cancelled;
     const Logger& log;
@@ -131,7 +130,6 @@ class CompilePipeline {
   std::optional<LinkParts> parts_;
   std::string lock_path_;  ///< empty: none, or it was waited for too long
   std::chrono::steady_clock::time_point deadline_;
-  Backoff backoff_;  // between looks at the lock
   bool has_waited_ = false;
 };
 

@@ -19,10 +19,11 @@ Result<std::optional<std::string>> FixedBlobs::get(
       return known->second;
     }
   }
-  CUKILN_TRY(auto bytes, tiers_.blobs().get(name));
-  const Result<void> checked = bytes ? check(*bytes) : Result<void>();
-  if (!checked) {
-    bytes.reset();
+  CUKILN_TRY(const auto blob, tiers_.get(name));
+  const Result<void> checked = blob ? check(blob->bytes.view()) : Result<void>();
+  std::optional<std::string> bytes;
+  if (blob && checked) {
+    bytes = blob->bytes.view();
   }
   bool is_first = false;
   std::optional<std::string> fixed;

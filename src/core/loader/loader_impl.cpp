@@ -264,7 +264,7 @@ Result<std::shared_ptr<LoadedModule>> KernelLoader::Impl::load(const ModuleReque
                   module.error().code() == ErrorCode::corrupt)) {
     log.warn("{}: {}; the entry {} is removed and built again", request.name,
              module.error().message(), built.entry.key.hex());
-    if (auto removed = tiers.remove(built.entry.key); !removed) {
+    if (auto removed = tiers.remove(ObjectName::of(built.entry.key)); !removed) {
       telemetry.count(&Stats::store_errors);
     }
     CUKILN_TRY(built, get_or_compile(request, builder->look_up(request), report, site.cancelled));

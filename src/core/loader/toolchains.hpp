@@ -16,7 +16,7 @@ namespace cukiln {
 /// safe. Store and compiler must outlive it.
 class Toolchains {
  public:
-  Toolchains(CubinStore& store, Compiler& compiler) : store_(store), compiler_(compiler) {}
+  Toolchains(ObjectTier& store, Compiler& compiler) : store_(store), compiler_(compiler) {}
 
   /// For a module that `links` each has a linker. Errors: those of choose_target and of
   /// Compiler::linker, if the store has no entry either; invalid_argument (NVRTC knows neither the
@@ -31,7 +31,7 @@ class Toolchains {
   /// Returns the toolchains of the store's entries, with the linkers of those that were linked.
   Result<std::vector<Stored>> of_entries();
 
-  CubinStore& store_;
+  ObjectTier& store_;
   Compiler& compiler_;
   Mutex mutex_;
   std::vector<Stored> stored_ CUKILN_GUARDED_BY(mutex_);  // empty if there is a compiler

@@ -9,9 +9,9 @@
 namespace cukiln {
 
 struct BlobLease::State {
-  TieredBlobs* blobs;
+  TieredStore* tiers;
   std::string kind, key;
-  BlobFlights::Flight flight;
+  BlobLeases::Lease lease;
 };
 
 BlobLease::BlobLease(std::unique_ptr<State> state) noexcept : state_(std::move(state)) {}
@@ -20,7 +20,7 @@ BlobLease& BlobLease::operator=(BlobLease&& other) noexcept = default;
 BlobLease::~BlobLease() = default;
 
 bool BlobLease::exclusive() const noexcept {
-  return state_ != nullptr && state_->flight.exclusive();
+  return state_ != nullptr && state_->lease.exclusive();
 }
 
 Result<void> BlobLease::put(std::string_view bytes) {
@@ -30,9 +30,8 @@ Result<void> BlobLease::put(std::string_view bytes) {
                         "the lease of this blob has ended: put it into the BlobStore");
     }
     const std::unique_ptr<State> state = std::move(state_);  // drops it if nothing is stored
-    CUKILN_TRY(const BlobName name, BlobName::make(state->kind, state->key));
-    CUKILN_CHECK(state->blobs->put(name, bytes));
-    state->flight.finish();
+    CUKILN_CHECK(state->tiers->put(StoreBlob::borrowed(state->kind, state->key, bytes)));
+    state->lease.finish();
     return {};
   });
 }
@@ -44,8 +43,8 @@ BlobStore::BlobStore(Store& store) noexcept : tiers_(&TieredStore::of(store)) {}
 Result<std::optional<std::string>> BlobStore::get(std::string_view kind, std::string_view key) {
   return guarded([&]() -> Result<std::optional<std::string>> {
     CUKILN_TRY(const BlobName name, BlobName::make(kind, key));
-    CUKILN_TRY(const auto bytes, tiers_->blobs().get(name));
-    return bytes ? std::optional(std::string(bytes->view())) : std::nullopt;
+    CUKILN_TRY(const auto blob, tiers_->get(name));
+    return blob ? std::optional(std::string(blob->bytes.view())) : std::nullopt;
   });
 }
 
@@ -54,35 +53,35 @@ Result<BlobOrLease> BlobStore::get_or_lease(std::string_view kind, std::string_v
                                             std::optional<CancelToken> cancel) {
   return guarded([&, token = std::move(cancel)]() -> Result<BlobOrLease> {
     CUKILN_TRY(const BlobName name, BlobName::make(kind, key));
-    CUKILN_TRY(TieredBlobs::BytesOrFlight got,
-               tiers_->blobs().get_or_produce(name, wait,
-                                              token ? CancelFlags(token->flag()) : CancelFlags()));
-    if (got.bytes) {
-      return BlobOrLease(std::string(got.bytes->view()));
+    CUKILN_TRY(FoundOrLeased got,
+               cukiln::get_or_lease(*tiers_, name, wait,
+                                    token ? CancelFlags(token->flag()) : CancelFlags()));
+    if (got.blob) {
+      return BlobOrLease(std::string(got.blob->bytes.view()));
     }
     return BlobOrLease(BlobLease(std::make_unique<BlobLease::State>(BlobLease::State{
-        &tiers_->blobs(), std::string(kind), std::string(key), std::move(got.flight)})));
+        tiers_, std::string(kind), std::string(key), std::move(got.lease)})));
   });
 }
 
 Result<bool> BlobStore::contains(std::string_view kind, std::string_view key) {
   return guarded([&]() -> Result<bool> {
     CUKILN_TRY(const BlobName name, BlobName::make(kind, key));
-    return tiers_->blobs().contains(name);
+    return tiers_->contains(name);
   });
 }
 
 Result<void> BlobStore::put(std::string_view kind, std::string_view key, std::string_view bytes) {
   return guarded([&]() -> Result<void> {
-    CUKILN_TRY(const BlobName name, BlobName::make(kind, key));
-    return tiers_->blobs().put(name, bytes);
+    CUKILN_CHECK(tiers_->put(StoreBlob::borrowed(kind, key, bytes)));
+    return {};
   });
 }
 
 Result<bool> BlobStore::remove(std::string_view kind, std::string_view key) {
   return guarded([&]() -> Result<bool> {
     CUKILN_TRY(const BlobName name, BlobName::make(kind, key));
-    return tiers_->blobs().remove(name.id);
+    return tiers_->remove(ObjectName::of(name.id));
   });
 }
 
@@ -91,7 +90,7 @@ Result<std::vector<BlobSummary>> BlobStore::list(std::string_view kind) {
     if (!kind.empty()) {
       CUKILN_TRY([[maybe_unused]] const BlobName name, BlobName::make(kind, "any"));
     }
-    return tiers_->blobs().list(kind);
+    return tiers_->list_blobs(kind);
   });
 }
 

@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <variant>
@@ -14,7 +15,10 @@
 #include "core/key/entry_labels.hpp"
 #include "core/key/set_check.hpp"
 #include "core/key/set_tree.hpp"
+#include "core/store/blob_name.hpp"
+#include "core/store/object_name.hpp"
 #include "core/store/signers.hpp"
+#include "core/store/store_blob.hpp"
 
 #include <cukiln/digest.hpp>
 #include <cukiln/result.hpp>
@@ -45,10 +49,10 @@ struct StoreEntry {
   DependencySet dependencies;
   Cubin cubin;
   EntryLabels labels;
-  std::string source_text;  ///< of a `put`; `get` leaves it empty, see CubinStore::source_text
+  std::string source_text;  ///< of a `put`; `get` leaves it empty, see ObjectTier::source_text
   std::int64_t compile_us = 0;
   std::uint64_t peak_bytes = 0;  ///< memory of its compile at most; 0: not known. A `get` leaves it
-                                 ///< 0, see CubinStore::list
+                                 ///< 0, see ObjectTier::list
   std::int64_t created_s = 0;    ///< since 1970; set by the store
   std::int64_t last_used_s = 0;  ///< since 1970; set by the store
   std::int64_t hits = 0;         ///< set by the store
@@ -87,9 +91,12 @@ struct StoreStats {
                 errors = 0;
 };
 
+using StoreObject = std::variant<StoreEntry, StoreBlob>;
+
 /// The result of a lookup is three-valued: an entry, absent (an empty optional), or an error. An
 /// error means that the tier could not answer; callers treat it as a miss.
 using Lookup = Result<std::optional<StoreEntry>>;
+using BlobLookup = Result<std::optional<StoreBlob>>;
 
 enum class PutOutcome {
   stored,
@@ -98,11 +105,12 @@ enum class PutOutcome {
   not_stored  ///< the store cannot be written
 };
 
-/// Stores cubins: one tier, or several in order. Threads: every member is safe from any thread.
-/// One contract suite (tests/core/store/contract.hpp) runs on every implementation.
-class CubinStore {
+/// Keeps entries and blobs under their names: one tier, or several in order. Entries are found by
+/// their requests too. Threads: every member is safe from any thread. One contract suite
+/// (tests/core/store/contract.hpp) runs on every implementation.
+class ObjectTier {
  public:
-  virtual ~CubinStore() = default;
+  virtual ~ObjectTier() = default;
 
   virtual const char* tier_name() const noexcept = 0;  ///< `memory`, `disk`, `system`
 
@@ -124,25 +132,35 @@ class CubinStore {
   virtual Result<std::vector<RecordedSet>> list_sets(const RequestDigest& request,
                                                      ByteView request_canonical) = 0;
 
-  /// Returns an entry after a full check of checksum, key and image. A damaged entry is removed,
-  /// counted and reported absent. Leaves the source text empty, see `source_text`.
+  /// Returns an object after a full check of checksum and name, and of an entry's image. A damaged
+  /// object is removed, counted and reported absent. Leaves the source text of an entry empty, see
+  /// `source_text`. A tier need not keep blobs: those of another process replace them.
   virtual Lookup get(const CacheKey& key) = 0;
+  virtual BlobLookup get(const BlobName& /*name*/) { return std::optional<StoreBlob>(); }
 
   /// Like `get`, but does not count as a use, and reports damage (corrupt) instead of removing the
-  /// entry.
+  /// object.
   virtual Lookup peek(const CacheKey& key) = 0;
+  virtual BlobLookup peek(const BlobId& /*id*/) { return std::optional<StoreBlob>(); }
 
   /// Stores an entry; a key that is stored already returns already_there. Errors: io, timeout;
   /// invalid_argument if key, request, set and image do not belong together.
   virtual Result<PutOutcome> put(const StoreEntry& entry) = 0;
+  /// Stores a blob, and replaces the one of its name. Errors: io, timeout; invalid_argument (larger
+  /// than the store's cap).
+  virtual Result<PutOutcome> put(const StoreBlob& /*blob*/) { return PutOutcome::not_stored; }
 
   /// Caches in memory an entry that another tier stores already. Does nothing where there is no
   /// memory tier.
   virtual void cache_in_memory(const StoreEntry& entry) { static_cast<void>(entry); }
 
-  virtual Result<bool> remove(const CacheKey& key) = 0;  ///< false if there was no such entry
+  virtual Result<bool> remove(const ObjectName& name) = 0;  ///< false if there was no such object
   virtual Result<std::vector<EntrySummary>> list() = 0;
-  virtual StoreStats stats() = 0;
+  /// Lists the blobs of a kind; of every kind, if it is empty.
+  virtual Result<std::vector<BlobSummary>> list_blobs(ByteView /*kind*/) {
+    return std::vector<BlobSummary>();
+  }
+  virtual StoreStats stats() = 0;  ///< of entries
 
   /// Returns the memory that the last compile of a request used; 0 if it is not known.
   virtual std::uint64_t peak_bytes(const RequestDigest& request) {
@@ -154,5 +172,11 @@ class CubinStore {
   /// such entry), corrupt.
   virtual Result<std::string> source_text(const CacheKey& key) = 0;
 };
+
+/// Returns the entry of a request whose set holds according to `check`: the one way from a request
+/// to an entry, for every tier that has sets. `read` gets the entry of a set; what it returns
+/// absent is passed over.
+Lookup find_in_sets(const SetTree& sets, ByteView request_canonical, SetCheck& check,
+                    const std::function<Lookup(const SetTree::Leaf& leaf)>& read);
 
 }  // namespace cukiln

@@ -3,7 +3,6 @@
 
 #include <cstdint>
 #include <functional>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -36,21 +35,16 @@ class DaemonTier {
     std::uint64_t declined = 0;  ///< it was busy or shutting down
   };
 
-  /// As CubinStore::find.
+  /// As ObjectTier::find.
   virtual Lookup find(const RequestDigest& request, ByteView request_canonical,
                       SetCheck& check) = 0;
 
-  /// Gets a blob. Nothing if the daemon has none, or is not asked: it keeps no blobs, or has the
-  /// process's own store and no remote one. Errors: the connection's, the daemon's.
-  virtual Result<std::optional<SharedBytes>> get_blob(const BlobName& name) = 0;
-
-  enum class BlobPut {
-    not_asked,  ///< as by `get_blob`
-    stored,
-    stored_in_own  ///< the process's own store has it now
-  };
-  /// Stores a blob. Errors: the connection's, the daemon's.
-  virtual Result<BlobPut> put_blob(const BlobName& name, ByteView bytes) = 0;
+  /// As ObjectTier::get. Absent too if the daemon is not asked: it keeps no blobs, or has the
+  /// process's own store and no remote one.
+  virtual BlobLookup get(const BlobName& name) = 0;
+  /// Stores a blob. `not_stored`: it is not asked, as by `get`. `already_there`: the process's own
+  /// store has it now. Errors: the connection's, the daemon's.
+  virtual Result<PutOutcome> put(const StoreBlob& blob) = 0;
 
   virtual Counts counts() const noexcept = 0;
   /// Adds to a report why compiles were not the daemon's, since the last call.

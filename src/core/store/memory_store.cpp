@@ -20,24 +20,10 @@ Result<SetTree> MemoryStore::find_sets(const RequestDigest& request, ByteView) {
 Lookup MemoryStore::find(const RequestDigest& request, ByteView request_canonical, SetCheck& check,
                          Purpose purpose) {
   CUKILN_TRY(const SetTree tree, find_sets(request, request_canonical));
-  if (tree.empty()) {
-    return std::optional<StoreEntry>();
-  }
   // Files are read without the lock.
-  std::string differs;
-  const auto candidates =
-      tree.candidates([&](const std::string& path) { return check.label(path); }, &differs);
-  if (candidates.empty()) {
-    check.differs(differs);
-  }
-  for (const SetTree::Leaf& leaf : candidates) {
-    CUKILN_TRY(std::optional<StoreEntry> entry, peek(leaf.key));
-    if (entry && entry->request_canonical == request_canonical &&
-        check.holds(entry->dependencies, entry->may_trust_toolkit())) {
-      return purpose == Purpose::use ? get(leaf.key) : Lookup(std::move(entry));
-    }
-  }
-  return std::optional<StoreEntry>();
+  auto found = find_in_sets(tree, request_canonical, check,
+                            [this](const SetTree::Leaf& leaf) { return peek(leaf.key); });
+  return found && *found && purpose == Purpose::use ? get((*found)->key) : std::move(found);
 }
 
 Result<std::vector<RecordedSet>> MemoryStore::list_sets(const RequestDigest& request, ByteView) {
@@ -130,9 +116,9 @@ void MemoryStore::erase(Order::iterator slot) {
   order_.erase(slot);
 }
 
-Result<bool> MemoryStore::remove(const CacheKey& key) {
+Result<bool> MemoryStore::remove(const ObjectName& name) {
   const ForkSafeLock lock(mutex_);
-  const auto at = by_key_.find(key);
+  const auto at = by_key_.find(CacheKey{name.bytes});
   if (at == by_key_.end()) {
     return false;
   }

@@ -15,7 +15,7 @@ namespace cukiln {
 
 /// A cache of entries in this process. Evicts the least recently used entries first. Images are
 /// shared, never copied. Threads: safe.
-class MemoryStore final : public CubinStore {
+class MemoryStore final : public ObjectTier {
  public:
   explicit MemoryStore(std::uint64_t max_bytes, const Clock& clock = Clock::system())
       : max_bytes_(max_bytes), clock_(clock) {}
@@ -26,10 +26,11 @@ class MemoryStore final : public CubinStore {
   Result<SetTree> find_sets(const RequestDigest& request, ByteView request_canonical) override;
   Result<std::vector<RecordedSet>> list_sets(const RequestDigest& request,
                                              ByteView request_canonical) override;
+  using ObjectTier::get, ObjectTier::peek, ObjectTier::put;
   Lookup get(const CacheKey& key) override;
   Lookup peek(const CacheKey& key) override;
   Result<PutOutcome> put(const StoreEntry& entry) override;
-  Result<bool> remove(const CacheKey& key) override;
+  Result<bool> remove(const ObjectName& name) override;
   Result<std::vector<EntrySummary>> list() override;
   StoreStats stats() override;
   Result<std::string> source_text(const CacheKey& key) override;

@@ -82,15 +82,14 @@ Result<PutOutcome> ObjectWriter::insert(SqliteHandle& db, const StoreEntry& entr
   return PutOutcome::stored;
 }
 
-Result<void> ObjectWriter::put(const BlobName& name, ByteView bytes, ByteView signer) {
-  Object object = encode(StoreBlob{std::string(name.kind), std::string(name.key),
-                                   SharedBytes::borrowed(bytes), std::string(signer), 0});
+Result<PutOutcome> ObjectWriter::put(const StoreBlob& blob) {
+  Object object = encode(blob);
   const std::uint64_t size = object.bytes();
   const std::uint64_t cap = session_.limits().max_bytes();
   if (size > cap) {
     return make_error(ErrorCode::invalid_argument,
                       "a blob of kind {} has {} bytes, and the store's cap is {}; raise max_size",
-                      name.kind, bytes.size(), cap);
+                      blob.kind, blob.bytes.size(), cap);
   }
   auto stored =
       eviction_.write_insertion(size, [&](SqliteHandle& db) { return insert(db, object); });
@@ -100,13 +99,14 @@ Result<void> ObjectWriter::put(const BlobName& name, ByteView bytes, ByteView si
   return stored;
 }
 
-Result<void> ObjectWriter::insert(SqliteHandle& db, Object& object) {
+Result<PutOutcome> ObjectWriter::insert(SqliteHandle& db, Object& object) {
   CUKILN_TRY(WriteTransaction transaction, WriteTransaction::begin(db));
   CUKILN_TRY([[maybe_unused]] const bool removed, remove_object(db, object.name));
   object.created_s = session_.options().clock->now_s();
   CUKILN_TRY(const std::int64_t now, accounting_.now_s(db));
   CUKILN_TRY([[maybe_unused]] const std::int64_t id, insert_object(db, object, {}, {}, now));
-  return transaction.commit();
+  CUKILN_CHECK(transaction.commit());
+  return PutOutcome::stored;
 }
 
 Result<void> ObjectWriter::drop_excess_sets(SqliteHandle& db, const RequestDigest& request) {

@@ -3,7 +3,6 @@
 
 #include <cstdint>
 
-#include "core/store/blob_name.hpp"
 #include "core/store/cubin_store.hpp"
 #include "core/store/eviction.hpp"
 #include "core/store/object_codec.hpp"
@@ -21,7 +20,7 @@ class ObjectWriter {
   Result<PutOutcome> put(const StoreEntry& entry);
   /// Replaces the blob of this name. Errors: invalid_argument (larger than the store's cap), io,
   /// timeout.
-  Result<void> put(const BlobName& name, ByteView bytes, ByteView signer = {});
+  Result<PutOutcome> put(const StoreBlob& blob);
   Result<bool> remove(const ObjectName& name);
   /// Removes all entries and blobs, and returns their number.
   Result<std::uint64_t> remove_all();
@@ -32,7 +31,7 @@ class ObjectWriter {
                             ByteView source_text);
   Result<PutOutcome> insert(SqliteHandle& db, const StoreEntry& entry, Object& object,
                             ByteView source_text, const PendingWrites::Batch& batch);
-  Result<void> insert(SqliteHandle& db, Object& object);
+  Result<PutOutcome> insert(SqliteHandle& db, Object& object);
   /// Removes the least recently used entry of a request that has more than SetTree::kMaxSets.
   Result<void> drop_excess_sets(SqliteHandle& db, const RequestDigest& request);
 

@@ -11,10 +11,8 @@
 
 #include "core/base/bytes.hpp"
 #include "core/base/cancel_flags.hpp"
-#include "core/store/blob_name.hpp"
 #include "core/store/cubin_store.hpp"
 #include "core/store/remote_report.hpp"
-#include "core/store/store_blob.hpp"
 
 namespace cukiln {
 
@@ -69,23 +67,16 @@ class RemoteTier {
                                                          CancelFlags cancelled,
                                                          const std::function<bool()>& found) = 0;
 
-  /// Uploads an entry in the background. Does nothing if this machine may only read.
-  virtual void put(const StoreEntry& entry) = 0;
+  /// Returns a blob, fully verified, with its signers, which the store that it is put into must
+  /// keep. Sends one request to each server until one has it.
+  virtual std::optional<StoreBlob> get(const BlobName& name, Freshness freshness) = 0;
+
+  /// Uploads an entry or a blob in the background, as made by this machine. Does nothing if it may
+  /// only read.
+  virtual void put(const StoreObject& object) = 0;
 
   /// True if there is a store of blobs to ask now.
   virtual bool shares_blobs() const { return false; }
-  /// Returns a blob, fully verified, with its signers, which the store that it is put into must
-  /// keep. Sends one request to each server until one has it.
-  virtual std::optional<StoreBlob> find_blob(const BlobName& name, Freshness freshness) {
-    static_cast<void>(name);
-    static_cast<void>(freshness);
-    return std::nullopt;  // a tier need not have blobs
-  }
-  /// Uploads a blob that this machine made, in the background. Does nothing if it may only read.
-  virtual void put_blob(const BlobName& name, ByteView bytes) {
-    static_cast<void>(name);
-    static_cast<void>(bytes);
-  }
 
   /// Waits for the uploads for at most `timeout`, and drops the others. True if all ended in time.
   virtual bool finish(std::chrono::milliseconds timeout) {

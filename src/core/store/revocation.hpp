@@ -8,12 +8,8 @@
 
 namespace cukiln {
 
-class TieredStore;
-
-/// Removes entries that were signed by a key that has been revoked since, and returns their number.
-/// Costs nothing if no key is revoked. Errors: the store's.
-Result<std::uint64_t> remove_revoked(CubinStore& store, const RevokedKeys& keys);
-/// The same for entries and blobs.
-Result<std::uint64_t> remove_revoked(TieredStore& store, const RevokedKeys& keys);
+/// Removes entries and blobs that were signed by a key that has been revoked since, and returns
+/// their number. Costs nothing if no key is revoked. Errors: the store's.
+Result<std::uint64_t> remove_revoked(ObjectTier& store, const RevokedKeys& keys);
 
 }  // namespace cukiln

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/store/sqlite_lookup.hpp"
 
+#include <type_traits>
 #include <utility>
 
 #include "core/base/result.hpp"
@@ -75,39 +76,29 @@ Lookup SqliteLookup::search(const RequestDigest& request, ByteView request_canon
     return miss;
   }
   if (found.only) {
-    return accept(*std::move(found.only), check, purpose);
+    auto entry = usable(*std::move(found.only), check, purpose);
+    return entry && check.holds(entry->dependencies, entry->may_trust_toolkit()) ? std::move(entry)
+                                                                                 : miss;
   }
-  std::string differs;
-  const auto leaves =
-      found.tree->candidates([&](const std::string& path) { return check.label(path); }, &differs);
-  if (leaves.empty()) {
-    check.differs(differs);
-  }
-  for (const SetTree::Leaf& leaf : leaves) {
-    // Reads the cubin at once: a set that the tree leads to almost always holds.
-    CUKILN_TRY(auto read, session_.read([&](SqliteHandle& db) {
-      return read_leaf(db, leaf, request, request_canonical);
-    }));
-    if (auto entry = accept(std::move(read), check, purpose)) {
-      return entry;
-    }
-  }
-  return miss;
+  // Reads the cubin with the set: one that the tree leads to almost always holds.
+  return find_in_sets(*found.tree, request_canonical, check,
+                      [&](const SetTree::Leaf& leaf) -> Lookup {
+                        CUKILN_TRY(auto read, session_.read([&](SqliteHandle& db) {
+                          return read_leaf(db, leaf, request, request_canonical);
+                        }));
+                        return usable(std::move(read), check, purpose);
+                      });
 }
 
-std::optional<StoreEntry> SqliteLookup::accept(Checked<StoreEntry> read, SetCheck& check,
+std::optional<StoreEntry> SqliteLookup::usable(Checked<StoreEntry> read, SetCheck& check,
                                                Purpose purpose) {
   if (!read.sound) {
     check.lost(read.damage ? SetCheck::Loss::damaged : SetCheck::Loss::evicted);
-    if (read.damage && purpose == Purpose::use) {
-      accounting_.drop_damaged(read.name, StoreAccounting::Damage::entry, *read.damage);
-    }
-    return std::nullopt;
+  }
+  if (read.damage && purpose == Purpose::use) {
+    accounting_.drop_damaged(read.name, StoreAccounting::Damage::entry, *read.damage);
   }
   complete(read.sound);
-  if (!check.holds(read.sound->dependencies, read.sound->may_trust_toolkit())) {
-    read.sound.reset();
-  }
   return std::move(read.sound);
 }
 
@@ -159,46 +150,44 @@ Result<std::vector<RecordedSet>> SqliteLookup::list_sets(const RequestDigest& re
   });
 }
 
-Lookup SqliteLookup::get(const CacheKey& key) {
-  auto read = session_.read([&](SqliteHandle& db) { return read_entry(db, key); });
-  if (!read) {
-    return counted(std::move(read).error());
-  }
-  if (read->damage) {
-    accounting_.drop_damaged(read->name, StoreAccounting::Damage::entry, *read->damage);
-  }
-  complete(read->sound);
-  return counted(std::move(read->sound));
-}
-
-Lookup SqliteLookup::peek(const CacheKey& key) {
-  CUKILN_TRY(auto read, session_.inspect([&](SqliteHandle& db) { return read_entry(db, key); }));
-  if (read.damage) {
-    return *std::move(read.damage);
-  }
-  complete(read.sound);
-  return std::move(read.sound);
-}
-
-Result<std::optional<StoreBlob>> SqliteLookup::get(const BlobName& name) {
-  CUKILN_TRY(auto read, session_.read([&](SqliteHandle& db) { return read_blob(db, name.id); }));
-  if (read.sound) {
-    accounting_.touch(read.name);
-  } else if (read.damage) {
-    accounting_.drop_damaged(
-        read.name, StoreAccounting::Damage::blob,
-        make_error(ErrorCode::corrupt, "{}, of kind {}", read.damage->message(), name.kind));
-  }
-  return std::move(read.sound);
-}
-
-Result<std::optional<StoreBlob>> SqliteLookup::peek(const BlobId& id) {
-  CUKILN_TRY(auto read, session_.read([&](SqliteHandle& db) { return read_blob(db, id); }));
-  if (read.damage) {
+template <class T, class Read>
+Result<std::optional<T>> SqliteLookup::look_up(const Read& query, Purpose purpose) {
+  CUKILN_TRY(Checked<T> read,
+             purpose == Purpose::use ? session_.read(query) : session_.inspect(query));
+  if (read.damage && purpose == Purpose::inspect) {
     return make_error(ErrorCode::corrupt, "{}; 'cukiln verify --repair' removes it",
                       read.damage->message());
   }
+  if (read.damage) {
+    const bool is_entry = std::is_same_v<T, StoreEntry>;
+    accounting_.drop_damaged(
+        read.name, is_entry ? StoreAccounting::Damage::entry : StoreAccounting::Damage::blob,
+        *read.damage);
+  }
+  if constexpr (std::is_same_v<T, StoreEntry>) {
+    complete(read.sound);
+  } else if (read.sound && purpose == Purpose::use) {
+    accounting_.touch(read.name);
+  }
   return std::move(read.sound);
+}
+
+Lookup SqliteLookup::get(const CacheKey& key) {
+  return counted(
+      look_up<StoreEntry>([&](SqliteHandle& db) { return read_entry(db, key); }, Purpose::use));
+}
+
+Lookup SqliteLookup::peek(const CacheKey& key) {
+  return look_up<StoreEntry>([&](SqliteHandle& db) { return read_entry(db, key); },
+                             Purpose::inspect);
+}
+
+BlobLookup SqliteLookup::get(const BlobName& name) {
+  return look_up<StoreBlob>([&](SqliteHandle& db) { return read_blob(db, name.id); }, Purpose::use);
+}
+
+BlobLookup SqliteLookup::peek(const BlobId& id) {
+  return look_up<StoreBlob>([&](SqliteHandle& db) { return read_blob(db, id); }, Purpose::inspect);
 }
 
 Result<std::optional<std::string>> SqliteLookup::signer_of(const BlobName& name) {

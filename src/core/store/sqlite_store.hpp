@@ -29,7 +29,7 @@ namespace cukiln {
 /// specifies it. A read takes SQLite's shared lock only. A write excludes the writes of all
 /// processes, and fails at a deadline. A façade over parts with one duty each, which share the
 /// session and the accounting.
-class SqliteStore final : public CubinStore {
+class SqliteStore final : public ObjectTier {
  public:
   /// Errors: those of StoreSession::open. After each the caller continues without this tier.
   static Result<std::unique_ptr<SqliteStore>> open(const SqliteStoreOptions& options);
@@ -48,10 +48,16 @@ class SqliteStore final : public CubinStore {
     return lookup_.list_sets(request);
   }
   Lookup get(const CacheKey& key) override { return lookup_.get(key); }
+  BlobLookup get(const BlobName& name) override { return lookup_.get(name); }
   Lookup peek(const CacheKey& key) override { return lookup_.peek(key); }
+  BlobLookup peek(const BlobId& id) override { return lookup_.peek(id); }
   Result<PutOutcome> put(const StoreEntry& entry) override { return writer_.put(entry); }
-  Result<bool> remove(const CacheKey& key) override { return writer_.remove(ObjectName::of(key)); }
+  Result<PutOutcome> put(const StoreBlob& blob) override { return writer_.put(blob); }
+  Result<bool> remove(const ObjectName& name) override { return writer_.remove(name); }
   Result<std::vector<EntrySummary>> list() override { return inventory_.list(); }
+  Result<std::vector<BlobSummary>> list_blobs(ByteView kind) override {
+    return inventory_.list_blobs(kind);
+  }
   StoreStats stats() override { return inventory_.stats(); }
   std::uint64_t peak_bytes(const RequestDigest& request) override {
     return inventory_.peak_bytes(request);
@@ -63,17 +69,10 @@ class SqliteStore final : public CubinStore {
   /// Records a use of an entry that a tier above served, for the eviction order.
   void touch(const CacheKey& key) { accounting_.touch(ObjectName::of(key)); }
 
-  // The blobs: see SqliteLookup, ObjectWriter and SqliteInventory.
-  Result<std::optional<StoreBlob>> get(const BlobName& name) { return lookup_.get(name); }
-  Result<std::optional<StoreBlob>> peek(const BlobId& id) { return lookup_.peek(id); }
+  /// Returns the signers of a blob; nothing if there is none. Does not count as a use.
   Result<std::optional<std::string>> signer_of(const BlobName& name) {
     return lookup_.signer_of(name);
   }
-  Result<void> put(const BlobName& name, ByteView bytes, ByteView signer = {}) {
-    return writer_.put(name, bytes, signer);
-  }
-  Result<bool> remove(const BlobId& id) { return writer_.remove(ObjectName::of(id)); }
-  Result<std::vector<BlobSummary>> list_blobs(ByteView kind) { return inventory_.list_blobs(kind); }
   Result<SqliteInventory::BlobTotals> blob_totals() { return inventory_.blob_totals(); }
 
   Result<std::uint64_t> remove_all() { return writer_.remove_all(); }

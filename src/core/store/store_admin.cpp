@@ -26,13 +26,10 @@ Result<std::vector<EntrySummary>> StoreAdmin::list() { return tiers_.list(); }
 Lookup StoreAdmin::peek(const CacheKey& key) { return tiers_.peek(key); }
 Result<std::string> StoreAdmin::source_text(const CacheKey& key) { return tiers_.source_text(key); }
 Result<PutOutcome> StoreAdmin::put(const StoreEntry& entry) { return tiers_.put(entry); }
-Result<bool> StoreAdmin::remove(const CacheKey& key) { return tiers_.remove(key); }
-Result<std::vector<BlobSummary>> StoreAdmin::list_blobs() { return tiers_.blobs().list({}); }
-Result<bool> StoreAdmin::remove(const BlobId& id) { return tiers_.blobs().remove(id); }
-Result<std::optional<StoreBlob>> StoreAdmin::peek(const BlobId& id) {
-  return tiers_.blobs().peek(id);
-}
-Result<PutOutcome> StoreAdmin::put(const StoreBlob& blob) { return tiers_.blobs().add(blob); }
+Result<std::vector<BlobSummary>> StoreAdmin::list_blobs() { return tiers_.list_blobs({}); }
+Result<bool> StoreAdmin::remove(const ObjectName& name) { return tiers_.remove(name); }
+BlobLookup StoreAdmin::peek(const BlobId& id) { return tiers_.peek(id); }
+Result<PutOutcome> StoreAdmin::put(const StoreBlob& blob) { return tiers_.add(blob); }
 
 Result<std::uint64_t> StoreAdmin::remove_all() { return tiers_.remove_all(); }
 

@@ -55,19 +55,16 @@ class StoreAdmin {
   /// Lists the entries of the user's store (of memory if there is no disk tier), then those that
   /// only the system store has.
   Result<std::vector<EntrySummary>> list();
-  /// Like CubinStore::peek: does not count as a use, and reports damage (corrupt).
-  Lookup peek(const CacheKey& key);
-  Result<std::string> source_text(const CacheKey& key);
-  Result<PutOutcome> put(const StoreEntry& entry);
-  Result<bool> remove(const CacheKey& key);
   /// Lists the blobs of the user's store, then those that only the system store has.
   Result<std::vector<BlobSummary>> list_blobs();
-  Result<bool> remove(const BlobId& id);
-  /// Returns a blob that can be used or not (see `is_revoked`). Does not count as a use, and
-  /// reports damage (corrupt).
-  Result<std::optional<StoreBlob>> peek(const BlobId& id);
+  /// Like ObjectTier::peek, whether the object can be used or not (see `is_revoked`).
+  Lookup peek(const CacheKey& key);
+  BlobLookup peek(const BlobId& id);
+  Result<std::string> source_text(const CacheKey& key);
+  Result<PutOutcome> put(const StoreEntry& entry);
   /// Stores a blob with its signers, unless there is one of its name that can be used.
   Result<PutOutcome> put(const StoreBlob& blob);
+  Result<bool> remove(const ObjectName& name);
 
   /// These three are for the user's store only. Errors: io with the bypass reason if there is no
   /// disk tier.

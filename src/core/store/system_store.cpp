@@ -44,20 +44,46 @@ SqliteStoreOptions staging_options(const std::string& directory) {
   return options;
 }
 
-bool by_key(const EntrySummary& a, const EntrySummary& b) noexcept { return a.key < b.key; }
+using EntryBody = std::function<Result<void>(StoreEntry)>;
+using BlobBody = std::function<Result<void>(StoreBlob)>;
 
-/// Calls `body` with every blob of a store, in the order of their ids. `where` is for messages.
-Result<void> for_each_blob(SqliteStore& store, const std::string& where,
-                           const std::function<Result<void>(StoreBlob)>& body) {
+Error damaged(const std::string& what, const std::string& directory) {
+  return make_error(ErrorCode::corrupt,
+                    "the {} of the system store in {} is damaged; remove {} and write the store "
+                    "again",
+                    what, directory, join_path(directory, kStore));
+}
+
+/// Calls `on_entry` with every entry of a store in the order of their keys, then `on_blob`, unless
+/// it is empty, with every blob in the order of their ids: so rows have the same places in every
+/// build.
+Result<void> for_each_object(SqliteStore& store, const std::string& directory,
+                             const EntryBody& on_entry, const BlobBody& on_blob) {
+  CUKILN_TRY(auto entries, store.list());
+  std::sort(entries.begin(), entries.end(),
+            [](const EntrySummary& a, const EntrySummary& b) { return a.key < b.key; });
+  for (const EntrySummary& one : entries) {
+    auto entry = store.peek(one.key);
+    auto source = store.source_text(one.key);
+    if (!entry || !*entry || !source) {
+      return damaged(fmt::format("entry {} ({})", one.key.hex().substr(0, 12), one.labels.name),
+                     directory);
+    }
+    (*entry)->source_text = *std::move(source);
+    CUKILN_CHECK(on_entry(**std::move(entry)));
+  }
+  if (on_blob == nullptr) {
+    return {};
+  }
   CUKILN_TRY(auto blobs, store.list_blobs({}));
   std::sort(blobs.begin(), blobs.end(),
             [](const BlobSummary& a, const BlobSummary& b) { return a.id < b.id; });
   for (const BlobSummary& one : blobs) {
-    CUKILN_TRY(auto blob, store.peek(one.id));
-    if (!blob) {
-      return make_error(ErrorCode::io, "the blob {} is gone from {}", one.id.hex(), where);
+    auto blob = store.peek(one.id);
+    if (!blob || !*blob) {
+      return damaged(fmt::format("blob {} of kind {}", one.id.hex(), one.kind), directory);
     }
-    CUKILN_CHECK(body(*std::move(blob)));
+    CUKILN_CHECK(on_blob(**std::move(blob)));
   }
   return {};
 }
@@ -151,22 +177,7 @@ Result<void> for_each_of_system_store(const std::string& directory,
   options.directory = directory;
   options.system = true;
   CUKILN_TRY(const auto store, SqliteStore::open(options));
-  CUKILN_TRY(auto entries, store->list());
-  std::sort(entries.begin(), entries.end(), by_key);
-  for (const EntrySummary& one : entries) {
-    auto entry = store->peek(one.key);
-    auto source = store->source_text(one.key);
-    if (!entry || !*entry || !source) {
-      return make_error(ErrorCode::corrupt,
-                        "the entry {} ({}) of the system store in {} is damaged; remove {} and "
-                        "write the store again",
-                        one.key.hex().substr(0, 12), one.labels.name, directory,
-                        join_path(directory, kStore));
-    }
-    (*entry)->source_text = *std::move(source);
-    CUKILN_CHECK(on_entry(**std::move(entry)));
-  }
-  return on_blob == nullptr ? Result<void>() : for_each_blob(*store, directory, on_blob);
+  return for_each_object(*store, directory, on_entry, on_blob);
 }
 
 SystemStoreWriter::SystemStoreWriter(std::string top, UniqueFd lock)
@@ -245,34 +256,7 @@ Result<PutOutcome> SystemStoreWriter::add(const StoreBlob& blob) {
   if (there) {
     return PutOutcome::already_there;
   }
-  CUKILN_CHECK(staged_->put(name, blob.bytes, blob.signer));
-  return PutOutcome::stored;
-}
-
-/// In the order of their ids, which are added to `ids`.
-Result<void> SystemStoreWriter::copy_blobs(SqliteStore& to, std::string& ids) {
-  return for_each_blob(*staged_, folder(kPart), [&](const StoreBlob& blob) -> Result<void> {
-    CUKILN_TRY(const BlobName name, BlobName::make(blob.kind, blob.key));
-    ids += view_of(name.id);
-    return to.put(name, blob.bytes, blob.signer);
-  });
-}
-
-/// In the order of their keys, so that rows have the same places in every build.
-Result<std::uint64_t> SystemStoreWriter::copy_sorted(SqliteStore& to) {
-  CUKILN_TRY(auto entries, staged_->list());
-  std::sort(entries.begin(), entries.end(), by_key);
-  for (const EntrySummary& one : entries) {
-    CUKILN_TRY(auto entry, staged_->peek(one.key));
-    CUKILN_TRY(auto source, staged_->source_text(one.key));
-    if (!entry) {
-      return make_error(ErrorCode::io, "the entry {} is gone from {}", one.key.hex(),
-                        folder(kPart));
-    }
-    entry->source_text = std::move(source);
-    CUKILN_TRY([[maybe_unused]] const PutOutcome stored, to.put(*entry));
-  }
-  return entries.size();
+  return staged_->put(blob);
 }
 
 Result<SystemStoreWriter::Summary> SystemStoreWriter::finish() {
@@ -282,12 +266,18 @@ Result<SystemStoreWriter::Summary> SystemStoreWriter::finish() {
   std::string keys;
   {
     CUKILN_TRY(const auto store, SqliteStore::open(staging_options(sorted)));
-    CUKILN_TRY(summary.entries, copy_sorted(*store));
-    CUKILN_TRY(const auto entries, store->list());
-    for (const EntrySummary& one : entries) {
-      keys += view_of(one.key);
-    }
-    CUKILN_CHECK(copy_blobs(*store, keys));
+    const auto copy_entry = [&](const StoreEntry& entry) -> Result<void> {
+      ++summary.entries;
+      keys += view_of(entry.key);
+      CUKILN_CHECK(store->put(entry));
+      return {};
+    };
+    const auto copy_blob = [&](const StoreBlob& blob) -> Result<void> {
+      keys += view_of(BlobName::id_of(blob.kind, blob.key));
+      CUKILN_CHECK(store->put(blob));
+      return {};
+    };
+    CUKILN_CHECK(for_each_object(*staged_, part, copy_entry, copy_blob));
   }
   const std::string generation = join_path(part, "generation");
   const std::string database = join_path(generation, "store.db");

@@ -40,7 +40,7 @@ class SystemStoreWriter {
   ~SystemStoreWriter();
 
   /// Adds an entry, without what differs between two compiles of it: times, uses. Errors: those of
-  /// CubinStore::put.
+  /// ObjectTier::put.
   Result<PutOutcome> add(StoreEntry entry);
   /// Adds a blob, unless there is one of its name. Errors: those of SqliteStore::put.
   Result<PutOutcome> add(const StoreBlob& blob);
@@ -56,8 +56,6 @@ class SystemStoreWriter {
 
  private:
   SystemStoreWriter(std::string top, UniqueFd lock);
-  Result<std::uint64_t> copy_sorted(SqliteStore& to);
-  Result<void> copy_blobs(SqliteStore& to, std::string& ids);
   std::string folder(const char* name) const;
 
   std::string top_;

@@ -4,7 +4,6 @@
 #include <sys/stat.h>
 
 #include <algorithm>
-#include <unordered_set>
 #include <utility>
 
 #include "core/base/clock.hpp"
@@ -22,49 +21,6 @@ void add_new(std::vector<RecordedSet>& sets, std::vector<RecordedSet> more) {
       sets.push_back(std::move(one));
     }
   }
-}
-
-/// Errors: the reason for which there is no disk tier.
-Result<std::unique_ptr<SqliteStore>> open_disk(const TieredStore::Options& options) {
-  SqliteStoreOptions disk = options.disk;
-  disk.directory = options.store.directory;
-  disk.max_bytes = options.store.max_bytes;
-  disk.allow_network_file_system = options.store.allow_network_file_system;
-  disk.system = false;
-  disk.log = Logger(options.store.log);
-  return SqliteStore::open(disk);
-}
-
-Result<std::unique_ptr<SqliteStore>> reopen_disk(const TieredStore::Options& options) {
-  CUKILN_TRY(std::unique_ptr<SqliteStore> disk, open_disk(options));
-  if (!disk->read_only()) {
-    Logger(options.store.log)
-        .info("kernels are kept on disk again, in {}", options.store.directory);
-  }
-  return disk;
-}
-
-/// Null if none is configured, or none can be opened; `problem` says why one that is there cannot.
-std::unique_ptr<SqliteStore> open_system(const TieredStore::Options& options,
-                                         std::string& problem) {
-  const std::string& directory = options.store.system_directory;
-  if (directory.empty() || directory == options.store.directory) {
-    return nullptr;
-  }
-  SqliteStoreOptions system = options.disk;
-  system.directory = directory;
-  system.allow_network_file_system = options.store.allow_network_file_system;
-  system.system = true;
-  system.log = Logger(options.store.log);
-  auto opened = SqliteStore::open(system);
-  if (!opened) {
-    if (opened.error().code() != ErrorCode::not_found) {
-      problem = opened.error().message();
-      system.log.warn("the system store is not used: {}", problem);
-    }
-    return nullptr;
-  }
-  return *std::move(opened);
 }
 
 }  // namespace
@@ -85,25 +41,8 @@ Result<std::unique_ptr<TieredStore>> TieredStore::open(Options options) {
   }
   std::unique_ptr<TieredStore> self(new TieredStore(std::move(options)));
   self->options_.disk.events = self->events_ ? &self->events_ : nullptr;
-  const Options& own = self->options_;
-  if (own.store.memory_only) {
-    self->bypass_reason_ = "kernels are kept in memory only, as configured";
-  } else {
-    if (auto disk = open_disk(own)) {
-      self->disk_.open(*std::move(disk));
-    } else {
-      self->bypass_reason_ = disk.error().message();
-      self->log_.warn("kernels are kept in memory only: {}", self->bypass_reason_);
-    }
-    self->disk_.reopen_by([&own] { return reopen_disk(own); }, own.reopen_after);
-    self->system_.open(open_system(own, self->system_problem_));
-  }
+  self->disks_.open();
   return self;
-}
-
-const std::string& TieredStore::bypass_reason() const noexcept {
-  static const std::string none;
-  return disk() == nullptr ? bypass_reason_ : none;
 }
 
 bool TieredStore::is_store_of(const wire::Greeting& greeting) const noexcept {
@@ -113,33 +52,7 @@ bool TieredStore::is_store_of(const wire::Greeting& greeting) const noexcept {
          status.st_dev == greeting.store_device;
 }
 
-void TieredStore::record_failure(SqliteStore& store, const char* op, const Error& error,
-                                 bool opened) {
-  counters_.add(StoreEvent::error);
-  count(fmt::format("store_errors_{}_{}", op, name_of(error.code())));
-  const char* const name = store.tier_name();
-  if (opened && std::string_view(op) != "put") {  // of a put there is a warning already
-    log_.warn("the {} store is not used for {} s (circuit breaker open): {}", name,
-              SqliteTier::kPause.count(), error.message());
-  } else if (opened) {
-    log_.info("the {} store is not used for {} s (circuit breaker open)", name,
-              SqliteTier::kPause.count());
-  } else {
-    log_.info("the {} store failed: {}", name, error.message());
-  }
-}
-
-void TieredStore::warn_not_stored(const StoreEntry& entry, const Error& error) {
-  const auto unreported = put_failures_.add(error, std::chrono::steady_clock::now());
-  if (!unreported) {
-    return;
-  }
-  log_.warn("{} is not stored: {} (the next {} minutes without this warning{})", entry.labels.name,
-            error.message(), PutFailures::kInterval.count(),
-            *unreported == 0 ? "" : fmt::format("; {} more since the last", *unreported));
-}
-
-Lookup TieredStore::search_tiers(const std::function<Lookup(CubinStore&)>& look_up,
+Lookup TieredStore::search_tiers(const std::function<Lookup(ObjectTier&)>& look_up,
                                  Purpose purpose) {
   CUKILN_TRY(std::optional<StoreEntry> found, look_up(memory_));
   if (found) {
@@ -147,18 +60,14 @@ Lookup TieredStore::search_tiers(const std::function<Lookup(CubinStore&)>& look_
     if (disk() != nullptr && purpose == Purpose::use) {
       disk()->touch(found->key);
     }
-  }
-  for (const Tier tier : {Tier::disk, Tier::system}) {
-    if (found) {
-      break;
-    }
-    found = tier_of(tier).query("get", look_up).value_or(std::nullopt);
-    if (found) {
-      found->found_in = tier;
+  } else {
+    found = disks_.search(look_up, [&](StoreEntry& entry, Tier tier) {
+      entry.found_in = tier;
       if (purpose == Purpose::use) {
-        static_cast<void>(memory_.put_verified(*found));
+        cache_in_memory(entry);
       }
-    }
+      return true;
+    });
   }
   if (purpose == Purpose::use) {
     counters_.add(found ? StoreEvent::hit : StoreEvent::miss);
@@ -166,81 +75,159 @@ Lookup TieredStore::search_tiers(const std::function<Lookup(CubinStore&)>& look_
   return found;
 }
 
+std::optional<StoreBlob> TieredStore::search_disks(const BlobName& name) {
+  return disks_.search([&](SqliteStore& store) { return store.get(name); },
+                       [&](const StoreBlob& blob, Tier) {
+                         const bool is_usable = may_use(blob.signer);
+                         if (!is_usable) {
+                           log_.info("the blob {} of kind {} is not used: a key that signed it {}",
+                                     name.id.hex().substr(0, 12), name.kind,
+                                     revoked_keys_.signed_any_of(blob.signer)
+                                         ? "was revoked"
+                                         : "signs some modules only");
+                         }
+                         return is_usable;
+                       });
+}
+
+std::optional<StoreBlob> TieredStore::search(const BlobName& name) {
+  auto found = search_disks(name);
+  if (found || daemon_ == nullptr) {
+    return found;
+  }
+  auto in_daemon = daemon_->get(name);
+  if (!in_daemon) {
+    log_.debug("cukilnd was not asked for a blob of kind {}: {}", name.kind,
+               in_daemon.error().message());
+    return std::nullopt;
+  }
+  if (*in_daemon) {
+    count("blob_daemon_hits");
+  }
+  return *std::move(in_daemon);
+}
+
+BlobLookup TieredStore::get(const BlobName& name) {
+  auto found = search(name);
+  count(found ? "blob_hits" : "blob_misses");
+  return found;
+}
+
+bool TieredStore::contains(const BlobName& name) {
+  return disks_
+      .search([&](SqliteStore& store) { return store.signer_of(name); },
+              [&](const std::string& signers, Tier) { return may_use(signers); })
+      .has_value();
+}
+
 Lookup TieredStore::find(const RequestDigest& request, ByteView request_canonical, SetCheck& check,
                          Purpose purpose) {
   return search_tiers(
-      [&](CubinStore& tier) { return tier.find(request, request_canonical, check, purpose); },
+      [&](ObjectTier& tier) { return tier.find(request, request_canonical, check, purpose); },
       purpose);
 }
 
 Lookup TieredStore::get(const CacheKey& key) {
-  return search_tiers([&](CubinStore& tier) { return tier.get(key); }, Purpose::use);
+  return search_tiers([&](ObjectTier& tier) { return tier.get(key); }, Purpose::use);
 }
 
 Result<SetTree> TieredStore::find_sets(const RequestDigest& request, ByteView request_canonical) {
-  const auto sets_of = [&](CubinStore& tier) { return tier.find_sets(request, request_canonical); };
+  const auto sets_of = [&](ObjectTier& tier) { return tier.find_sets(request, request_canonical); };
   CUKILN_TRY(SetTree tree, sets_of(memory_));
-  for (const Tier tier : {Tier::disk, Tier::system}) {
-    if (auto more = tier_of(tier).query("find", sets_of); more && more->size() > tree.size()) {
-      tree = *std::move(more);  // memory has a part of the sets that the disk has
+  disks_.for_each("find", sets_of, [&](SetTree& more, Tier) {
+    if (more.size() > tree.size()) {
+      tree = std::move(more);  // memory has a part of the sets that the disk has
     }
-  }
+    return false;
+  });
   return tree;
 }
 
 Result<std::vector<RecordedSet>> TieredStore::list_sets(const RequestDigest& request,
                                                         ByteView request_canonical) {
-  const auto sets_of = [&](CubinStore& tier) { return tier.list_sets(request, request_canonical); };
+  const auto sets_of = [&](ObjectTier& tier) { return tier.list_sets(request, request_canonical); };
   CUKILN_TRY(std::vector<RecordedSet> sets, sets_of(memory_));
-  for (const Tier tier : {Tier::disk, Tier::system}) {
-    if (auto more = tier_of(tier).query("find", sets_of)) {
-      add_new(sets, *std::move(more));
-    }
-  }
+  disks_.for_each("find", sets_of, [&](std::vector<RecordedSet>& more, Tier) {
+    add_new(sets, std::move(more));
+    return false;
+  });
   return sets;
 }
 
-Lookup TieredStore::peek(const CacheKey& key) {
-  CUKILN_TRY(std::optional<StoreEntry> found, memory_.peek(key));
+template <class Id>
+auto TieredStore::peek_tiers(const Id& id) -> decltype(std::declval<ObjectTier&>().peek(id)) {
+  CUKILN_TRY(auto found, memory_.peek(id));
   for (SqliteStore* tier : {disk(), system()}) {
     if (!found && tier != nullptr) {
-      CUKILN_TRY(found, tier->peek(key));
+      CUKILN_TRY(found, tier->peek(id));
     }
   }
   return found;
 }
 
+Lookup TieredStore::peek(const CacheKey& key) { return peek_tiers(key); }
+BlobLookup TieredStore::peek(const BlobId& id) { return peek_tiers(id); }
+
 Result<PutOutcome> TieredStore::put(const StoreEntry& entry) {
   CUKILN_TRY(const PutOutcome in_memory, memory_.put(entry));
-  SqliteStore* const disk = disk_.store_for_put();
-  if (disk == nullptr) {
-    return in_memory == PutOutcome::too_large ? in_memory : PutOutcome::not_stored;
-  }
-  if (!disk_.allows()) {
-    // The failure that opened the circuit, so that all entries that it costs have one reason.
-    Error error = put_failures_.last().value_or(
-        make_error(ErrorCode::timeout, "the disk store failed and is not used for {} s",
-                   SqliteTier::kPause.count()));
-    warn_not_stored(entry, error);
-    return error;
-  }
-  auto outcome = disk->put(entry);
+  auto outcome = disks_.put(entry);
   if (!outcome) {
-    warn_not_stored(entry, outcome.error());
-    disk_.failed("put", outcome.error());
+    disks_.warn_not_stored(entry, outcome.error());
+  } else if (disk() == nullptr && in_memory == PutOutcome::too_large) {
+    return in_memory;
   } else {
-    disk_.succeeded();
     counters_.add(StoreEvent::stored, *outcome == PutOutcome::stored ? 1 : 0);
   }
   return outcome;
 }
 
-Result<bool> TieredStore::remove(const CacheKey& key) {
-  CUKILN_TRY(const bool in_memory, memory_.remove(key));
+Result<PutOutcome> TieredStore::put(const StoreBlob& blob) {
+  CUKILN_CHECK(BlobName::make(blob.kind, blob.key));
+  if (blob.bytes.size() > kMaxBlobBytes) {
+    return make_error(ErrorCode::invalid_argument,
+                      "a blob of kind {} has {} bytes; at most {} are stored", blob.kind,
+                      blob.bytes.size(), kMaxBlobBytes);
+  }
+  Result<PutOutcome> in_daemon = PutOutcome::not_stored;
+  if (daemon_ != nullptr && blob.signer.empty()) {  // it would take an imported one for its own
+    in_daemon = daemon_->put(blob);
+  }
+  if (!in_daemon) {
+    log_.debug("cukilnd did not store a blob of kind {}: {}", blob.kind,
+               in_daemon.error().message());
+  } else if (*in_daemon == PutOutcome::already_there) {
+    return PutOutcome::stored;
+  }
+  auto stored = disks_.put(blob);
+  if (in_daemon && *in_daemon == PutOutcome::stored) {
+    return in_daemon;
+  }
+  if (stored && *stored == PutOutcome::not_stored) {
+    CUKILN_CHECK(need_disk());
+  }
+  return stored;
+}
+
+Result<PutOutcome> TieredStore::add(const StoreBlob& blob) {
+  SqliteStore* const disk = disks_.store_for_put();
+  if (disk != nullptr && disk->read_only()) {
+    return PutOutcome::not_stored;
+  }
+  if (disk != nullptr) {
+    const auto there = disk->peek(BlobName::id_of(blob.kind, blob.key));  // replaces a damaged one
+    if (there && *there && may_use((*there)->signer)) {
+      return PutOutcome::already_there;
+    }
+  }
+  return put(blob);
+}
+
+Result<bool> TieredStore::remove(const ObjectName& name) {
+  CUKILN_TRY(const bool in_memory, memory_.remove(name));
   if (disk() == nullptr) {
     return in_memory;
   }
-  CUKILN_TRY(const bool on_disk, disk()->remove(key));
+  CUKILN_TRY(const bool on_disk, disk()->remove(name));
   return in_memory || on_disk;
 }
 
@@ -249,19 +236,14 @@ std::uint64_t TieredStore::peak_bytes(const RequestDigest& request) {
 }
 
 Result<std::vector<EntrySummary>> TieredStore::list() {
-  CUKILN_TRY(std::vector<EntrySummary> entries,
-             disk() != nullptr ? disk()->list() : memory_.list());
-  if (system() == nullptr) {
-    return entries;
-  }
-  std::unordered_set<CacheKey> known;
-  for (const EntrySummary& entry : entries) {
-    known.insert(entry.key);
-  }
-  CUKILN_TRY(const std::vector<EntrySummary> in_system, system()->list());
-  std::copy_if(in_system.begin(), in_system.end(), std::back_inserter(entries),
-               [&](const EntrySummary& entry) { return known.count(entry.key) == 0; });
-  return entries;
+  ObjectTier& first = disk() != nullptr ? static_cast<ObjectTier&>(*disk()) : memory_;
+  return disks_.list(first, &EntrySummary::key, [](ObjectTier& tier) { return tier.list(); });
+}
+
+Result<std::vector<BlobSummary>> TieredStore::list_blobs(ByteView kind) {
+  ObjectTier& first = disk() != nullptr ? static_cast<ObjectTier&>(*disk()) : memory_;
+  return disks_.list(first, &BlobSummary::id,
+                     [&](ObjectTier& tier) { return tier.list_blobs(kind); });
 }
 
 StoreStats TieredStore::stats() {
@@ -299,13 +281,6 @@ std::string TieredStore::lock_folder() const {
 
 std::string TieredStore::headers_folder() const {
   return disk() == nullptr ? std::string() : disk()->directory().path("headers");
-}
-
-Result<SqliteStore*> TieredStore::need_disk() const {
-  if (disk() == nullptr) {
-    return make_error(ErrorCode::io, "there is no store on disk: {}", bypass_reason_);
-  }
-  return disk();
 }
 
 Result<std::uint64_t> TieredStore::remove_all() {

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <cassert>
 #include <chrono>
 #include <cstdint>
 #include <functional>
@@ -16,35 +15,26 @@
 #include "core/base/event_queue.hpp"
 #include "core/base/logger.hpp"
 #include "core/key/stat_cache.hpp"
+#include "core/store/blob_leases.hpp"
 #include "core/store/cubin_store.hpp"
 #include "core/store/daemon_tier.hpp"
+#include "core/store/disk_tiers.hpp"
 #include "core/store/memory_store.hpp"
-#include "core/store/put_failures.hpp"
 #include "core/store/signers.hpp"
-#include "core/store/sqlite_store.hpp"
-#include "core/store/sqlite_tier.hpp"
-#include "core/store/store_accounting.hpp"
-#include "core/store/store_records.hpp"
-#include "core/store/tiered_blobs.hpp"
 #include "core/wire/daemon_frame.hpp"
 
 #include <cukiln/store.hpp>
 
 namespace cukiln {
 
-/// Memory, the user's disk and a read-only system store, in this order. A lookup goes through the
-/// tiers; a hit of a lower one is cached in memory only. A put goes to memory and to the user's
-/// disk. A tier that fails is a miss, which is counted and logged. The interface for compiles;
-/// StoreAdmin is the one for commands.
-class TieredStore final : public CubinStore {
+/// Memory, the user's disk, a read-only system store and cukilnd's, in this order. A lookup goes
+/// through the tiers; a hit of a lower one is cached in memory only. A put goes to memory and to
+/// the user's disk. A tier that fails is a miss, which is counted and logged. Memory keeps no
+/// blobs, and the loader looks up entries in cukilnd itself, with reasons for a miss. The interface
+/// for compiles; StoreAdmin is the one for commands.
+class TieredStore final : public ObjectTier {
  public:
-  struct Options {
-    StoreOptions store;
-    std::uint64_t memory_bytes = 256ull << 20;
-    SqliteStoreOptions disk;  ///< directory, cap and log come from `store`
-    /// The shortest time until a disk tier that cannot be opened or written is opened again.
-    std::chrono::milliseconds reopen_after = SqliteTier::kPause;
-  };
+  using Options = TieredStoreOptions;
 
   /// Errors: invalid_argument (a relative directory). If the disk tier cannot be opened, the store
   /// has none until a later put can open it: see `bypass_reason`.
@@ -63,17 +53,24 @@ class TieredStore final : public CubinStore {
   Result<std::vector<RecordedSet>> list_sets(const RequestDigest& request,
                                              ByteView request_canonical) override;
   Lookup get(const CacheKey& key) override;
+  /// A blob that a revoked key signed, or one that is trusted for some modules only, is a miss.
+  BlobLookup get(const BlobName& name) override;
   Lookup peek(const CacheKey& key) override;
+  BlobLookup peek(const BlobId& id) override;
   /// Stores the entry in memory, unless it is too_large, and on the disk. Without a disk tier the
   /// outcome is not_stored. Errors: those of the disk tier.
   Result<PutOutcome> put(const StoreEntry& entry) override;
+  /// Stores the blob in cukilnd, unless it was imported, and on the disk. Errors: those of the disk
+  /// tier, if cukilnd did not store it; invalid_argument (the name, too large), io (no disk tier).
+  Result<PutOutcome> put(const StoreBlob& blob) override;
   void cache_in_memory(const StoreEntry& entry) override {
     static_cast<void>(memory_.put_verified(entry));
   }
-  Result<bool> remove(const CacheKey& key) override;
+  Result<bool> remove(const ObjectName& name) override;
   /// Lists the entries of the disk tier (of memory if there is none), then those that only the
   /// system store has.
   Result<std::vector<EntrySummary>> list() override;
+  Result<std::vector<BlobSummary>> list_blobs(ByteView kind) override;
   /// Returns entries and bytes of the disk tier, and counts since this was opened.
   StoreStats stats() override;
   /// Asks the disk tier.
@@ -86,9 +83,9 @@ class TieredStore final : public CubinStore {
   /// Returns the scoped keys of the options. The caller checks, as for revoked keys.
   const KeyScopes& key_scopes() const noexcept { return key_scopes_; }
   /// Why there is no disk tier; empty if there is one.
-  const std::string& bypass_reason() const noexcept;
+  const std::string& bypass_reason() const noexcept { return disks_.bypass_reason(); }
   /// Why there is a system store that cannot be used; empty if there is none, or it is used.
-  const std::string& system_problem() const noexcept { return system_problem_; }
+  const std::string& system_problem() const noexcept { return disks_.system_problem(); }
   /// True if the options ask for no disk tier.
   bool memory_only() const noexcept { return options_.store.memory_only; }
   /// True if the disk tier can be read but not written.
@@ -103,55 +100,63 @@ class TieredStore final : public CubinStore {
   /// if there is no store on disk.
   std::string headers_folder() const;
 
-  TieredBlobs& blobs() noexcept { return blobs_; }
+  /// As `get`, and does not count: for cukilnd, whose clients count.
+  std::optional<StoreBlob> search(const BlobName& name);
+  /// The same, of the stores on disk.
+  std::optional<StoreBlob> search_disks(const BlobName& name);
+  /// The leases of blobs; see get_or_lease.
+  BlobLeases& leases() noexcept { return leases_; }
+  /// Whether a store on disk has such a blob.
+  bool contains(const BlobName& name);
+  /// Puts a blob unless there is one of its name that can be used. Errors: those of `put`.
+  Result<PutOutcome> add(const StoreBlob& blob);
 
   /// Empties memory and the disk tier. Errors: io with the bypass reason if there is no disk tier.
   Result<std::uint64_t> remove_all();
 
   /// Returns the cumulative counters by name; those of this process if there is no disk tier.
-  Result<std::map<std::string, std::int64_t>> counters() { return records_.counters(); }
-  void count(std::string_view counter, std::int64_t delta = 1) { records_.count(counter, delta); }
+  Result<std::map<std::string, std::int64_t>> counters() { return disks_.records().counters(); }
+  void count(std::string_view counter, std::int64_t delta = 1) {
+    disks_.records().count(counter, delta);
+  }
 
   /// Returns the stat record of a real path. New ones are written with the next write.
   std::optional<StatRecord> find_stat_record(const std::string& path) {
-    return records_.find_stat_record(path);
+    return disks_.records().find_stat_record(path);
   }
   void save_stat_records(std::vector<StatRecord> records) {
-    records_.save_stat_records(std::move(records));
+    disks_.records().save_stat_records(std::move(records));
   }
 
   /// Writes uses, counters and stat records now instead of when the store is closed.
   Result<void> flush() const;
 
+  const Logger& log() const noexcept { return log_; }
   /// The events of the disk and the system store. The caller of the store delivers them.
   EventQueue& events() noexcept { return events_; }
 
-  /// Sets the store of cukilnd. `find` and `get` do not use it: the loader looks up there after a
-  /// miss of all tiers. Call it before the first lookup.
-  void use_daemon(std::unique_ptr<DaemonTier> daemon) noexcept {
-    daemon_ = std::move(daemon);
-    blobs_.use_daemon(*daemon_);
-  }
+  /// Sets the store of cukilnd. Call it before the first lookup.
+  void use_daemon(std::unique_ptr<DaemonTier> daemon) noexcept { daemon_ = std::move(daemon); }
   DaemonTier* daemon() const noexcept { return daemon_.get(); }  ///< null if no daemon is used
   /// True if the daemon that sent the greeting has the same disk store open.
   bool is_store_of(const wire::Greeting& greeting) const noexcept;
 
-  SqliteStore* disk() const noexcept { return disk_.store(); }
-  SqliteStore* system() const noexcept { return system_.store(); }
+  SqliteStore* disk() const noexcept { return disks_.user(); }
+  SqliteStore* system() const noexcept { return disks_.system(); }
   /// Returns the disk tier. Errors: io with the bypass reason if there is none.
-  Result<SqliteStore*> need_disk() const;
+  Result<SqliteStore*> need_disk() const { return disks_.need_user(); }
 
  private:
   explicit TieredStore(Options options);
-  SqliteTier& tier_of(Tier tier) noexcept {
-    assert(tier == Tier::disk || tier == Tier::system);
-    return tier == Tier::disk ? disk_ : system_;
-  }
-  void record_failure(SqliteStore& store, const char* op, const Error& error, bool opened);
-  /// Warns that an entry was not stored, unless there was such a warning a moment ago.
-  void warn_not_stored(const StoreEntry& entry, const Error& error);
   /// Runs a lookup on each tier until one has the entry.
-  Lookup search_tiers(const std::function<Lookup(CubinStore&)>& look_up, Purpose purpose);
+  Lookup search_tiers(const std::function<Lookup(ObjectTier&)>& look_up, Purpose purpose);
+  template <class Id>
+  auto peek_tiers(const Id& id) -> decltype(std::declval<ObjectTier&>().peek(id));
+  /// False if one of the signers of a blob was revoked, or is trusted for some modules only: a blob
+  /// is of no module.
+  bool may_use(std::string_view signers) const noexcept {
+    return !revoked_keys_.signed_any_of(signers) && key_scopes_.cover(signers, {});
+  }
 
   Options options_;
   RevokedKeys revoked_keys_;
@@ -159,19 +164,10 @@ class TieredStore final : public CubinStore {
   Logger log_;
   EventQueue events_;
   MemoryStore memory_;
-  std::string bypass_reason_;  ///< when the store was opened
-  std::string system_problem_;
-  const SqliteTier::OnFailure on_failure_ = [this](SqliteStore& store, const char* op,
-                                                   const Error& error, bool opened) {
-    record_failure(store, op, error, opened);
-  };
-  SqliteTier disk_{on_failure_};
-  SqliteTier system_{on_failure_};
-  StoreRecords records_{disk_};
-  TieredBlobs blobs_{disk_, system_, records_, log_, bypass_reason_, revoked_keys_, key_scopes_};
-  PutFailures put_failures_;
-  std::unique_ptr<DaemonTier> daemon_;
   StoreCounters counters_;
+  DiskTiers disks_{options_, log_, counters_};
+  BlobLeases leases_;
+  std::unique_ptr<DaemonTier> daemon_;
 };
 
 }  // namespace cukiln

@@ -42,12 +42,14 @@ std::unique_ptr<TieredStore> open_client(const std::string& socket, const std::s
 
 /// The client is another one that has just begun: a busy machine's daemon may not greet in time.
 std::optional<std::string> get_by(const std::string& socket, const std::string& directory) {
-  const auto found = *open_client(socket, directory)->blobs().get(kName);
-  return found ? std::optional(std::string(*found)) : std::nullopt;
+  const auto found = *open_client(socket, directory)->get(kName);
+  return found ? std::optional(std::string(found->bytes)) : std::nullopt;
 }
 
 bool put_by(const std::string& socket, const std::string& directory, ByteView bytes) {
-  return open_client(socket, directory)->blobs().put(kName, bytes).has_value();
+  return open_client(socket, directory)
+      ->put(StoreBlob::borrowed(kName.kind, kName.key, bytes))
+      .has_value();
 }
 
 UniqueFd sealed(std::initializer_list<ByteView> parts) {
@@ -109,12 +111,12 @@ TEST_CASE_FIXTURE(Fixture, "fault 253: an older daemon, a killed one and none: t
   SUBCASE("killed") {
     auto daemon = start();
     const auto client = open_client(socket, scratch / "own");
-    REQUIRE(client->blobs().put(kName, "b"));
+    REQUIRE(client->put(StoreBlob::borrowed(kName.kind, kName.key, "b")));
     daemon->signal(SIGKILL);
     daemon->wait();
-    CHECK(**client->blobs().get(kName) == "b");
-    CHECK(client->blobs().put(kName, "c"));
-    CHECK(**client->blobs().get(kName) == "c");
+    CHECK((**client->get(kName)).bytes == "b");
+    CHECK(client->put(StoreBlob::borrowed(kName.kind, kName.key, "c")));
+    CHECK((**client->get(kName)).bytes == "c");
   }
   SUBCASE("none") {
     CHECK(put_by(socket, scratch / "own", "b"));

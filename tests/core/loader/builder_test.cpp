@@ -130,7 +130,7 @@ TEST_CASE_FIXTURE(Fixture, "another process's flight is waited for, with a bound
   CHECK(build(patient, request())->outcome == Outcome::compiled);
   CHECK(telemetry.stats().singleflight_waits == 1);
 
-  store.remove(build(patient, request())->entry.key).value();
+  store.remove(ObjectName::of(build(patient, request())->entry.key)).value();
   compiler.busy_rounds = 1'000'000;  // an owner that never ends
   options.compile_timeout = std::chrono::milliseconds(50);
   Builder bounded = builder(options);
@@ -330,7 +330,7 @@ TEST_CASE_FIXTURE(
   StoreEntry entry = build(filling, filled)->entry;
   CHECK(entry.signer == kOwnToolkit);
   options.finds_toolkit = false;  // a setting named the folder
-  CHECK(*store.remove(entry.key));
+  CHECK(*store.remove(ObjectName::of(entry.key)));
   Builder overridden = builder(options);
   CHECK(build(overridden, filled)->entry.signer.empty());
   options.offline = true;
@@ -339,7 +339,7 @@ TEST_CASE_FIXTURE(
   CHECK(build(offline, none));  // this store compiled it
   const std::string fleet = "fleet:" + std::string(43, 'A') + "=";
   const auto found_from = [&](Origin origin, const std::string& signer) {
-    CHECK(*store.remove(entry.key));
+    CHECK(*store.remove(ObjectName::of(entry.key)));
     entry.origin = origin;
     entry.signer = signer;
     CHECK(store.put(entry));
@@ -414,7 +414,7 @@ TEST_CASE_FIXTURE(Fixture, "what a revoked key signed is a miss, is removed, and
   scratch.write("inc/a.cuh", "1");
   Builder trusting = builder();
   StoreEntry entry = build(trusting, request())->entry;
-  CHECK(*store.remove(entry.key));
+  CHECK(*store.remove(ObjectName::of(entry.key)));
   entry.origin = Origin::imported;
   entry.signer = "other:" + std::string(43, 'B') + "= " + kStolen;
   CHECK(*store.put(entry) == PutOutcome::stored);
@@ -441,7 +441,7 @@ TEST_CASE_FIXTURE(Fixture,
   scratch.write("inc/a.cuh", "1");
   Builder trusting = builder();
   StoreEntry entry = build(trusting, request())->entry;
-  CHECK(*store.remove(entry.key));
+  CHECK(*store.remove(ObjectName::of(entry.key)));
   entry.origin = Origin::imported;
   entry.signer = kStolen;
   const auto with_scopes = [&](const std::string& prefix) {
@@ -453,7 +453,7 @@ TEST_CASE_FIXTURE(Fixture,
   CHECK(*store.put(entry) == PutOutcome::stored);
   CHECK(build(right, request())->outcome == Outcome::hit);
   // Under a name that its signer chose: what counts is also what this host calls the module.
-  CHECK(*store.remove(entry.key));
+  CHECK(*store.remove(ObjectName::of(entry.key)));
   entry.labels.name = "nvfp4_" + request().name;
   CHECK(*store.put(entry) == PutOutcome::stored);
   Builder narrow = builder(with_scopes("nvfp4_"));

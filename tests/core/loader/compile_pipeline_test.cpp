@@ -40,7 +40,8 @@ class FakeRemote final : public RemoteTier {
     RemoteLease lease(*this, request);
     return found() ? std::nullopt : std::optional(std::move(lease));
   }
-  void put(const StoreEntry&) override {
+  std::optional<StoreBlob> get(const BlobName&, Freshness) override { return std::nullopt; }
+  void put(const StoreObject&) override {
     held_at_put = held;
     ++uploads;
   }

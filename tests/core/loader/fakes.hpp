@@ -19,7 +19,7 @@
 namespace cukiln::testing {
 
 /// Keeps entries in a map; tests can make it fail.
-class MapStore final : public CubinStore {
+class MapStore final : public ObjectTier {
  public:
   const char* tier_name() const noexcept override { return "map"; }
   Lookup find(const RequestDigest& request, ByteView canonical, SetCheck& check, Purpose) override {
@@ -44,6 +44,7 @@ class MapStore final : public CubinStore {
     }
     return sets;
   }
+  using ObjectTier::get, ObjectTier::peek, ObjectTier::put;
   Lookup get(const CacheKey& key) override {
     const std::lock_guard lock(mutex_);
     const auto at = entries_.find(key);
@@ -59,8 +60,9 @@ class MapStore final : public CubinStore {
     return entries_.emplace(entry.key, entry).second ? PutOutcome::stored
                                                      : PutOutcome::already_there;
   }
-  Result<bool> remove(const CacheKey& key) override {
+  Result<bool> remove(const ObjectName& name) override {
     const std::lock_guard lock(mutex_);
+    const CacheKey key{name.bytes};
     order_.erase(std::remove(order_.begin(), order_.end(), key), order_.end());
     return entries_.erase(key) != 0;
   }

@@ -36,7 +36,7 @@ class MaybeCompiler final : public Compiler {
 };
 
 /// A MapStore that lists one entry, for sm_100f.
-class OneEntryStore final : public CubinStore {
+class OneEntryStore final : public ObjectTier {
  public:
   explicit OneEntryStore(bool links = false) {
     ModuleSpec spec;
@@ -66,10 +66,11 @@ class OneEntryStore final : public CubinStore {
                                              ByteView canonical) override {
     return entries_.list_sets(request, canonical);
   }
+  using ObjectTier::get, ObjectTier::peek, ObjectTier::put;
   Lookup get(const CacheKey& key) override { return entries_.get(key); }
   Lookup peek(const CacheKey& key) override { return entries_.peek(key); }
   Result<PutOutcome> put(const StoreEntry& entry) override { return entries_.put(entry); }
-  Result<bool> remove(const CacheKey& key) override { return entries_.remove(key); }
+  Result<bool> remove(const ObjectName& name) override { return entries_.remove(name); }
   Result<std::vector<EntrySummary>> list() override {
     EntrySummary summary;
     summary.key = key_;
@@ -121,7 +122,7 @@ TEST_CASE("without NVRTC a target and its families are looked up for the store's
 
 TEST_CASE("a module that links has the linker at hand, else those of entries that were linked") {
   MaybeCompiler compiler;
-  const auto linkers_of = [&](CubinStore& store) {
+  const auto linkers_of = [&](ObjectTier& store) {
     const auto usable = Toolchains(store, compiler).usable_for({100, 'a'}, true);
     std::string text = usable ? "" : usable.error().message();
     for (const ChosenTarget& one : usable ? *usable : std::vector<ChosenTarget>()) {

@@ -12,7 +12,7 @@ BlobName name_of(std::string_view kind, std::string_view key) {
 }
 
 void put_blob(SqliteStore& store, std::string_view key, std::string_view bytes) {
-  const auto stored = store.put(name_of("test", key), bytes);
+  const auto stored = store.put(StoreBlob::borrowed("test", key, bytes));
   REQUIRE_MESSAGE(stored.has_value(), stored.error().message());
 }
 
@@ -33,7 +33,7 @@ TEST_CASE("fault 240: a blob larger than the cap is refused, and nothing is evic
   options.max_bytes = 1 << 20;
   const auto store = open_store_at(options);
   put_numbers(*store, 0, 3);
-  const auto refused = store->put(name_of("k", "key"), std::string((1 << 20) + 1, 'x'));
+  const auto refused = store->put(make_blob("k", "key", std::string((1 << 20) + 1, 'x')));
   REQUIRE_FALSE(refused);
   CHECK(refused.error().code() == ErrorCode::invalid_argument);
   CHECK(refused.error().message().find("max_size") != std::string::npos);
@@ -191,7 +191,7 @@ TEST_CASE("a blob is read with its signers without a use, and a damaged one is n
   const auto store = open_store_at(folder / "s");
   const BlobName name = name_of("test", "1");
   CHECK_FALSE(*store->peek(name.id));
-  REQUIRE(store->put(name, "first", "a:key b:key"));
+  REQUIRE(store->put(make_blob("test", "1", "first", "a:key b:key")));
   const StoreBlob blob = **store->peek(name.id);
   CHECK(blob.kind == "test");
   CHECK(blob.key == "1");

@@ -89,7 +89,7 @@ std::vector<StoreEntry> missing_in(SqliteStore& store) {
   for (const StoreEntry& entry : entries()) {
     FilesOf files(entry.dependencies);
     const Lookup found =
-        store.find(entry.request, entry.request_canonical, files, CubinStore::Purpose::use);
+        store.find(entry.request, entry.request_canonical, files, ObjectTier::Purpose::use);
     REQUIRE_MESSAGE(found.has_value(), found.error().message());
     if (*found) {
       REQUIRE(same_content(**found, entry));
@@ -267,7 +267,7 @@ TEST_CASE("impossible uses cost the entry, and impossible counts restart") {
         if (is_used) {
           FilesOf files(entry.dependencies);
           CHECK((*store->find(entry.request, entry.request_canonical, files,
-                              CubinStore::Purpose::use))
+                              ObjectTier::Purpose::use))
                     .has_value() == is_count);
           store->count("hits", 1);
           REQUIRE(store->flush(std::chrono::seconds(2)));

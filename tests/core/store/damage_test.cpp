@@ -353,7 +353,7 @@ TEST_CASE("the memory of a compile is kept with its request, and goes with it") 
   CHECK(store->peak_bytes(entry.request) == entry.peak_bytes);
   CHECK(store->peak_bytes(make_entry(0).request) == 0);
   CHECK(store->verify(false)->damaged == 0);
-  CHECK(*store->remove(entry.key));
+  CHECK(*store->remove(ObjectName::of(entry.key)));
   CHECK(store->peak_bytes(entry.request) == 0);
   CHECK(*store->put(entry) == PutOutcome::stored);
   CHECK(*store->remove_all() == 3);
@@ -567,7 +567,7 @@ TEST_CASE("a CURRENT that names no generation starts a new one") {
     write_all(folder / "s/v6/CURRENT", text);
     const auto store = open_store_at(folder / "s");
     put_numbers(*store, 50, 1);
-    REQUIRE(store->remove(make_entry(50).key));
+    REQUIRE(store->remove(ObjectName::of(make_entry(50).key)));
   }
 }
 

@@ -27,7 +27,7 @@ bool in_child(Body&& body) {
   return WIFEXITED(status) && WEXITSTATUS(status) == 0;
 }
 
-bool works(CubinStore& store, std::uint64_t old_entry, std::uint64_t new_entry) {
+bool works(ObjectTier& store, std::uint64_t old_entry, std::uint64_t new_entry) {
   const auto found = store.get(make_entry(old_entry).key);
   return found && *found && store.put(make_entry(new_entry)).has_value() &&
          store.get(make_entry(new_entry).key)->has_value();

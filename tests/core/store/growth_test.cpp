@@ -64,7 +64,7 @@ TEST_CASE("a hit among a hundred sets takes at most twice a hit among one") {
     const StoreEntry entry = version(variant);
     FilesOf files(entry.dependencies);
     const auto found =
-        many->find(entry.request, entry.request_canonical, files, CubinStore::Purpose::use);
+        many->find(entry.request, entry.request_canonical, files, ObjectTier::Purpose::use);
     REQUIRE(found);
     REQUIRE(*found);
     CHECK((*found)->key == entry.key);

@@ -79,7 +79,7 @@ inline void put_numbers(SqliteStore& store, std::uint64_t first, std::uint64_t c
 }
 
 /// Counts the entries that are hits. A hit that is not what was put fails the test.
-inline std::uint64_t count_hits(CubinStore& store, std::uint64_t first, std::uint64_t count,
+inline std::uint64_t count_hits(ObjectTier& store, std::uint64_t first, std::uint64_t count,
                                 const EntryShape& shape = {}) {
   std::uint64_t hits = 0;
   for (std::uint64_t i = first; i < first + count; ++i) {

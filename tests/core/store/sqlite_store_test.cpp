@@ -163,7 +163,7 @@ TEST_CASE("fault 31: a clock outside of what a store can record damages nothing"
       const auto store = open_store_at(options);
       CHECK(count_hits(*store, 0, 1) == 1);
       put_numbers(*store, 1, 1);
-      CHECK(store->put(name, "bytes", {}));
+      CHECK(store->put(StoreBlob::borrowed(name.kind, name.key, "bytes")));
       CHECK(*store->get(name));
     }
     clock.now_s_value += 86400 - jump;

@@ -255,12 +255,12 @@ TEST_CASE("fault 349: a store that could not be opened is opened by a later put"
   const auto store = open_tiers(options);
   CHECK_FALSE(store->bypass_reason().empty());
   CHECK(*store->put(make_entry(1)) == PutOutcome::not_stored);
-  const BlobName name = *BlobName::make("tests", "key");
-  CHECK_FALSE(store->blobs().put(name, "bytes"));
+  const StoreBlob blob = make_blob("tests", "key", "bytes");
+  CHECK_FALSE(store->put(blob));
   facts.is_obstructed = false;
   CHECK(*store->put(make_entry(2)) == PutOutcome::stored);
   CHECK(store->bypass_reason().empty());
-  CHECK(store->blobs().put(name, "bytes"));
+  CHECK(store->put(blob));
   CHECK(count_hits(*store, 1, 2) == 2);
   CHECK(count_hits(*open_store_at(folder / "s"), 1, 2) == 1);
   CHECK(log.warnings() == 1);
@@ -346,26 +346,26 @@ TEST_CASE("fault 282: a blob is not used once a key that signed it is revoked or
   const ScratchFolder folder;
   const std::string stolen = "stolen:AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=";
   const std::string scoped = "scoped:BAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=";
-  const auto put = [](TieredBlobs& blobs, const char* key, const std::string& signer) {
-    const auto stored = blobs.put(*BlobName::make("triton", key), key, signer);
+  const auto put = [](TieredStore& tiers, const char* key, const std::string& signer) {
+    const auto stored = tiers.put(make_blob("triton", key, key, signer));
     REQUIRE_MESSAGE(stored.has_value(), stored.error().message());
   };
   const auto get = [](TieredStore& store, const char* key) {
     const BlobName name = *BlobName::make("triton", key);
-    const auto found = *store.blobs().get(name);
-    CHECK(*store.blobs().contains(name) == found.has_value());
-    return found ? std::string(*found) : "none";
+    const auto found = *store.get(name);
+    CHECK(store.contains(name) == found.has_value());
+    return found ? std::string(found->bytes) : "none";
   };
   {
     const auto store = open_tiers(tiers_at(folder / "s"));
-    put(store->blobs(), "own", "");
-    put(store->blobs(), "stolen", stolen + " " + scoped);
-    put(store->blobs(), "scoped", scoped);
-    put(store->blobs(), "unsigned", "unsigned");
+    put(*store, "own", "");
+    put(*store, "stolen", stolen + " " + scoped);
+    put(*store, "scoped", scoped);
+    put(*store, "unsigned", "unsigned");
     for (const char* key : {"own", "stolen", "scoped", "unsigned"}) {
       CHECK(get(*store, key) == key);
     }
-    CHECK(store->blobs().list("")->at(1).signer == stolen + " " + scoped);
+    CHECK(store->list_blobs("")->at(1).signer == stolen + " " + scoped);
   }
   TieredStore::Options options = tiers_at(folder / "s");
   options.store.revoked_keys = {stolen};
@@ -376,7 +376,7 @@ TEST_CASE("fault 282: a blob is not used once a key that signed it is revoked or
   CHECK(get(*store, "stolen") == "none");
   CHECK(get(*store, "scoped") == "none");
   // What is made here again takes its place; what comes from elsewhere does too.
-  put(store->blobs(), "scoped", "");
+  put(*store, "scoped", "");
   CHECK(get(*store, "scoped") == "scoped");
   StoreAdmin admin(*store);
   CHECK(*admin.put(make_blob("triton", "stolen", "anew", "unsigned")) == PutOutcome::stored);
@@ -384,9 +384,9 @@ TEST_CASE("fault 282: a blob is not used once a key that signed it is revoked or
   CHECK(*admin.put(make_blob("triton", "own", "other", "unsigned")) == PutOutcome::already_there);
   CHECK(get(*store, "own") == "own");
   CHECK_FALSE(admin.put(make_blob("a kind", "own", "")));
-  put(store->blobs(), "stolen", stolen);
+  put(*store, "stolen", stolen);
   CHECK(*admin.remove_revoked() == 1);
-  CHECK(store->blobs().list("")->size() == 3);
+  CHECK(store->list_blobs("")->size() == 3);
 }
 
 TEST_CASE("the same directory twice is one tier") {

@@ -47,7 +47,7 @@ TEST_CASE("fault 20: a newer store that this version may only read is read") {
   CHECK(store->read_only());
   CHECK(count_hits(*store, 0, 3) == 3);
   CHECK(*store->put(make_entry(9)) == PutOutcome::not_stored);
-  CHECK(store->remove(make_entry(0).key).error().code() == ErrorCode::io);
+  CHECK(store->remove(ObjectName::of(make_entry(0).key)).error().code() == ErrorCode::io);
 }
 
 TEST_CASE("fault 20: a newer store that this version may not read is refused and not changed") {

@@ -373,19 +373,19 @@ bool DaemonClient::may_ask_for_blobs(const Greeting& greeting) const {
   return greeting.keeps_blobs && (greeting.shares_blobs || !is_own_store(greeting));
 }
 
-Result<std::optional<SharedBytes>> DaemonClient::get_blob(const BlobName& name) {
+BlobLookup DaemonClient::get(const BlobName& name) {
   constexpr const char* kAbout = "a blob";
   CUKILN_TRY(auto conversation, begin());
   if (!may_ask_for_blobs(conversation.greeting())) {
     conversation.finish();
-    return std::optional<SharedBytes>();
+    return std::optional<StoreBlob>();
   }
   const wire::BlobWanted wanted{std::string(name.kind), std::string(name.key)};
   CUKILN_CHECK(conversation.send(DaemonOp::get_blob, wanted.encode()));
   CUKILN_TRY(DaemonFrame reply, receive_after_progress(conversation));
   if (reply.is(DaemonOp::miss)) {
     conversation.finish();
-    return std::optional<SharedBytes>();
+    return std::optional<StoreBlob>();
   }
   if (!reply.is(DaemonOp::object)) {
     return conversation.unexpected(reply, kAbout);
@@ -395,17 +395,16 @@ Result<std::optional<SharedBytes>> DaemonClient::get_blob(const BlobName& name) 
     return conversation.protocol_error(kAbout);
   }
   conversation.finish();
-  return std::optional(blob->bytes);
+  return std::optional(StoreBlob{blob->kind, blob->key, blob->bytes, {}, 0});
 }
 
-Result<DaemonClient::BlobPut> DaemonClient::put_blob(const BlobName& name, ByteView bytes) {
+Result<PutOutcome> DaemonClient::put(const StoreBlob& blob) {
   CUKILN_TRY(auto conversation, begin());
   const bool has_own = is_own_store(conversation.greeting());
   if (!may_ask_for_blobs(conversation.greeting())) {
     conversation.finish();
-    return BlobPut::not_asked;
+    return PutOutcome::not_stored;
   }
-  const StoreBlob blob{std::string(name.kind), std::string(name.key), SharedBytes::borrowed(bytes)};
   CUKILN_TRY(UniqueFd file, seal_object(encode(blob)));
   CUKILN_CHECK(conversation.send(DaemonOp::put_blob, {}, std::move(file)));
   CUKILN_TRY(DaemonFrame reply, receive_after_progress(conversation));
@@ -413,7 +412,7 @@ Result<DaemonClient::BlobPut> DaemonClient::put_blob(const BlobName& name, ByteV
     return conversation.unexpected(reply, "the storing of a blob");
   }
   conversation.finish();
-  return has_own ? BlobPut::stored_in_own : BlobPut::stored;
+  return has_own ? PutOutcome::already_there : PutOutcome::stored;
 }
 
 }  // namespace cukiln

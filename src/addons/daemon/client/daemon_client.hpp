@@ -20,7 +20,7 @@
 #include "core/base/file.hpp"
 #include "core/base/logger.hpp"
 #include "core/base/telemetry.hpp"
-#include "core/store/daemon_tier.hpp"
+#include "core/store/cubin_store.hpp"
 #include "core/wire/daemon_frame.hpp"
 #include "core/wire/daemon_messages.hpp"
 
@@ -122,8 +122,9 @@ class DaemonClient final : public DaemonTier {
 
   /// Asks nothing if the daemon's store is the process's own, which was looked up before.
   Lookup find(const RequestDigest& request, ByteView request_canonical, SetCheck& check) override;
-  Result<std::optional<SharedBytes>> get_blob(const BlobName& name) override;
-  Result<BlobPut> put_blob(const BlobName& name, ByteView bytes) override;
+  /// Absent if the daemon keeps no blobs, or has the process's own store and no remote one.
+  BlobLookup get(const BlobName& name) override;
+  Result<PutOutcome> put(const StoreBlob& blob) override;
 
  private:
   struct State;  // one for each process

@@ -44,21 +44,16 @@ class CurrentRemote final : public RemoteTier {
     }
     return lease;
   }
-  void put(const StoreEntry& entry) override {
+  std::optional<StoreBlob> get(const BlobName& name, Freshness freshness) override {
+    const auto store = get();
+    return store ? store->get(name, freshness) : std::nullopt;
+  }
+  void put(const StoreObject& object) override {
     if (const auto store = get()) {
-      store->put(entry);
+      store->put(object);
     }
   }
   bool shares_blobs() const override { return get() != nullptr; }
-  std::optional<StoreBlob> find_blob(const BlobName& name, Freshness freshness) override {
-    const auto store = get();
-    return store ? store->find_blob(name, freshness) : std::nullopt;
-  }
-  void put_blob(const BlobName& name, ByteView bytes) override {
-    if (const auto store = get()) {
-      store->put_blob(name, bytes);
-    }
-  }
   bool finish(std::chrono::milliseconds timeout) override {
     const auto store = get();
     return store == nullptr || store->finish(timeout);

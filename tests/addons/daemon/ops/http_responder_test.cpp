@@ -324,7 +324,7 @@ TEST_CASE_FIXTURE(Fixture, "metrics show the counters in Prometheus' text format
   source.store().count("store_errors_put_io", 2);
   source.store().count("corrupt_set", 1);
   source.store().count("blob_hits", 3);
-  REQUIRE(source.store().blobs().put(*BlobName::make("triton", "KEY/a"), "bytes"));
+  REQUIRE(source.store().put(StoreBlob::borrowed("triton", "KEY/a", "bytes")));
   wire::DaemonSnapshot::Job running;
   running.running = true;
   running.waiters = 4;

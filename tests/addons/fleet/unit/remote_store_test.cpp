@@ -516,11 +516,11 @@ StoreBlob triton_blob(std::string key, std::string bytes) {
 
 std::optional<StoreBlob> find_blob(RemoteStore& store, std::string_view key,
                                    RemoteTier::Freshness freshness = kUsual) {
-  return store.find_blob(*BlobName::make("triton", key), freshness);
+  return store.get(*BlobName::make("triton", key), freshness);
 }
 
 void put_blob(RemoteStore& store, const StoreBlob& blob) {
-  store.put_blob(*BlobName::make(blob.kind, blob.key), blob.bytes);
+  store.put(blob);
   CHECK(store.finish(milliseconds(10'000)));
 }
 
@@ -560,7 +560,7 @@ TEST_CASE("a blob that one host put is found by another, with its signer") {
   CHECK(find_blob(*reader, "empty")->bytes.empty());
   CHECK(find_blob(*reader, longest)->bytes == "1");
   CHECK_FALSE(find_blob(*reader, "other"));
-  CHECK_FALSE(reader->find_blob(*BlobName::make("inductor", "KEY/add.cubin"), kUsual));
+  CHECK_FALSE(reader->get(*BlobName::make("inductor", "KEY/add.cubin"), kUsual));
   CHECK(reader->stats().hits == 3);
   CHECK(reader->stats().misses == 2);
 }

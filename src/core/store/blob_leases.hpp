@@ -4,12 +4,14 @@
 #include <chrono>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 
 #include "core/base/cancel_flags.hpp"
 #include "core/base/file_lock.hpp"
 #include "core/store/blob_name.hpp"
+#include "core/store/store_blob.hpp"
 
 #include <cukiln/result.hpp>
 
@@ -17,18 +19,18 @@ namespace cukiln {
 
 /// Lets one thread of all processes that use a store produce a missing blob (single flight). The
 /// others wait for its lock file, which the kernel unlocks if the process dies. Threads: safe.
-class BlobFlights {
+class BlobLeases {
   struct Holders;
 
  public:
-  /// The right to produce one blob. The destructor drops it. May outlive the BlobFlights.
-  class Flight {
+  /// The right to produce one blob. The destructor drops it. May outlive the BlobLeases.
+  class Lease {
    public:
     /// Holds no lock.
-    Flight() = default;
-    Flight(Flight&& other) noexcept = default;
-    Flight& operator=(Flight&& other) noexcept;
-    ~Flight() { drop(); }
+    Lease() = default;
+    Lease(Lease&& other) noexcept = default;
+    Lease& operator=(Lease&& other) noexcept;
+    ~Lease() { drop(); }
 
     /// False without a lock, and in a forked child.
     bool exclusive() const noexcept { return lock_.is_at(path_); }
@@ -39,7 +41,7 @@ class BlobFlights {
     void drop() noexcept;
 
    private:
-    friend class BlobFlights;
+    friend class BlobLeases;
     void forget_thread() noexcept;
 
     FileLock lock_;
@@ -55,25 +57,32 @@ class BlobFlights {
   };
   struct Outcome {
     bool stored = false;  ///< `is_stored` said so
-    Flight flight;        ///< if it is not stored
+    Lease lease;          ///< if it is not stored
     bool waited = false;
-    std::string reason;  ///< why the flight is not exclusive
+    std::string reason;  ///< why the lease is not exclusive
   };
 
-  BlobFlights();
+  BlobLeases();
 
   /// Takes the lock, or waits until it is released and `is_stored` finds the blob. Without a lock
-  /// that works, and after `limit`, the caller gets a flight that is not exclusive. A thread that
-  /// has a flight never waits: it could wait for itself, or for a thread that waits for it. Errors:
+  /// that works, and after `limit`, the caller gets a lease that is not exclusive. A thread that
+  /// has a lease never waits: it could wait for itself, or for a thread that waits for it. Errors:
   /// timeout (cancelled).
   Result<Outcome> take(const BlobName& name, const Wait& wait,
                        const std::function<bool()>& is_stored);
 
  private:
-  bool this_thread_has_flight() const;
-  void start(Outcome& outcome, FileLock lock, const std::string& path);
-
   const std::shared_ptr<Holders> holders_;
 };
+
+class TieredStore;
+
+struct FoundOrLeased {
+  std::optional<StoreBlob> blob;
+  BlobLeases::Lease lease;
+};
+/// Returns the blob, or the right to produce it: see BlobLeases::take. Errors: timeout (cancelled).
+Result<FoundOrLeased> get_or_lease(TieredStore& tiers, const BlobName& name,
+                                   std::chrono::milliseconds wait, CancelFlags cancelled);
 
 }  // namespace cukiln

@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "core/store/blob_flights.hpp"
+#include "core/store/blob_leases.hpp"
 
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <map>
+#include <set>
 #include <utility>
 
-#include "core/base/backoff.hpp"
 #include "core/base/clock.hpp"
 #include "core/base/file.hpp"
 #include "core/base/fork_gate.hpp"
 #include "core/base/result.hpp"
+#include "core/store/tiered_store.hpp"
 
 namespace cukiln {
 
@@ -21,7 +21,6 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
-constexpr Backoff::Limits kFlightPolls{milliseconds(1), milliseconds(20)};
 constexpr ByteView kDropped = "dropped";
 
 /// The time since a lock file was locked; zero if the file is gone.
@@ -38,16 +37,16 @@ milliseconds age_of(const std::string& path) {
 
 }  // namespace
 
-/// How many flights each thread has. A forked child has a copy, so that it does not wait for its
-/// parent, which may wait for it.
-struct BlobFlights::Holders {
+/// The threads that have leases, each once for each of them. A forked child has a copy, so that it
+/// does not wait for its parent, which may wait for it.
+struct BlobLeases::Holders {
   Mutex mutex;
-  std::map<std::thread::id, std::size_t> flights CUKILN_GUARDED_BY(mutex);
+  std::multiset<std::thread::id> threads CUKILN_GUARDED_BY(mutex);
 };
 
-BlobFlights::BlobFlights() : holders_(std::make_shared<Holders>()) {}
+BlobLeases::BlobLeases() : holders_(std::make_shared<Holders>()) {}
 
-BlobFlights::Flight& BlobFlights::Flight::operator=(Flight&& other) noexcept {
+BlobLeases::Lease& BlobLeases::Lease::operator=(Lease&& other) noexcept {
   if (this != &other) {
     drop();
     lock_ = std::move(other.lock_);
@@ -58,47 +57,26 @@ BlobFlights::Flight& BlobFlights::Flight::operator=(Flight&& other) noexcept {
   return *this;
 }
 
-void BlobFlights::Flight::forget_thread() noexcept {
-  const std::shared_ptr<Holders> holders = std::move(holders_);
-  if (holders == nullptr) {
-    return;
-  }
-  const ForkSafeLock lock(holders->mutex);
-  const auto at = holders->flights.find(thread_);
-  if (at != holders->flights.end() && --at->second == 0) {
-    holders->flights.erase(at);
+void BlobLeases::Lease::forget_thread() noexcept {
+  if (const std::shared_ptr<Holders> holders = std::move(holders_)) {
+    const ForkSafeLock lock(holders->mutex);
+    holders->threads.erase(holders->threads.find(thread_));
   }
 }
 
-void BlobFlights::Flight::finish() noexcept {
+void BlobLeases::Lease::finish() noexcept {
   lock_.remove_and_release(path_);
   forget_thread();
 }
 
-void BlobFlights::Flight::drop() noexcept {
+void BlobLeases::Lease::drop() noexcept {
   lock_.write_line(kDropped);
   lock_.release();
   forget_thread();
 }
 
-bool BlobFlights::this_thread_has_flight() const {
-  const ForkSafeLock lock(holders_->mutex);
-  return holders_->flights.count(std::this_thread::get_id()) != 0;
-}
-
-void BlobFlights::start(Outcome& outcome, FileLock lock, const std::string& path) {
-  outcome.flight.thread_ = std::this_thread::get_id();
-  {
-    const ForkSafeLock guard(holders_->mutex);
-    ++holders_->flights[outcome.flight.thread_];
-  }
-  outcome.flight.holders_ = holders_;
-  outcome.flight.path_ = path;
-  outcome.flight.lock_ = std::move(lock);
-}
-
-Result<BlobFlights::Outcome> BlobFlights::take(const BlobName& name, const Wait& wait,
-                                               const std::function<bool()>& is_stored) {
+Result<BlobLeases::Outcome> BlobLeases::take(const BlobName& name, const Wait& wait,
+                                             const std::function<bool()>& is_stored) {
   Outcome outcome;
   const auto without_lock = [&](std::string reason) {
     outcome.reason = std::move(reason);
@@ -108,9 +86,8 @@ Result<BlobFlights::Outcome> BlobFlights::take(const BlobName& name, const Wait&
     return without_lock("the store has no folder for locks");
   }
   const std::string path = join_path(wait.lock_folder, name.id.hex() + ".lock");
-  const bool may_wait = !this_thread_has_flight();
+  const auto thread = std::this_thread::get_id();
   const auto deadline = steady_clock::now() + wait.limit;
-  Backoff backoff(kFlightPolls);
   for (;;) {
     auto lock = FileLock::acquire_removable(path);
     if (lock) {
@@ -123,14 +100,22 @@ Result<BlobFlights::Outcome> BlobFlights::take(const BlobName& name, const Wait&
         outcome.stored = true;
         return outcome;
       }
-      start(outcome, *std::move(lock), path);
+      const ForkSafeLock guard(holders_->mutex);
+      holders_->threads.insert(thread);
+      outcome.lease.lock_ = *std::move(lock);
+      outcome.lease.path_ = path;
+      outcome.lease.holders_ = holders_;
+      outcome.lease.thread_ = thread;
       return outcome;
     }
     if (lock.error().code() != ErrorCode::timeout) {
       return without_lock(lock.error().message());
     }
-    if (!may_wait) {
-      return without_lock("this thread is producing another blob");
+    {
+      const ForkSafeLock guard(holders_->mutex);
+      if (holders_->threads.count(thread) != 0) {
+        return without_lock("this thread is producing another blob");
+      }
     }
     const auto now = steady_clock::now();
     const auto end = std::min(deadline, now + (wait.limit - age_of(path)));
@@ -139,19 +124,38 @@ Result<BlobFlights::Outcome> BlobFlights::take(const BlobName& name, const Wait&
                                       wait.limit.count()));
     }
     outcome.waited = true;
-    do {
-      if (wait.cancelled.is_set()) {
-        return make_error(ErrorCode::timeout,
-                          "cancelled while another caller was producing a blob of kind {}",
-                          name.kind);
-      }
-      std::this_thread::sleep_for(backoff.next());
-    } while (steady_clock::now() < end && FileLock::holder(path));
+    static_cast<void>(FileLock::await_release(path, end, wait.cancelled));
+    if (wait.cancelled.is_set()) {
+      return make_error(ErrorCode::timeout,
+                        "cancelled while another caller was producing a blob of kind {}",
+                        name.kind);
+    }
     if (is_stored()) {
       outcome.stored = true;
       return outcome;
     }
   }
+}
+
+Result<FoundOrLeased> get_or_lease(TieredStore& tiers, const BlobName& name, milliseconds wait,
+                                   CancelFlags cancelled) {
+  FoundOrLeased got{tiers.search(name), {}};
+  if (!got.blob) {
+    CUKILN_TRY(auto outcome, tiers.leases().take(name, {tiers.lock_folder(), wait, cancelled}, [&] {
+      got.blob = tiers.search_disks(name);  // its producer put it there
+      return got.blob.has_value();
+    }));
+    if (outcome.waited) {
+      tiers.count("blob_waits");
+    }
+    if (!outcome.stored && !outcome.lease.exclusive()) {
+      tiers.log().debug("a blob of kind {} is produced without a lock: {}", name.kind,
+                        outcome.reason);
+    }
+    got.lease = std::move(outcome.lease);
+  }
+  tiers.count(got.blob ? "blob_hits" : "blob_misses");
+  return got;
 }
 
 }  // namespace cukiln
