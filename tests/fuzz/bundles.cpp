@@ -44,23 +44,29 @@ struct Builders {
   std::string magic = magic_of_a_bundle();
 };
 
-bool read_blobs(BundleReader& bundle, const OpenRules& rules) {
-  for (std::uint32_t given = 0;; ++given) {
-    const auto bytes = bundle.next_blob();
-    if (!bytes || !*bytes) {
-      require(!bytes || given == bundle.blobs(), "a bundle has as many blobs as it says");
-      return bytes.has_value();
-    }
-    Rejection why = Rejection::none;
-    const auto blob = open_blob(**bytes, rules, why);
-    require(bool(blob) == (why == Rejection::none), "what is refused has a reason", name_of(why));
-    if (!blob) {
-      return false;
-    }
+bool opens_blob(ByteView bytes, const OpenRules& rules) {
+  Rejection why = Rejection::none;
+  const auto blob = open_blob(bytes, rules, why);
+  require(bool(blob) == (why == Rejection::none), "what is refused has a reason", name_of(why));
+  if (blob) {
     require(rules.trusted == nullptr || blob->signer.find("known:") != std::string::npos,
             "a trusted key signed it", blob->signer);
     require(BlobName::make(blob->kind, blob->key).has_value(), "a blob has its name");
   }
+  return blob.has_value();
+}
+
+bool opens_entry(ByteView bytes, const OpenRules& rules) {
+  Rejection why = Rejection::none;
+  const auto entry = open_entry(bytes, rules, why);
+  require(bool(entry) == (why == Rejection::none), "what is refused has a reason", name_of(why));
+  if (entry) {
+    require(rules.trusted == nullptr || entry->signer == "known", "a trusted key signed it",
+            entry->signer);
+    require(entry->key == cache_key_of(entry->request_canonical, entry->dependencies.canonical()),
+            "an entry has its key");
+  }
+  return entry.has_value();
 }
 
 /// As import reads one: nothing of a bundle is taken before all of it was good.
@@ -69,25 +75,20 @@ bool read_bundle(const std::string& path, const OpenRules& rules) {
   if (!bundle) {
     return false;
   }
-  for (std::uint32_t given = 0;; ++given) {
+  for (std::uint64_t given = 0;; ++given) {
+    const bool is_blob = bundle->is_at_blob();
     const auto bytes = bundle->next();
     if (!bytes) {
       return false;
     }
     if (!*bytes) {
-      require(given == bundle->count(), "a bundle has as many as it says");
-      return read_blobs(*bundle, rules);
+      require(given == std::uint64_t{bundle->count()} + bundle->blobs(),
+              "a bundle has as many as it says");
+      return true;
     }
-    Rejection why = Rejection::none;
-    const auto entry = open_entry(**bytes, rules, why);
-    require(bool(entry) == (why == Rejection::none), "what is refused has a reason", name_of(why));
-    if (!entry) {
+    if (!(is_blob ? opens_blob(**bytes, rules) : opens_entry(**bytes, rules))) {
       return false;
     }
-    require(rules.trusted == nullptr || entry->signer == "known", "a trusted key signed it",
-            entry->signer);
-    require(entry->key == cache_key_of(entry->request_canonical, entry->dependencies.canonical()),
-            "an entry has its key");
   }
 }
 

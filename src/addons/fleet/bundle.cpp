@@ -62,32 +62,24 @@ Result<void> BundleWriter::write(ByteView bytes) {
 }
 
 Result<void> BundleWriter::add(ByteView envelope) {
-  assert(blobs_ == 0);
-  if (envelope.size() > kMaxEnvelopeBytes) {
-    return make_error(ErrorCode::invalid_argument,
-                      "an entry has {} bytes; a bundle takes at most {} of one entry",
-                      envelope.size(), kMaxEnvelopeBytes);
-  }
-  CUKILN_CHECK(write(SerialWriter().u64(envelope.size()).view()));
-  CUKILN_CHECK(write(envelope));
-  ++entries_;
-  return {};
+  assert(parts_.blobs.count == 0);
+  return add(parts_.entries, envelope);
 }
 
-Result<void> BundleWriter::add_blob(ByteView envelope) {
-  if (envelope.size() > kMaxSealedBlobBytes) {
+Result<void> BundleWriter::add(BundlePart& part, ByteView envelope) {
+  if (envelope.size() > part.max_bytes) {
     return make_error(ErrorCode::invalid_argument,
-                      "a blob has {} bytes; a bundle takes at most {} of one blob", envelope.size(),
-                      kMaxSealedBlobBytes);
+                      "{} {} has {} bytes; a bundle takes at most {} of one", part.name,
+                      part.count + 1, envelope.size(), part.max_bytes);
   }
   CUKILN_CHECK(write(SerialWriter().u64(envelope.size()).view()));
   CUKILN_CHECK(write(envelope));
-  ++blobs_;
+  ++part.count;
   return {};
 }
 
 Result<void> BundleWriter::finish() {
-  const std::string head = head_of(entries_, blobs_);
+  const std::string head = head_of(parts_.entries.count, parts_.blobs.count);
   if (::fseeko(file_.get(), 0, SEEK_SET) != 0 ||
       std::fwrite(head.data(), 1, head.size(), file_.get()) != head.size() ||
       std::fflush(file_.get()) != 0 || ::fsync(::fileno(file_.get())) != 0 ||
@@ -117,7 +109,7 @@ Result<BundleReader> BundleReader::open(const std::string& path) {
   fd.release();
   BundleReader reader(path, std::move(file));
   std::string head;
-  const auto read = reader.read(head, kHeadBytes, reader.entries_);
+  const auto read = reader.read(head, kHeadBytes, reader.parts_.entries);
   SerialReader in(head);
   const ByteView magic = in.raw(kBundleMagic.size());
   const bool known = magic == kBundleMagic;
@@ -134,13 +126,13 @@ Result<BundleReader> BundleReader::open(const std::string& path) {
                       "writes it",
                       path, kBundleMagic);
   }
-  reader.entries_.count = in.u32();
-  reader.blobs_.count = in.u32();
+  reader.parts_.entries.count = in.u32();
+  reader.parts_.blobs.count = in.u32();
   return reader;
 }
 
 /// Reads in chunks, so that a wrong length in the file does not allocate that much.
-Result<void> BundleReader::read(std::string& bytes, std::size_t size, const Part& part) {
+Result<void> BundleReader::read(std::string& bytes, std::size_t size, const BundlePart& part) {
   bytes.clear();
   while (bytes.size() < size) {
     const std::size_t before = bytes.size();
@@ -156,25 +148,13 @@ Result<void> BundleReader::read(std::string& bytes, std::size_t size, const Part
   return {};
 }
 
-Result<std::optional<std::string>> BundleReader::next() { return next_of(entries_); }
-
-Result<std::optional<std::string>> BundleReader::next_blob() {
-  assert(entries_.read == entries_.count);
-  return next_of(blobs_);
-}
-
-Result<void> BundleReader::check_end() {
-  return std::fgetc(file_.get()) == EOF
-             ? Result<void>()
-             : make_error(ErrorCode::corrupt,
-                          "the bundle {} has bytes after its {} entries and {} blobs", path_,
-                          entries_.count, blobs_.count);
-}
-
-Result<std::optional<std::string>> BundleReader::next_of(Part& part) {
+Result<std::optional<std::string>> BundleReader::next() {
+  BundlePart& part = is_at_blob() ? parts_.blobs : parts_.entries;
   if (part.read == part.count) {
-    if (entries_.read == entries_.count && blobs_.read == blobs_.count) {
-      CUKILN_CHECK(check_end());
+    if (std::fgetc(file_.get()) != EOF) {
+      return make_error(ErrorCode::corrupt,
+                        "the bundle {} has bytes after its {} entries and {} blobs", path_, count(),
+                        blobs());
     }
     return std::optional<std::string>();
   }
@@ -188,6 +168,11 @@ Result<std::optional<std::string>> BundleReader::next_of(Part& part) {
   CUKILN_CHECK(read(envelope, static_cast<std::size_t>(size), part));
   ++part.read;
   return std::optional(std::move(envelope));
+}
+
+std::string BundleReader::position() const {
+  const BundlePart& part = parts_.blobs.read != 0 ? parts_.blobs : parts_.entries;
+  return fmt::format("{} {} of {}", part.name, part.read, part.count);
 }
 
 }  // namespace cukiln

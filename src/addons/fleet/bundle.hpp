@@ -19,6 +19,20 @@ struct CloseFile {
 };
 using FilePointer = std::unique_ptr<std::FILE, CloseFile>;
 
+/// The envelopes of one kind in a bundle.
+struct BundlePart {
+  const char* name;  ///< for messages
+  std::uint64_t max_bytes;
+  std::uint32_t count = 0;  ///< in the whole bundle; of a writer, until now
+  std::uint32_t read = 0;
+};
+
+/// A bundle has entries, then blobs.
+struct BundleParts {
+  BundlePart entries{"entry", kMaxEnvelopeBytes};
+  BundlePart blobs{"blob", kMaxSealedBlobBytes};
+};
+
 /// Writes a bundle: a file of envelopes, for container images and machines without a network. See
 /// cache/FORMAT.md, "Bundle". The file appears under its name when `finish` succeeds.
 class BundleWriter {
@@ -29,8 +43,8 @@ class BundleWriter {
   ~BundleWriter();
   /// Adds an entry. No blob may have been added. Errors: invalid_argument (too large), io.
   Result<void> add(ByteView envelope);
-  /// Adds a blob. Blobs follow all entries. Errors: as `add`.
-  Result<void> add_blob(ByteView envelope);
+  /// Adds a blob. Errors: as `add`.
+  Result<void> add_blob(ByteView envelope) { return add(parts_.blobs, envelope); }
   /// Errors: io, such as a full disk; no file is left behind then.
   Result<void> finish();
   std::uint64_t bytes() const noexcept { return bytes_; }
@@ -40,11 +54,12 @@ class BundleWriter {
       : path_(std::move(path)), part_(std::move(part)), file_(std::move(file)) {}
   Error failed() const;
   Result<void> write(ByteView bytes);
+  Result<void> add(BundlePart& part, ByteView envelope);
 
   std::string path_;
   std::string part_;
   FilePointer file_;
-  std::uint32_t entries_ = 0, blobs_ = 0;
+  BundleParts parts_;
   std::uint64_t bytes_ = 0;
 };
 
@@ -55,33 +70,26 @@ class BundleReader {
   /// another format).
   static Result<BundleReader> open(const std::string& path);
   /// The number of entries.
-  std::uint32_t count() const noexcept { return entries_.count; }
+  std::uint32_t count() const noexcept { return parts_.entries.count; }
   /// The number of blobs.
-  std::uint32_t blobs() const noexcept { return blobs_.count; }
-  /// Reads the envelope of the next entry; nothing after the last. Errors: io; corrupt (truncated,
-  /// too large).
+  std::uint32_t blobs() const noexcept { return parts_.blobs.count; }
+  /// True if `next` reads a blob.
+  bool is_at_blob() const noexcept {
+    return parts_.entries.read == count() && parts_.blobs.read < blobs();
+  }
+  /// Reads the next envelope; nothing after the last. Errors: io; corrupt (truncated, too large).
   Result<std::optional<std::string>> next();
-  /// Reads that of the next blob; nothing after the last. Call it after `next` returned nothing.
-  /// Errors: as `next`.
-  Result<std::optional<std::string>> next_blob();
+  /// What `next` has read, as `blob 2 of 3`.
+  std::string position() const;
 
  private:
   BundleReader(std::string path, FilePointer file)
       : path_(std::move(path)), file_(std::move(file)) {}
-  /// The envelopes of one kind.
-  struct Part {
-    const char* name;  ///< for messages
-    std::uint64_t max_bytes;
-    std::uint32_t count = 0, read = 0;
-  };
-  Result<std::optional<std::string>> next_of(Part& part);
-  Result<void> read(std::string& bytes, std::size_t size, const Part& part);
-  Result<void> check_end();
+  Result<void> read(std::string& bytes, std::size_t size, const BundlePart& part);
 
   std::string path_;
   FilePointer file_;
-  Part entries_{"entry", kMaxEnvelopeBytes};
-  Part blobs_{"blob", kMaxSealedBlobBytes};
+  BundleParts parts_;
 };
 
 }  // namespace cukiln

@@ -20,13 +20,6 @@ const char* advice_on(Rejection why) {
   }
 }
 
-/// The error of an object of a bundle: where it is, and what to do.
-Error object_error(const std::string& path, const char* kind, std::uint32_t index,
-                   std::uint32_t count, const Error& error, const std::string& advice) {
-  return make_error(ErrorCode::corrupt, "{}, {} {} of {}: {}{}", path, kind, index, count,
-                    error.message(), advice);
-}
-
 }  // namespace
 
 void BundleInput::add_to(CLI::App& app) {
@@ -74,32 +67,35 @@ Result<void> BundleInput::for_each(const std::string& path, const EntryBody& on_
   const OpenRules rules{trusted_.get(), nullptr, insecure_};
   Rejection why = Rejection::none;
   CUKILN_TRY(BundleReader bundle, BundleReader::open(path));
-  for (std::uint32_t index = 1;; ++index) {
-    CUKILN_TRY(const auto bytes, bundle.next());
+  const auto refused = [&](const Error& error, const char* more = "") {
+    return make_error(ErrorCode::corrupt, "{}, {}: {}{}{}", path, bundle.position(),
+                      error.message(), advice_on(why), more);
+  };
+  for (;;) {
+    const bool is_blob = bundle.is_at_blob();
+    if (is_blob && on_blob == nullptr) {
+      return {};
+    }
+    CUKILN_TRY(auto bytes, bundle.next());
     if (!bytes) {
-      break;
+      return {};
     }
-    auto entry = open_entry(*bytes, rules, why);
-    if (!entry) {
-      return object_error(path, "entry", index, bundle.count(), entry.error(), advice_on(why));
+    if (is_blob) {
+      auto blob = open_blob(*bytes, rules, why);
+      if (!blob) {
+        return refused(blob.error(), "; --no-blobs imports the entries alone");
+      }
+      bytes.reset();  // may be large
+      CUKILN_CHECK(on_blob(*blob));
+    } else {
+      auto entry = open_entry(*bytes, rules, why);
+      if (!entry) {
+        return refused(entry.error());
+      }
+      entry->origin = Origin::imported;
+      CUKILN_CHECK(on_entry(*entry));
     }
-    entry->origin = Origin::imported;
-    CUKILN_CHECK(on_entry(*entry));
   }
-  for (std::uint32_t index = 1; on_blob != nullptr; ++index) {
-    CUKILN_TRY(auto bytes, bundle.next_blob());
-    if (!bytes) {
-      break;
-    }
-    auto blob = open_blob(*bytes, rules, why);
-    if (!blob) {
-      return object_error(path, "blob", index, bundle.blobs(), blob.error(),
-                          std::string(advice_on(why)) + "; --no-blobs imports the entries alone");
-    }
-    bytes.reset();  // may be large
-    CUKILN_CHECK(on_blob(*blob));
-  }
-  return {};
 }
 
 Exit exit_of_bundle(const Error& error) noexcept {

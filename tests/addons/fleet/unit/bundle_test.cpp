@@ -24,23 +24,17 @@ Result<std::vector<std::string>> read_bundle(const std::string& path) {
     return bundle.error();
   }
   std::vector<std::string> all;
-  const auto read_all_of = [&](auto next) -> Result<void> {
-    for (;;) {
-      auto envelope = next();
-      if (!envelope) {
-        return envelope.error();
-      }
-      if (!*envelope) {
-        return {};
-      }
-      all.push_back(**std::move(envelope));
+  for (;;) {
+    CHECK(bundle->is_at_blob() ==
+          (all.size() >= bundle->count() && all.size() < bundle->count() + bundle->blobs()));
+    auto envelope = bundle->next();
+    if (!envelope) {
+      return envelope.error();
     }
-  };
-  if (auto entries = read_all_of([&] { return bundle->next(); }); !entries) {
-    return entries.error();
-  }
-  if (auto blobs = read_all_of([&] { return bundle->next_blob(); }); !blobs) {
-    return blobs.error();
+    if (!*envelope) {
+      break;
+    }
+    all.push_back(**std::move(envelope));
   }
   CHECK(all.size() == bundle->count() + bundle->blobs());
   return all;
