@@ -179,4 +179,8 @@ class ObjectTier {
 Lookup find_in_sets(const SetTree& sets, ByteView request_canonical, SetCheck& check,
                     const std::function<Lookup(const SetTree::Leaf& leaf)>& read);
 
+/// Removes entries and blobs that were signed by a key that has been revoked since, and returns
+/// their number. Costs nothing if no key is revoked. Errors: the tier's.
+Result<std::uint64_t> remove_revoked(ObjectTier& tier, const RevokedKeys& keys);
+
 }  // namespace cukiln

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/store/disk_tiers.hpp"
 
+#include "core/base/fork_gate.hpp"
+
 namespace cukiln {
 
 namespace {
@@ -79,7 +81,7 @@ Result<SqliteStore*> DiskTiers::need_user() const {
 void DiskTiers::record_failure(SqliteStore& store, const char* op, const Error& error,
                                bool opened) {
   counters_.add(StoreEvent::error);
-  records_.count(fmt::format("store_errors_{}_{}", op, name_of(error.code())), 1);
+  count(fmt::format("store_errors_{}_{}", op, name_of(error.code())));
   const char* const name = store.tier_name();
   if (opened && std::string_view(op) != "put") {  // of a put there is a warning already
     log_.warn("the {} store is not used for {} s (circuit breaker open): {}", name,
@@ -100,6 +102,40 @@ void DiskTiers::warn_not_stored(const StoreEntry& entry, const Error& error) {
   log_.warn("{} is not stored: {} (the next {} minutes without this warning{})", entry.labels.name,
             error.message(), PutFailures::kInterval.count(),
             *unreported == 0 ? "" : fmt::format("; {} more since the last", *unreported));
+}
+
+void DiskTiers::count(std::string_view counter, std::int64_t delta) {
+  const ForkGate::Pass pass;
+  if (SqliteStore* const store = user()) {
+    store->count(counter, delta);
+  } else {
+    own_records_.add_count(counter, delta);
+  }
+}
+
+Result<std::map<std::string, std::int64_t>> DiskTiers::counters() {
+  if (SqliteStore* const store = user()) {
+    return store->counters();
+  }
+  const auto own = own_records_.counters();
+  return std::map<std::string, std::int64_t>(own.begin(), own.end());
+}
+
+std::optional<StatRecord> DiskTiers::find_stat_record(const std::string& path) {
+  SqliteStore* const store = user();
+  if (store == nullptr) {
+    return own_records_.find_stat_record(path);
+  }
+  return user_.is_closed() ? store->find_stat_record(path) : std::nullopt;
+}
+
+void DiskTiers::save_stat_records(std::vector<StatRecord> records) {
+  const ForkGate::Pass pass;
+  if (SqliteStore* const store = user()) {
+    store->save_stat_records(std::move(records));
+  } else {
+    own_records_.add_stat_records(std::move(records));
+  }
 }
 
 }  // namespace cukiln

@@ -5,9 +5,10 @@
 #include <chrono>
 #include <cstdint>
 #include <iterator>
-#include <memory>
+#include <map>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <type_traits>
 #include <unordered_set>
 #include <utility>
@@ -15,11 +16,12 @@
 
 #include "core/base/logger.hpp"
 #include "core/base/result.hpp"
+#include "core/key/stat_cache.hpp"
+#include "core/store/pending_writes.hpp"
 #include "core/store/put_failures.hpp"
 #include "core/store/sqlite_store.hpp"
 #include "core/store/sqlite_tier.hpp"
 #include "core/store/store_accounting.hpp"
-#include "core/store/store_records.hpp"
 
 #include <cukiln/store.hpp>
 
@@ -52,7 +54,14 @@ class DiskTiers {
   const std::string& bypass_reason() const noexcept;
   /// Why there is a system store that cannot be used; empty if there is none, or it is used.
   const std::string& system_problem() const noexcept { return system_problem_; }
-  StoreRecords& records() noexcept { return records_; }
+
+  // The counters and stat records of the user's store; those of this process if there is none.
+
+  void count(std::string_view counter, std::int64_t delta = 1);
+  /// Returns the cumulative counters by name.
+  Result<std::map<std::string, std::int64_t>> counters();
+  std::optional<StatRecord> find_stat_record(const std::string& path);
+  void save_stat_records(std::vector<StatRecord> records);
 
   /// Runs `query` on each store, and passes what it returns, and the tier, to `take` until that is
   /// true.
@@ -137,7 +146,7 @@ class DiskTiers {
   };
   SqliteTier user_{on_failure_};
   SqliteTier system_{on_failure_};
-  StoreRecords records_{user_};
+  PendingWrites own_records_;  // of this process, if there is no user's store
   PutFailures put_failures_;
 };
 

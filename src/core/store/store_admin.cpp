@@ -9,7 +9,6 @@
 
 #include "core/base/file.hpp"
 #include "core/base/result.hpp"
-#include "core/store/revocation.hpp"
 #include "core/store/tiered_store.hpp"
 
 namespace cukiln {

@@ -115,17 +115,15 @@ class TieredStore final : public ObjectTier {
   Result<std::uint64_t> remove_all();
 
   /// Returns the cumulative counters by name; those of this process if there is no disk tier.
-  Result<std::map<std::string, std::int64_t>> counters() { return disks_.records().counters(); }
-  void count(std::string_view counter, std::int64_t delta = 1) {
-    disks_.records().count(counter, delta);
-  }
+  Result<std::map<std::string, std::int64_t>> counters() { return disks_.counters(); }
+  void count(std::string_view counter, std::int64_t delta = 1) { disks_.count(counter, delta); }
 
   /// Returns the stat record of a real path. New ones are written with the next write.
   std::optional<StatRecord> find_stat_record(const std::string& path) {
-    return disks_.records().find_stat_record(path);
+    return disks_.find_stat_record(path);
   }
   void save_stat_records(std::vector<StatRecord> records) {
-    disks_.records().save_stat_records(std::move(records));
+    disks_.save_stat_records(std::move(records));
   }
 
   /// Writes uses, counters and stat records now instead of when the store is closed.

@@ -8,7 +8,7 @@
 
 #include "core/base/result.hpp"
 #include "core/loader/addons.hpp"
-#include "core/store/revocation.hpp"
+#include "core/store/tiered_store.hpp"
 
 namespace cukiln::daemon {
 

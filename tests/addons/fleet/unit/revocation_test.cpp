@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "core/store/revocation.hpp"
 
 #include <doctest/doctest.h>
 
