@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <chrono>
 
-#include "addons/fleet/remote_store.hpp"
 #include "cli/daemon_status.hpp"
 #include "cli/human.hpp"
 #include "core/base/result.hpp"
@@ -13,6 +12,7 @@
 #include "core/compile/toolchain_identity.hpp"
 #include "core/compile/worker_process.hpp"
 #include "core/driver/module.hpp"
+#include "core/loader/addons.hpp"
 #include "core/loader/make_compiler.hpp"
 #include "core/loader/settings.hpp"
 #include "core/store/store_admin.hpp"
@@ -416,23 +416,19 @@ void check_store(Context& context, std::vector<Check>& checks) {
 }
 
 /// The keys whose trust ends, as the end of a sentence.
-std::string expiries(const TrustedKeys& keys) {
+std::string expiries(const RemoteProbe& probe) {
   std::string text;
-  for (const TrustedKey& key : keys.trusted()) {
-    if (key.limits.expires_s) {
-      const bool holds = key.limits.hold_at(Clock::system().now_s());
-      text += fmt::format("; {} {} {}", key.key.name, holds ? "is trusted until" : "has expired on",
-                          date_text(*key.limits.expires_s));
-    }
+  for (const RemoteProbe::Expiry& expiry : probe.expiries) {
+    text += fmt::format("; {} {} {}", expiry.key,
+                        expiry.has_passed ? "has expired on" : "is trusted until",
+                        date_text(expiry.at_s));
   }
   return text;
 }
 
 void check_remote(Context& context, std::vector<Check>& checks) {
-  const RemoteSettings& settings = context.settings().remote;
   Check remote{.name = "remote", .needed = false};
-  auto store =
-      RemoteStore::open(settings.stores, settings.trust, settings.sign, settings.timeout, Logger());
+  auto store = open_remote(context.settings().remote, Logger());
   if (!store) {
     remote.status = Status::wrong;
     remote.detail = store.error().message();
@@ -448,26 +444,18 @@ void check_remote(Context& context, std::vector<Check>& checks) {
     checks.push_back(std::move(remote));
     return;
   }
-  const std::vector<RemoteStore::Health> stores = (*store)->health();
-  for (std::size_t i = 0; i < stores.size(); ++i) {
-    const auto start = std::chrono::steady_clock::now();
-    const RemoteAnswer answer = (*store)->probe(i);
-    const std::chrono::duration<double, std::milli> took = std::chrono::steady_clock::now() - start;
+  const RemoteProbe probe = (*store)->probe();
+  for (const RemoteProbe::Server& server : probe.servers) {
     Check one = remote;
-    if (answer.status == RemoteStatus::ok || answer.status == RemoteStatus::absent) {
-      one.detail = fmt::format("{} answers in {}; this machine {}, {}{}", stores[i].where,
-                               human_ms(took.count()), (*store)->writes() ? "writes" : "reads",
-                               counted((*store)->trusted().size(), "trusted key", "trusted keys"),
-                               expiries((*store)->trusted()));
+    if (server.answers) {
+      one.detail =
+          fmt::format("{} answers in {}; this machine {}, {}{}", server.where, human_ms(server.ms),
+                      probe.writes ? "writes" : "reads",
+                      counted(probe.trusted_keys, "trusted key", "trusted keys"), expiries(probe));
     } else {
       one.status = Status::wrong;
-      one.detail =
-          fmt::format("{}: {} ({})", stores[i].where, answer.detail, name_of(answer.status));
-      one.advice = answer.status == RemoteStatus::denied
-                       ? "correct the user and password in the address, or the server's rules"
-                   : answer.status == RemoteStatus::untrusted
-                       ? "correct the certificate; until then the store is not used"
-                       : "start the server or check the network; until then each miss is compiled";
+      one.detail = fmt::format("{}: {}", server.where, server.detail);
+      one.advice = server.advice;
     }
     checks.push_back(std::move(one));
   }

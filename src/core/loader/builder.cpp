@@ -123,7 +123,8 @@ void Builder::probe(bool in_daemon, const ModuleRequest& request, Purpose purpos
   const auto refusal = *entry ? refusal_of_signers(**entry, request) : std::nullopt;
   if (refusal) {
     if (purpose == Purpose::use && !in_daemon) {
-      static_cast<void>(store_.remove(ObjectName::of((*entry)->key)));  // if it stays, it is a miss again
+      static_cast<void>(
+          store_.remove(ObjectName::of((*entry)->key)));  // if it stays, it is a miss again
     }
     found.miss = {*refusal, {}};
   } else if (*entry) {

@@ -226,7 +226,7 @@ const Key kKeys[] = {
     key<Commas>("remote", [](auto& s) -> auto& { return s.remote.stores; }),
     key<Commas>("remote_trust", [](auto& s) -> auto& { return s.remote.trust; }),
     key<Commas>("remote_sign", [](auto& s) -> auto& { return s.remote.sign; }),
-    key<Milliseconds>("remote_timeout_ms", [](auto& s) -> auto& { return s.remote.timeout; }),
+    key<Timeout>("remote_timeout_ms", [](auto& s) -> auto& { return s.remote.timeout; }),
     key<Level>("log", [](auto& s) -> auto& { return s.log_level; }),
     // clang-format on
     // end of schema

@@ -59,8 +59,8 @@ Result<BlobOrLease> BlobStore::get_or_lease(std::string_view kind, std::string_v
     if (got.blob) {
       return BlobOrLease(std::string(got.blob->bytes.view()));
     }
-    return BlobOrLease(BlobLease(std::make_unique<BlobLease::State>(BlobLease::State{
-        tiers_, std::string(kind), std::string(key), std::move(got.lease)})));
+    return BlobOrLease(BlobLease(std::make_unique<BlobLease::State>(
+        BlobLease::State{tiers_, std::string(kind), std::string(key), std::move(got.lease)})));
   });
 }
 

@@ -34,7 +34,7 @@ def report_of(numbers: dict[str, int]) -> bytes:
     return body + b"".join(counted(name.encode()) + struct.pack("<Q", n) for name, n in numbers.items())
 
 
-GREET = frame(HELLO, struct.pack("<II", 3, 1) + counted(b"test"), number=0)
+GREET = frame(HELLO, struct.pack("<II", 4, 1) + counted(b"test"), number=0)
 
 
 class MetricsTest(DaemonCase):

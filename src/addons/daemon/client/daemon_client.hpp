@@ -21,6 +21,7 @@
 #include "core/base/logger.hpp"
 #include "core/base/telemetry.hpp"
 #include "core/store/cubin_store.hpp"
+#include "core/store/daemon_tier.hpp"
 #include "core/wire/daemon_frame.hpp"
 #include "core/wire/daemon_messages.hpp"
 
