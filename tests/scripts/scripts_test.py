@@ -293,7 +293,7 @@ class Ci(ScriptsTest):
             self.write(path, '#include "core/base/text.hpp"\n' if path == "src/core/store/store.cpp" else "")
         self.log = self.folder / "calls.log"
         for name in ("scripts/bootstrap", "scripts/check-layers", "scripts/check-faults", "scripts/format", "scripts/doxygen", "scripts/test",
-                     "scripts/budget", ".ci/quickstart-twice", "tests/package/run", "scripts/package", "tests/package/debian",
+                     "scripts/budget", ".ci/quickstart-twice", "tests/package/run", "tests/package/without", "scripts/package", "tests/package/debian",
                      "tests/package/wheels", "tests/aarch64/run", "scripts/fuzz", "scripts/tidy"):  # fmt: skip
             self.program(name, f'echo "$0 $*" >>"{self.log}"; case "$0 $*" in *"$FAILING"*) exit 1 ;; esac')
         listed = json.dumps({"tests": self.LISTED}).replace("{tests}", str(self.repo / "tests"))
