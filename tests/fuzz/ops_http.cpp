@@ -36,7 +36,7 @@ class Server {
     for (std::uint64_t number = 1; number <= 3; ++number) {
       require(bool(source_.store().put(testing::make_entry(number))), "an entry is stored");
     }
-    source_.remote.servers = {{"redis://cache:6379", false}};
+    source_.remote.servers = {{"redis://cache:6379", "redis", false}};
     std::vector<ops::HttpListener> listeners;
     listeners.push_back(*ops::listen_on_unix(path_));
     ops::AdminHttpLimits limits;
