@@ -4,6 +4,7 @@
 #include "core/base/result.hpp"
 #include "core/loader/addons.hpp"
 #include "core/loader/settings.hpp"
+#include "core/store/tiered_store.hpp"
 
 #include <cukiln/store.hpp>
 
