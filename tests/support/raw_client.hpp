@@ -98,7 +98,7 @@ class RawClient {
     }
     return op;
   }
-  /// The same of the next frame that reports no progress: a busy daemon sends some before others.
+  /// As `answer`, of the next frame that is no progress: a busy daemon sends some before others.
   std::optional<DaemonOp> outcome() const {
     std::optional<DaemonOp> op = answer();
     while (op == DaemonOp::progress) {

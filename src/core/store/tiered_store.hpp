@@ -102,7 +102,7 @@ class TieredStore final : public ObjectTier {
 
   /// As `get`, and does not count: for cukilnd, whose clients count.
   std::optional<StoreBlob> search(const BlobName& name);
-  /// The same, of the stores on disk.
+  /// As `search`, but of the stores on disk alone.
   std::optional<StoreBlob> search_disks(const BlobName& name);
   /// The leases of blobs; see get_or_lease.
   BlobLeases& leases() noexcept { return leases_; }

@@ -331,42 +331,46 @@ Lookup DaemonClient::find(const RequestDigest& request, ByteView request_canonic
   }
   const wire::ObtainTerms terms{0, std::string(request_canonical)};
   CUKILN_CHECK(conversation.send_content(DaemonOp::obtain, terms.encode()));
-  std::vector<SetTree::Leaf> candidates;
-  for (std::size_t next = 0;; ++next) {
-    CUKILN_TRY(DaemonFrame reply, conversation.receive());
-    if (reply.is(DaemonOp::question) && next == 0) {
-      const auto content = content_of(reply);
-      const auto tree = content ? SetTree::parse(*content) : std::nullopt;
-      if (!tree) {
-        return conversation.protocol_error("dependency sets");
-      }
-      std::string differs;
-      candidates =
-          tree->candidates([&](const std::string& path) { return check.label(path); }, &differs);
-      if (candidates.empty()) {
-        check.differs(differs);
-      }
-    } else if (reply.is(DaemonOp::object)) {
-      auto entry = entry_of(reply);
-      if (!entry) {
-        return conversation.protocol_error("an entry");
-      }
-      if (entry->request == request &&
-          check.holds(entry->dependencies, entry->may_trust_toolkit())) {
-        conversation.finish();
-        entry->found_in = Tier::daemon;
-        return entry;
-      }
-    } else if (!reply.is(DaemonOp::miss)) {
-      return conversation.unexpected(reply, "a lookup's reply");
-    }
-    if (next == candidates.size()) {
-      conversation.finish();
+  const auto entry_in = [&](DaemonFrame& reply) -> Lookup {
+    if (reply.is(DaemonOp::miss)) {
       return std::optional<StoreEntry>();
     }
-    CUKILN_CHECK(
-        conversation.send(DaemonOp::answer, wire::EntryKey{candidates[next].key}.encode()));
+    if (!reply.is(DaemonOp::object)) {
+      return conversation.unexpected(reply, "a lookup's reply");
+    }
+    auto entry = entry_of(reply);
+    if (!entry) {
+      return conversation.protocol_error("an entry");
+    }
+    return entry;
+  };
+  CUKILN_TRY(DaemonFrame reply, conversation.receive());
+  std::optional<StoreEntry> found;
+  if (reply.is(DaemonOp::question)) {  // which of several sets
+    const auto content = content_of(reply);
+    const auto tree = content ? SetTree::parse(*content) : std::nullopt;
+    if (!tree) {
+      return conversation.protocol_error("dependency sets");
+    }
+    CUKILN_TRY(
+        found,
+        find_in_sets(*tree, request_canonical, check, [&](const SetTree::Leaf& leaf) -> Lookup {
+          CUKILN_CHECK(conversation.send(DaemonOp::answer, wire::EntryKey{leaf.key}.encode()));
+          CUKILN_TRY(DaemonFrame next, conversation.receive());
+          return entry_in(next);
+        }));
+  } else {
+    CUKILN_TRY(found, entry_in(reply));
+    if (found && (found->request != request ||
+                  !check.holds(found->dependencies, found->may_trust_toolkit()))) {
+      found.reset();
+    }
   }
+  conversation.finish();
+  if (found) {
+    found->found_in = Tier::daemon;
+  }
+  return found;
 }
 
 bool DaemonClient::may_ask_for_blobs(const Greeting& greeting) const {
