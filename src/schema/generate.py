@@ -184,11 +184,9 @@ def c_type(declaration: re.Match[str], known: dict[str, str]) -> str:
     return "POINTER(" * levels + element + ")" * levels + (f" * {count}" if count else "")
 
 
-KNOWN = dict(C_TYPES)  # to ctypes; what cukiln.h declares, for the other header
-
-
-def c_interface(header: str, library: str = "") -> Lines:
-    known, prototypes = KNOWN, []
+def c_interface(header: str, known: dict[str, str], library: str = "") -> Lines:
+    """Of a header, and adds its types to those that are known to ctypes."""
+    prototypes = []
     text = (ROOT / CPP / header).read_text(encoding="utf-8")
     for found in C_DECLARATION.finditer(re.sub("//.*", "", text)):
         declared = [" ".join(one.split()) for one in re.split("[;,]", found["members"] or found["parameters"] or "")]
@@ -210,11 +208,19 @@ def c_interface(header: str, library: str = "") -> Lines:
             else:
                 prototypes.append(f'    "{name}": ({result}, [{", ".join(types)}]),')
     yield from ("_PROTOTYPES: dict[str, tuple[Any, list[Any]]] = {", *prototypes, "}")
-    KNOWN.update({name: f"_library.{kind}" for name, kind in known.items() if name not in C_TYPES and kind != "c_int"})
 
 
-section(f"{PYTHON}/_library.py", "C interface")(lambda: c_interface("cukiln.h"))
-section(f"{PYTHON}/_shipped.py", "C interface")(lambda: c_interface("nvfp4/nvfp4.h", "_library."))
+@section(f"{PYTHON}/_library.py", "C interface")
+def _() -> Lines:
+    return c_interface("cukiln.h", dict(C_TYPES))
+
+
+@section(f"{PYTHON}/_shipped.py", "C interface")
+def _() -> Lines:
+    known = dict(C_TYPES)
+    list(c_interface("cukiln.h", known))  # what _library.py has
+    known = {name: kind if kind.startswith("c_") else f"_library.{kind}" for name, kind in known.items()}
+    return c_interface("nvfp4/nvfp4.h", known, "_library.")
 
 
 # Stats, and the reasons of a miss
