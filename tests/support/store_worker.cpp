@@ -230,6 +230,9 @@ int run(const Arguments& arguments) {
   } else if (arguments.command == "produce") {
     produce_blob(tiers, arguments);
   } else if (arguments.command == "hold") {
+    if (arguments.options.count("count") != 0) {
+      put(tiers, arguments);
+    }
     hold_writer_lock(tiers);
   } else if (arguments.command != "open") {
     return 2;

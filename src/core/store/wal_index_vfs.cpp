@@ -21,6 +21,9 @@ namespace cukiln {
 
 namespace {
 
+constexpr int kFirstReadMark = 4;  // SQLite's WAL_READ_LOCK(1); mark 0 has another meaning
+constexpr int kMaxBusyReads = 20;  // SQLite's pauses between them take 20 ms together
+
 /// `unix`, and the copy of it that is registered. SQLite passes `vfs` to every method.
 struct Shim {
   sqlite3_vfs vfs;
@@ -32,10 +35,15 @@ struct Shim {
 struct Methods {
   sqlite3_io_methods table;
   const sqlite3_io_methods* unix_table;
+  int busy_reads;  ///< since the last lock of a read mark
 };
 
+Methods& methods_of(sqlite3_file* file) noexcept {
+  return *reinterpret_cast<Methods*>(const_cast<sqlite3_io_methods*>(file->pMethods));
+}
+
 const sqlite3_io_methods& unix_methods(sqlite3_file* file) noexcept {
-  return *reinterpret_cast<const Methods*>(file->pMethods)->unix_table;
+  return *methods_of(file).unix_table;
 }
 
 int read_plain(sqlite3_file* file, void* bytes, int count, sqlite3_int64 offset) {
@@ -115,8 +123,23 @@ int map_wal_index(sqlite3_file* file, int region, int bytes, int extend, void vo
 int lock_wal_index(sqlite3_file* file, int offset, int count, int flags) {
   static_cast<void>(met_lost_descriptor());
   const int code = unix_methods(file).xShmLock(file, offset, count, flags);
+  const bool is_read = flags == (SQLITE_SHM_LOCK | SQLITE_SHM_SHARED) && offset >= kFirstReadMark;
+  int& busy_reads = methods_of(file).busy_reads;
+  busy_reads = !is_read || code == SQLITE_BUSY ? busy_reads : 0;
+  if (code != SQLITE_BUSY) {
+    return code;
+  }
   // SQLite takes every failure for the lock of another process, and waits ten seconds for it.
-  return code == SQLITE_BUSY && met_lost_descriptor() ? SQLITE_IOERR_SHMLOCK : code;
+  if (met_lost_descriptor()) {
+    return SQLITE_IOERR_SHMLOCK;
+  }
+  // It waits as long for a process that was stopped while it moved a read mark, which takes
+  // microseconds. From this code on it asks the connection's busy handler.
+  if (is_read && ++busy_reads > kMaxBusyReads) {
+    busy_reads = 0;
+    return SQLITE_BUSY_TIMEOUT;
+  }
+  return code;
 }
 
 std::size_t offset_of_methods(const sqlite3_vfs& unix_vfs) noexcept {
@@ -130,7 +153,7 @@ int open_file(sqlite3_vfs* vfs, const char* path, sqlite3_file* file, int flags,
   const int code = unix_vfs->xOpen(unix_vfs, path, file, flags, out_flags);
   if (code == SQLITE_OK) {
     auto* const methods = new (reinterpret_cast<char*>(file) + offset_of_methods(*unix_vfs))
-        Methods{*file->pMethods, file->pMethods};
+        Methods{*file->pMethods, file->pMethods, 0};
     methods->table.xRead = read_plain;
     methods->table.xWrite = write_guarded;
     methods->table.xTruncate = truncate_guarded;
