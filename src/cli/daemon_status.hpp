@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
+#include "addons/daemon/protocol/daemon_messages.hpp"
 #include "cli/context.hpp"
-#include "core/wire/daemon_messages.hpp"
 
 namespace cukiln::cli {
 

@@ -9,10 +9,10 @@
 #include <string>
 
 #include "addons/daemon/client/object_message.hpp"
+#include "addons/daemon/protocol/daemon_frame.hpp"
+#include "addons/daemon/protocol/daemon_messages.hpp"
 #include "core/base/bytes.hpp"
 #include "core/base/hasher.hpp"
-#include "core/wire/daemon_frame.hpp"
-#include "core/wire/daemon_messages.hpp"
 #include "core/wire/messages.hpp"
 #include "fuzz/require.hpp"
 

@@ -7,6 +7,7 @@
 // writes. `get` and `produce`, which is a lookup in single flight, print `found` or `absent`.
 #include <cstdio>
 #include <fstream>
+#include <functional>
 #include <iterator>
 #include <string>
 
@@ -73,9 +74,7 @@ int main(int count, char** arguments) {
   if (!name || !store) {
     return fail(!name ? name.error().message() : store.error().message());
   }
-  daemon.is_own_store = [&tiers = **store](const wire::Greeting& greeting) {
-    return tiers.is_store_of(greeting);
-  };
+  daemon.is_own_store = std::bind_front(&TieredStore::is_disk_at, store->get());
   (*store)->use_daemon(std::make_unique<DaemonClient>(std::move(daemon)));
   return run(**store, arguments[3], *name, arguments[6]);
 }

@@ -7,9 +7,9 @@
 #include <string>
 #include <vector>
 
+#include "addons/daemon/protocol/sealed_file.hpp"
 #include "core/compile/nvrtc_compiler.hpp"
 #include "core/loader/module_request.hpp"
-#include "core/wire/sealed_file.hpp"
 #include "support/daemon_process.hpp"
 
 namespace cukiln::testing {

@@ -11,8 +11,8 @@
 #include <string>
 #include <thread>
 
+#include "addons/daemon/protocol/unix_socket.hpp"
 #include "core/base/file.hpp"
-#include "core/wire/unix_socket.hpp"
 
 namespace cukiln::testing {
 

@@ -10,10 +10,10 @@
 #include <optional>
 #include <string>
 
+#include "addons/daemon/protocol/daemon_messages.hpp"
+#include "addons/daemon/protocol/sealed_file.hpp"
+#include "addons/daemon/protocol/unix_socket.hpp"
 #include "core/base/serial.hpp"
-#include "core/wire/daemon_messages.hpp"
-#include "core/wire/sealed_file.hpp"
-#include "core/wire/unix_socket.hpp"
 
 namespace cukiln::testing {
 

@@ -12,6 +12,7 @@
 #include "addons/daemon/compile_submission.hpp"
 #include "addons/daemon/compilers.hpp"
 #include "addons/daemon/event_loop.hpp"
+#include "addons/daemon/protocol/daemon_messages.hpp"
 #include "core/base/file.hpp"
 #include "core/base/logger.hpp"
 #include "core/base/mutex.hpp"
@@ -21,7 +22,6 @@
 #include "core/loader/compile_pipeline.hpp"
 #include "core/store/remote_tier.hpp"
 #include "core/store/tiered_store.hpp"
-#include "core/wire/daemon_messages.hpp"
 
 #include <cukiln/result.hpp>
 

@@ -11,10 +11,10 @@
 #include "addons/daemon/event_loop.hpp"
 #include "addons/daemon/fair_share.hpp"
 #include "addons/daemon/in_flight_table.hpp"
+#include "addons/daemon/protocol/daemon_messages.hpp"
 #include "addons/daemon/request_handle.hpp"
 #include "core/base/logger.hpp"
 #include "core/loader/failure_memory.hpp"
-#include "core/wire/daemon_messages.hpp"
 
 namespace cukiln::daemon {
 

@@ -7,8 +7,8 @@
 #include <string>
 #include <utility>
 
+#include "addons/daemon/protocol/daemon_messages.hpp"
 #include "core/key/nvcc_flags.hpp"
-#include "core/wire/daemon_messages.hpp"
 
 #include <cukiln/result.hpp>
 

@@ -6,12 +6,12 @@
 #include <string>
 #include <utility>
 
+#include "addons/daemon/protocol/daemon_messages.hpp"
 #include "core/base/mutex.hpp"
 #include "core/compile/compiler.hpp"
 #include "core/compile/nvrtc_compiler.hpp"
 #include "core/key/stat_cache.hpp"
 #include "core/store/tiered_store.hpp"
-#include "core/wire/daemon_messages.hpp"
 
 #include <cukiln/loader.hpp>
 

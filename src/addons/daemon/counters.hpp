@@ -10,8 +10,8 @@
 #include <utility>
 #include <vector>
 
+#include "addons/daemon/protocol/daemon_frame.hpp"
 #include "core/base/histogram.hpp"
-#include "core/wire/daemon_frame.hpp"
 
 namespace cukiln::daemon {
 

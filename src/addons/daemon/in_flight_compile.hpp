@@ -10,8 +10,8 @@
 #include <utility>
 
 #include "addons/daemon/compile_run.hpp"
+#include "addons/daemon/protocol/daemon_messages.hpp"
 #include "addons/daemon/request_handle.hpp"
-#include "core/wire/daemon_messages.hpp"
 
 namespace cukiln::daemon {
 

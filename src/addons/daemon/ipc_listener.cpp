@@ -10,8 +10,8 @@
 #include <chrono>
 #include <cstring>
 
+#include "addons/daemon/protocol/unix_socket.hpp"
 #include "core/base/result.hpp"
-#include "core/wire/unix_socket.hpp"
 
 namespace cukiln::daemon {
 

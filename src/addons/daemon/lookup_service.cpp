@@ -8,9 +8,9 @@
 #include <utility>
 
 #include "addons/daemon/client/object_message.hpp"
+#include "addons/daemon/protocol/daemon_messages.hpp"
+#include "addons/daemon/protocol/sealed_file.hpp"
 #include "core/base/result.hpp"
-#include "core/wire/daemon_messages.hpp"
-#include "core/wire/sealed_file.hpp"
 
 namespace cukiln::daemon {
 

@@ -9,13 +9,13 @@
 
 #include "addons/daemon/blocking_pool.hpp"
 #include "addons/daemon/event_loop.hpp"
+#include "addons/daemon/protocol/daemon_frame.hpp"
+#include "addons/daemon/protocol/daemon_messages.hpp"
 #include "addons/daemon/sealed_entry_cache.hpp"
 #include "core/base/bytes.hpp"
 #include "core/base/file.hpp"
 #include "core/store/remote_tier.hpp"
 #include "core/store/tiered_store.hpp"
-#include "core/wire/daemon_frame.hpp"
-#include "core/wire/daemon_messages.hpp"
 
 namespace cukiln::daemon {
 

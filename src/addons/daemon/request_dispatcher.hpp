@@ -13,9 +13,9 @@
 #include "addons/daemon/compile_scheduler.hpp"
 #include "addons/daemon/counters.hpp"
 #include "addons/daemon/lookup_service.hpp"
+#include "addons/daemon/protocol/daemon_messages.hpp"
 #include "addons/daemon/session.hpp"
 #include "core/store/tiered_store.hpp"
-#include "core/wire/daemon_messages.hpp"
 
 namespace cukiln::daemon {
 

@@ -6,8 +6,8 @@
 #include <memory>
 #include <string>
 
+#include "addons/daemon/protocol/daemon_frame.hpp"
 #include "core/base/file.hpp"
-#include "core/wire/daemon_frame.hpp"
 
 namespace cukiln::daemon {
 

@@ -12,8 +12,8 @@
 #include <future>
 #include <utility>
 
+#include "addons/daemon/protocol/unix_socket.hpp"
 #include "core/base/result.hpp"
-#include "core/wire/unix_socket.hpp"
 
 #include <cukiln/version.hpp>
 

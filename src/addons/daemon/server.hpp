@@ -16,13 +16,13 @@
 #include "addons/daemon/event_loop.hpp"
 #include "addons/daemon/housekeeping.hpp"
 #include "addons/daemon/lookup_service.hpp"
+#include "addons/daemon/protocol/daemon_frame.hpp"
 #include "addons/daemon/request_dispatcher.hpp"
 #include "addons/daemon/service_manager.hpp"
 #include "addons/daemon/session.hpp"
 #include "core/base/file.hpp"
 #include "core/base/logger.hpp"
 #include "core/store/tiered_store.hpp"
-#include "core/wire/daemon_frame.hpp"
 
 namespace cukiln::daemon {
 

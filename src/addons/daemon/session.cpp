@@ -12,9 +12,9 @@
 #include <iterator>
 #include <utility>
 
+#include "addons/daemon/protocol/daemon_messages.hpp"
+#include "addons/daemon/protocol/sealed_file.hpp"
 #include "core/base/result.hpp"
-#include "core/wire/daemon_messages.hpp"
-#include "core/wire/sealed_file.hpp"
 
 namespace cukiln::daemon {
 

@@ -16,12 +16,12 @@
 #include "addons/daemon/counters.hpp"
 #include "addons/daemon/event_loop.hpp"
 #include "addons/daemon/fair_share.hpp"
+#include "addons/daemon/protocol/daemon_frame.hpp"
+#include "addons/daemon/protocol/unix_socket.hpp"
 #include "addons/daemon/request_handle.hpp"
 #include "addons/daemon/unread_files.hpp"
 #include "core/base/file.hpp"
 #include "core/base/logger.hpp"
-#include "core/wire/daemon_frame.hpp"
-#include "core/wire/unix_socket.hpp"
 
 #include <cukiln/result.hpp>
 

@@ -16,6 +16,7 @@
 #include <filesystem>
 #include <thread>
 
+#include "addons/daemon/protocol/unix_socket.hpp"
 #include "cli/command.hpp"
 #include "cli/daemon_status.hpp"
 #include "cli/human.hpp"
@@ -24,7 +25,6 @@
 #include "core/base/file.hpp"
 #include "core/base/result.hpp"
 #include "core/loader/settings.hpp"
-#include "core/wire/unix_socket.hpp"
 
 namespace cukiln::cli {
 

@@ -36,19 +36,19 @@ KernelLoader::Impl::Impl(Store& opened, LoaderOptions given)
 }
 
 void KernelLoader::Impl::flush_telemetry() {
-  wire::ClientReport report;
+  DaemonTier::Report report;
   const auto take = [&](std::string name, std::uint64_t number) {
-    report.numbers.emplace_back(std::move(name), number);
+    report.emplace_back(std::move(name), number);
   };
   telemetry.flush(take);
   DaemonTier* const daemon = tiers.daemon();
   if (daemon != nullptr) {
     daemon->take_fallbacks(report);
   }
-  if (report.numbers.empty() || (daemon != nullptr && daemon->report(report))) {
+  if (report.empty() || (daemon != nullptr && daemon->report(report))) {
     return;
   }
-  for (const auto& [name, number] : report.numbers) {
+  for (const auto& [name, number] : report) {
     tiers.count(name, static_cast<std::int64_t>(number));
   }
 }

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <functional>
 #include <utility>
 
 #include "core/base/result.hpp"
@@ -33,9 +34,7 @@ Result<Store> Store::open(StoreOptions options) {
     }
     CUKILN_TRY(std::unique_ptr<TieredStore> opened, TieredStore::open(std::move(tiers)));
     if (!daemon.sockets.empty() && addons().open_daemon != nullptr) {
-      daemon.is_own_store = [store = opened.get()](const wire::Greeting& greeting) {
-        return store->is_store_of(greeting);
-      };
+      daemon.is_own_store = std::bind_front(&TieredStore::is_disk_at, opened.get());
       opened->use_daemon(addons().open_daemon(std::move(daemon)));
     } else if (daemon.required) {
       return make_error(ErrorCode::not_found,

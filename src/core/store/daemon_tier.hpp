@@ -4,13 +4,12 @@
 #include <cstdint>
 #include <functional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/base/logger.hpp"
 #include "core/store/blob_name.hpp"
 #include "core/store/cubin_store.hpp"
-#include "core/wire/daemon_frame.hpp"
-#include "core/wire/daemon_messages.hpp"
 
 namespace cukiln {
 
@@ -23,8 +22,8 @@ class DaemonTier {
   struct Options {
     std::vector<std::string> sockets;  ///< tried in order
     bool required = false;             ///< nothing is compiled elsewhere: no circuit breaker
-    /// Whether this process has the store of the daemon open itself. Null: it has not.
-    std::function<bool(const wire::Greeting&)> is_own_store;
+    /// Whether this process has the store open itself whose folder that is. Null: it has not.
+    std::function<bool(std::uint64_t device, std::uint64_t inode)> is_own_store;
     Logger log;
   };
   /// Counters since its construction.
@@ -47,11 +46,13 @@ class DaemonTier {
   virtual Result<PutOutcome> put(const StoreBlob& blob) = 0;
 
   virtual Counts counts() const noexcept = 0;
+  /// A client's counters since its last report, each once.
+  using Report = std::vector<std::pair<std::string, std::uint64_t>>;
   /// Adds to a report why compiles were not the daemon's, since the last call.
-  virtual void take_fallbacks(wire::ClientReport& report) = 0;
+  virtual void take_fallbacks(Report& report) = 0;
   /// Sends a report, which has no reply, if an idle connection takes it without blocking. False if
   /// it was not sent.
-  virtual bool report(const wire::ClientReport& report) = 0;
+  virtual bool report(const Report& report) = 0;
 };
 
 }  // namespace cukiln

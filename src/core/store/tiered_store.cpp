@@ -45,11 +45,10 @@ Result<std::unique_ptr<TieredStore>> TieredStore::open(Options options) {
   return self;
 }
 
-bool TieredStore::is_store_of(const wire::Greeting& greeting) const noexcept {
+bool TieredStore::is_disk_at(std::uint64_t device, std::uint64_t inode) const noexcept {
   struct stat status {};
   return disk() != nullptr && ::stat(disk()->directory().root().c_str(), &status) == 0 &&
-         greeting.store_inode != 0 && status.st_ino == greeting.store_inode &&
-         status.st_dev == greeting.store_device;
+         status.st_ino == inode && status.st_dev == device;
 }
 
 Lookup TieredStore::search_tiers(const std::function<Lookup(ObjectTier&)>& look_up,

@@ -21,7 +21,6 @@
 #include "core/store/disk_tiers.hpp"
 #include "core/store/memory_store.hpp"
 #include "core/store/signers.hpp"
-#include "core/wire/daemon_frame.hpp"
 
 #include <cukiln/store.hpp>
 
@@ -136,8 +135,8 @@ class TieredStore final : public ObjectTier {
   /// Sets the store of cukilnd. Call it before the first lookup.
   void use_daemon(std::unique_ptr<DaemonTier> daemon) noexcept { daemon_ = std::move(daemon); }
   DaemonTier* daemon() const noexcept { return daemon_.get(); }  ///< null if no daemon is used
-  /// True if the daemon that sent the greeting has the same disk store open.
-  bool is_store_of(const wire::Greeting& greeting) const noexcept;
+  /// True if that is the folder of the disk store.
+  bool is_disk_at(std::uint64_t device, std::uint64_t inode) const noexcept;
 
   SqliteStore* disk() const noexcept { return disks_.user(); }
   SqliteStore* system() const noexcept { return disks_.system(); }

@@ -4,6 +4,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <functional>
+
 #include "addons/daemon/client/daemon_client.hpp"
 #include "addons/daemon/client/object_message.hpp"
 #include "core/store/tiered_store.hpp"
@@ -33,9 +35,7 @@ std::unique_ptr<TieredStore> open_client(const std::string& socket, const std::s
   REQUIRE(store);
   DaemonClient::Options daemon;
   daemon.sockets = {socket};
-  daemon.is_own_store = [&tiers = **store](const wire::Greeting& greeting) {
-    return tiers.is_store_of(greeting);
-  };
+  daemon.is_own_store = std::bind_front(&TieredStore::is_disk_at, store->get());
   (*store)->use_daemon(std::make_unique<DaemonClient>(std::move(daemon)));
   return *std::move(store);
 }

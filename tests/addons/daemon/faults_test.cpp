@@ -82,7 +82,7 @@ TEST_CASE_FIXTURE(
 
 TEST_CASE_FIXTURE(Fixture,
                   "a report uses an open connection, and only to a daemon that accepts reports") {
-  const wire::ClientReport report{{{"fallbacks_io", 2}}};
+  const DaemonTier::Report report{{"fallbacks_io", 2}};
   for (const bool wants : {false, true}) {
     std::filesystem::remove(socket);
     wire::Greeting greeting;
@@ -100,7 +100,8 @@ TEST_CASE_FIXTURE(Fixture,
       const int hello = daemon.heard;
       CHECK(link.report(report) == wants);
       CHECK(link.report(report) == wants);  // the connection is still good
-      const auto reported = static_cast<int>(wire::kDaemonHeaderBytes + report.encode().size());
+      const auto reported =
+          static_cast<int>(wire::kDaemonHeaderBytes + wire::ClientReport{report}.encode().size());
       CHECK(becomes_true([&] { return daemon.heard == hello + (wants ? 2 * reported : 0); },
                          seconds(10)));
     }
@@ -112,9 +113,9 @@ TEST_CASE_FIXTURE(Fixture,
 TEST_CASE_FIXTURE(Fixture, "local fallbacks are counted by reason, and reported once") {
   const auto reasons = [](DaemonClient& link) {
     std::string all;
-    wire::ClientReport report;
+    DaemonTier::Report report;
     link.take_fallbacks(report);
-    for (const auto& [reason, times] : report.numbers) {
+    for (const auto& [reason, times] : report) {
       all += reason + (" " + std::to_string(times));
     }
     return all;

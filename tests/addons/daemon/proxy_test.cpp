@@ -10,9 +10,9 @@
 #include <functional>
 #include <thread>
 
+#include "addons/daemon/protocol/sealed_file.hpp"
+#include "addons/daemon/protocol/unix_socket.hpp"
 #include "core/base/serial.hpp"
-#include "core/wire/sealed_file.hpp"
-#include "core/wire/unix_socket.hpp"
 #include "support/daemon_process.hpp"
 
 using namespace cukiln;

@@ -10,13 +10,13 @@
 
 #include "addons/daemon/client/daemon_connection.hpp"
 #include "addons/daemon/client/object_message.hpp"
+#include "addons/daemon/protocol/sealed_file.hpp"
+#include "addons/daemon/protocol/unix_socket.hpp"
 #include "core/base/clock.hpp"
 #include "core/base/mutex.hpp"
 #include "core/base/process_local.hpp"
 #include "core/base/result.hpp"
-#include "core/wire/sealed_file.hpp"
 #include "core/wire/send_all.hpp"
-#include "core/wire/unix_socket.hpp"
 
 namespace cukiln {
 
@@ -295,14 +295,14 @@ Result<DaemonFrame> DaemonClient::ask(DaemonOp op, const std::string& content) {
   return answer;
 }
 
-void DaemonClient::take_fallbacks(wire::ClientReport& report) {
+void DaemonClient::take_fallbacks(Report& report) {
   const auto take = [&](std::string name, std::uint64_t number) {
-    report.numbers.emplace_back(std::move(name), number);
+    report.emplace_back(std::move(name), number);
   };
   fallbacks_.each("fallbacks_", kFallbacks, flush_into(take));
 }
 
-bool DaemonClient::report(const wire::ClientReport& report) {
+bool DaemonClient::report(const Report& report) {
   auto connection = take_idle();
   if (connection == nullptr) {
     return false;
@@ -311,7 +311,7 @@ bool DaemonClient::report(const wire::ClientReport& report) {
     keep_idle(std::move(connection));
     return false;
   }
-  const std::string body = report.encode();
+  const std::string body = wire::ClientReport{report}.encode();
   const std::string header =
       wire::encode_header(DaemonOp::report, ++connection->last_id, body.size(), false);
   const ssize_t sent = wire::send_some(connection->socket.get(), {header, body}, -1);

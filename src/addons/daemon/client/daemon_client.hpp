@@ -16,14 +16,14 @@
 #include <string_view>
 #include <vector>
 
+#include "addons/daemon/protocol/daemon_frame.hpp"
+#include "addons/daemon/protocol/daemon_messages.hpp"
 #include "core/base/cancel_flags.hpp"
 #include "core/base/file.hpp"
 #include "core/base/logger.hpp"
 #include "core/base/telemetry.hpp"
 #include "core/store/cubin_store.hpp"
 #include "core/store/daemon_tier.hpp"
-#include "core/wire/daemon_frame.hpp"
-#include "core/wire/daemon_messages.hpp"
 
 #include <cukiln/result.hpp>
 
@@ -112,11 +112,12 @@ class DaemonClient final : public DaemonTier {
   /// Sends one request and receives its only reply. Errors: as begin and receive.
   Result<wire::DaemonFrame> ask(wire::DaemonOp op, const std::string& content);
 
-  void take_fallbacks(wire::ClientReport& report) override;
-  bool report(const wire::ClientReport& report) override;
+  void take_fallbacks(Report& report) override;
+  bool report(const Report& report) override;
 
   bool is_own_store(const wire::Greeting& greeting) const {
-    return options_.is_own_store && options_.is_own_store(greeting);
+    return greeting.store_inode != 0 && options_.is_own_store &&
+           options_.is_own_store(greeting.store_device, greeting.store_inode);
   }
 
   // The tier. Cubins arrive as sealed files in memory, which are mapped and never copied.

@@ -9,11 +9,11 @@
 
 #include "addons/daemon/client/daemon_client.hpp"
 #include "addons/daemon/client/object_message.hpp"
+#include "addons/daemon/protocol/sealed_file.hpp"
 #include "core/base/result.hpp"
 #include "core/compile/local_file_provider.hpp"
 #include "core/compile/nvrtc_compiler.hpp"
 #include "core/loader/addons.hpp"
-#include "core/wire/sealed_file.hpp"
 
 namespace cukiln {
 

@@ -11,11 +11,11 @@
 #include <thread>
 #include <utility>
 
+#include "addons/daemon/protocol/unix_socket.hpp"
 #include "core/base/poll_until.hpp"
 #include "core/base/result.hpp"
 #include "core/base/spin_wait.hpp"
 #include "core/wire/frame.hpp"
-#include "core/wire/unix_socket.hpp"
 
 namespace cukiln {
 

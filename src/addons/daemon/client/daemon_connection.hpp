@@ -7,9 +7,9 @@
 #include <string>
 
 #include "addons/daemon/client/daemon_client.hpp"
+#include "addons/daemon/protocol/daemon_frame.hpp"
 #include "core/base/cancel_flags.hpp"
 #include "core/base/kept_fd.hpp"
-#include "core/wire/daemon_frame.hpp"
 
 namespace cukiln {
 

@@ -5,9 +5,9 @@
 #include <memory>
 #include <utility>
 
+#include "addons/daemon/protocol/sealed_file.hpp"
 #include "core/base/hasher.hpp"
 #include "core/base/serial.hpp"
-#include "core/wire/sealed_file.hpp"
 
 namespace cukiln {
 

@@ -3,10 +3,10 @@
 
 #include <optional>
 
+#include "addons/daemon/protocol/daemon_frame.hpp"
 #include "core/base/bytes.hpp"
 #include "core/base/file.hpp"
 #include "core/store/object_codec.hpp"
-#include "core/wire/daemon_frame.hpp"
 
 #include <cukiln/result.hpp>
 

@@ -10,8 +10,8 @@
 #include <cerrno>
 #include <charconv>
 
+#include "addons/daemon/protocol/unix_socket.hpp"
 #include "core/base/result.hpp"
-#include "core/wire/unix_socket.hpp"
 
 namespace cukiln::ops {
 

@@ -4,9 +4,9 @@
 #include <chrono>
 #include <string>
 
+#include "addons/daemon/protocol/daemon_messages.hpp"
 #include "core/store/remote_report.hpp"
 #include "core/store/tiered_store.hpp"
-#include "core/wire/daemon_messages.hpp"
 
 #include <cukiln/result.hpp>
 

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "addons/daemon/ops/exposition.hpp"
-#include "core/wire/daemon_messages.hpp"
+#include "addons/daemon/protocol/daemon_messages.hpp"
 
 namespace cukiln::ops {
 

@@ -3,10 +3,10 @@
 
 #include <doctest/doctest.h>
 
+#include "addons/daemon/protocol/sealed_file.hpp"
 #include "core/base/hasher.hpp"
 #include "core/base/serial.hpp"
 #include "core/store/blob_name.hpp"
-#include "core/wire/sealed_file.hpp"
 #include "support/store_entries.hpp"
 
 using namespace cukiln;

@@ -5,7 +5,7 @@
 
 #include <string>
 
-#include "core/wire/sealed_file.hpp"
+#include "addons/daemon/protocol/sealed_file.hpp"
 
 using cukiln::CacheKey;
 using cukiln::UniqueFd;

@@ -10,7 +10,7 @@
 #include <string>
 
 #include "addons/daemon/event_loop.hpp"
-#include "core/wire/sealed_file.hpp"
+#include "addons/daemon/protocol/sealed_file.hpp"
 
 using cukiln::Logger;
 using cukiln::UniqueFd;

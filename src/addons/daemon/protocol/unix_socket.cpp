@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "core/wire/unix_socket.hpp"
+#include "addons/daemon/protocol/unix_socket.hpp"
 
 #include <fcntl.h>
 #include <sys/stat.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "core/wire/daemon_frame.hpp"
+#include "addons/daemon/protocol/daemon_frame.hpp"
 
 #include <doctest/doctest.h>
 #include <fcntl.h>
@@ -7,9 +7,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "addons/daemon/protocol/sealed_file.hpp"
+#include "addons/daemon/protocol/unix_socket.hpp"
 #include "core/base/serial.hpp"
-#include "core/wire/sealed_file.hpp"
-#include "core/wire/unix_socket.hpp"
 
 using namespace cukiln;
 using namespace cukiln::wire;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "core/wire/sealed_file.hpp"
+#include "addons/daemon/protocol/sealed_file.hpp"
 
 #include <fcntl.h>
 #include <linux/magic.h>

@@ -8,11 +8,11 @@
 #include <utility>
 #include <vector>
 
+#include "addons/daemon/protocol/daemon_frame.hpp"
 #include "core/base/bytes.hpp"
 #include "core/key/compile_request.hpp"
 #include "core/key/dependency_set.hpp"
 #include "core/key/entry_labels.hpp"
-#include "core/wire/daemon_frame.hpp"
 
 #include <cukiln/digest.hpp>
 #include <cukiln/result.hpp>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "core/wire/daemon_messages.hpp"
+#include "addons/daemon/protocol/daemon_messages.hpp"
 
 #include <doctest/doctest.h>
 
