@@ -6,9 +6,18 @@
 
 #include "core/driver/driver_api.hpp"
 
+#include <cukiln/device.hpp>
 #include <cukiln/result.hpp>
+#include <cukiln/target.hpp>
 
 namespace cukiln {
+
+/// Lists the visible devices. Errors: driver.
+Result<std::vector<DeviceInfo>> list_devices(const DriverApi& api);
+
+/// Returns a device's own target, with the architecture-specific suffix from 9.0 on: 90 → sm_90a,
+/// 86 → sm_86.
+Target target_of(const DeviceInfo& device) noexcept;
 
 /// One context for each chosen device, kept while modules are loaded: the calling thread's current
 /// context if it is the device's, else the device's primary context, which is retained.

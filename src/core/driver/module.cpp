@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/driver/module.hpp"
 
+#include <algorithm>
+
 #include "core/base/result.hpp"
 #include "core/driver/image.hpp"
 #include "core/driver/loaded_module_impl.hpp"
@@ -123,6 +125,38 @@ CUresult load_code(const DriverApi& api, CUkernel kernel) {
   return api.call.cuFuncGetAttribute(&registers, kKernelNumRegisters, function);
 }
 
+Error capturing_error(const char* which) {
+  return make_error(
+      ErrorCode::invalid_argument,
+      "{} is being captured, and loading kernels now would invalidate the capture: preload "
+      "before the capture begins, or end it first",
+      which);
+}
+
+/// The context in which a variable is looked up: that of a device, or of the current context's.
+Result<const DeviceContexts::Entry*> context_of(const DriverApi& api, const DeviceContexts& devices,
+                                                std::optional<int> ordinal) {
+  CUdevice current = 0;
+  if (!ordinal) {
+    if (const CUresult result = api.call.cuCtxGetDevice(&current); result != kCudaSuccess) {
+      return make_error(ErrorCode::invalid_argument,
+                        "this thread has no current context to look up a variable in ({}); name a "
+                        "device",
+                        api.describe(result));
+    }
+  }
+  const auto& entries = devices.entries();
+  const auto found = std::find_if(entries.begin(), entries.end(), [&](const auto& entry) {
+    return ordinal ? entry.ordinal == *ordinal : entry.device == current;
+  });
+  if (found == entries.end()) {
+    return make_error(ErrorCode::invalid_argument, "the module is not loaded on {}",
+                      ordinal ? fmt::format("device {}", *ordinal)
+                              : "the device of this thread's current context");
+  }
+  return &*found;
+}
+
 }  // namespace
 
 LoadedModule::Impl::~Impl() {
@@ -227,6 +261,67 @@ Result<std::shared_ptr<LoadedModule>> LoadedModule::load(std::shared_ptr<const D
                                                          Stream capture_guard) {
   CUKILN_TRY(auto contexts, DeviceContexts::open(api, devices));
   return load(std::move(api), image, kernels, std::move(contexts), capture_guard);
+}
+
+void LoadedModule::set_variables(std::vector<VariableName> variables) {
+  variables_ = std::move(variables);
+}
+
+Result<Global> LoadedModule::global(std::string_view name, std::optional<int> ordinal) const {
+  const auto known =
+      std::find_if(variables_.begin(), variables_.end(),
+                   [&](const VariableName& variable) { return variable.name == name; });
+  const std::string symbol = known != variables_.end() ? known->symbol : std::string(name);
+  const DriverApi& api = *impl_->api;
+  CUKILN_TRY(const DeviceContexts::Entry* const device, context_of(api, *impl_->devices, ordinal));
+  const CurrentContext current(api, device->context);
+  if (current.result() != kCudaSuccess) {
+    return api.error(fmt::format("using the context of device {}", device->ordinal),
+                     current.result());
+  }
+  CUdeviceptr address = 0;
+  std::size_t bytes = 0;
+  const CUresult result =
+      api.call.cuLibraryGetGlobal(&address, &bytes, impl_->library, symbol.c_str());
+  if (result == kCudaNotFound) {
+    std::string names;
+    for (const VariableName& variable : variables_) {
+      names += (names.empty() ? "" : ", ") + variable.name;
+    }
+    return make_error(
+        ErrorCode::not_found,
+        "the module has no variable \"{}\" (symbol {}); its names have {}. Add it to the "
+        "names, as \"&{}\": that keeps it, and finds the symbol of one in a namespace",
+        name, symbol, names.empty() ? "no variable" : names, name);
+  }
+  if (result != kCudaSuccess) {
+    return api.error(fmt::format("looking up the variable {} on device {}", name, device->ordinal),
+                     result);
+  }
+  return Global{address, bytes};
+}
+
+Result<void> check_not_capturing(const DriverApi& api, Stream capture_guard) {
+  int status = kCaptureNone;
+  if (capture_guard != nullptr) {
+    const CUresult result = api.call.cuStreamIsCapturing(capture_guard, &status);
+    if (result == kCudaStreamCaptureImplicit ||
+        (result == kCudaSuccess && status != kCaptureNone)) {
+      return capturing_error("the capture_guard stream");
+    }
+    if (result != kCudaSuccess) {
+      return api.error("cuStreamIsCapturing(capture_guard)", result);
+    }
+  }
+  const CUresult result = api.call.cuStreamIsCapturing(legacy_stream(), &status);
+  if (result == kCudaStreamCaptureImplicit || (result == kCudaSuccess && status != kCaptureNone)) {
+    return capturing_error("a stream that synchronises with the legacy default stream");
+  }
+  // Without a current context there is no legacy stream to capture.
+  if (result != kCudaSuccess && result != kCudaInvalidContext) {
+    return api.error("cuStreamIsCapturing(legacy stream)", result);
+  }
+  return {};
 }
 
 }  // namespace cukiln

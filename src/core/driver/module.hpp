@@ -11,20 +11,11 @@
 #include "core/driver/device_contexts.hpp"
 #include "core/driver/driver_api.hpp"
 
-#include <cukiln/device.hpp>
 #include <cukiln/kernel.hpp>
 #include <cukiln/module.hpp>
 #include <cukiln/result.hpp>
-#include <cukiln/target.hpp>
 
 namespace cukiln {
-
-/// Lists the visible devices. Errors: driver.
-Result<std::vector<DeviceInfo>> list_devices(const DriverApi& api);
-
-/// Returns a device's own target, with the architecture-specific suffix from 9.0 on: 90 → sm_90a,
-/// 86 → sm_86.
-Target target_of(const DeviceInfo& device) noexcept;
 
 /// A loaded cubin: one `CUlibrary` for every device and context.
 /// Threads: safe. Lifetime: must outlive its kernels, which point into it.

@@ -5,10 +5,25 @@
 #include <vector>
 
 #include "core/base/mutex.hpp"
-#include "core/compile/choose_target.hpp"
+#include "core/compile/compiler.hpp"
 #include "core/store/cubin_store.hpp"
 
+#include <cukiln/result.hpp>
+#include <cukiln/target.hpp>
+
 namespace cukiln {
+
+/// A target that an installed NVRTC knows, with that NVRTC's toolchain.
+struct ChosenTarget {
+  Target target;
+  Toolchain toolchain;
+  Toolchain linker = {};  ///< nvJitLink; of a module that links
+};
+
+/// Chooses what is compiled for a wanted target: the target itself if an NVRTC knows it, else the
+/// first of its families that one knows (see target_and_families). Errors: those of
+/// Compiler::toolchain; invalid_argument, listing the targets that exist.
+Result<ChosenTarget> choose_target(Compiler& compiler, Target wanted);
 
 /// Chooses the targets and toolchains for which a request is looked up: what the installed compiler
 /// makes for a wanted target, or, if there is none, each of the target and its families with those

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "core/compile/choose_target.hpp"
+#include "core/loader/toolchains.hpp"
 
 #include <doctest/doctest.h>
 
