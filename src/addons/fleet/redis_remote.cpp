@@ -11,6 +11,7 @@
 #include "addons/fleet/envelope.hpp"
 #include "addons/fleet/resolve.hpp"
 #include "addons/fleet/stream.hpp"
+#include "core/base/cache_format.hpp"
 #include "core/base/mutex.hpp"
 #include "core/base/result.hpp"
 

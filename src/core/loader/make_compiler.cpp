@@ -6,6 +6,7 @@
 #include "core/compile/compiler_by_target.hpp"
 #include "core/compile/nvrtc_compiler.hpp"
 #include "core/loader/addons.hpp"
+#include "core/store/tiered_store.hpp"
 
 namespace cukiln {
 
