@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <optional>
+#include <string>
 #include <string_view>
 
 #include "core/base/bytes.hpp"
@@ -9,6 +11,17 @@ namespace cukiln {
 
 /// True if a text spells a macro or a function of the compiler that gives the name of its file.
 bool names_its_file(ByteView text);
+
+/// What `with_unusable_names` puts in the place of a name, with underscores up to its length.
+inline constexpr std::string_view kUnusableName = "\\xq_____";
+
+/// A text in which each macro that gives the name of its file is an error where it is used. Where
+/// nobody expands it, as in a macro for host code, the result is that of the text itself, since all
+/// else stays in its place. The backslash is what makes it an error also as an operand of `#` (a
+/// string with `\x` and no digit), of `##`, in conditions and in templates without instances.
+/// Nothing if a use could go unnoticed: in a raw string, as a part of a longer name, after a
+/// backslash, or of a function that gives the name.
+std::optional<std::string> with_unusable_names(ByteView text);
 
 /// The folder of a library of CUDA's, `…/cub/`, if a file is the header that each compile with that
 /// library reads, as `…/cub/version.cuh`; else nothing. These libraries use the names of their

@@ -145,8 +145,7 @@ FILE* open_stream(const char* path, int flags) {
   if (file == nullptr) {
     return nullptr;
   }
-  ServedFiles::instance().note_read(path, *file);
-  auto* const reader = new Reader{file->bytes};
+  auto* const reader = new Reader{ServedFiles::instance().note_read(path, *file)};
   FILE* const stream = ::fopencookie(
       reader, "r", {.read = Reader::read, .seek = Reader::seek, .close = Reader::close});
   if (stream == nullptr) {

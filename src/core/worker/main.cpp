@@ -66,6 +66,10 @@ bool spells_time_macro(const wire::Compile& job) {
          std::any_of(job.name_expressions.begin(), job.name_expressions.end(), spells);
 }
 
+bool has_hidden_folders(const wire::Compile& job) {
+  return job.is_program && job.working_folder == kWorkRoot;
+}
+
 class Session {
  public:
   void run() {
@@ -184,8 +188,8 @@ class Session {
                               .count();
     compiled.peak_bytes = peak_.bytes();
     compiled.looked_at = files.end();
-    const bool has_hidden_folders = job->is_program && job->working_folder == kWorkRoot;
-    if (has_hidden_folders && files.names_files() && compiled.status == wire::CompileStatus::ok) {
+    if (has_hidden_folders(*job) && files.names_files() &&
+        compiled.status == wire::CompileStatus::ok) {
       compiled.log += kNamesItsFile;
     }
     if (compiled.status != wire::CompileStatus::ok && ran_out_of_memory()) {
@@ -228,16 +232,34 @@ class Session {
     wire::Compiled compiled;
     if (!spelt && !job.real_clock) {
       fix_clock();
-      compiled = compile_with(api_, job, output, headers);
+      compiled = compile_once(job, output, headers);
       release_clock();
       compiled.uses_time = ServedFiles::instance().uses_time();
       if (!compiled.uses_time || ran_out_of_memory()) {
         return compiled;
       }
     }
-    compiled = compile_with(api_, job, output, headers);
+    compiled = compile_once(job, output, headers);
     compiled.uses_time = spelt || ServedFiles::instance().uses_time();
     return compiled;
+  }
+
+  /// If the folders are hidden, the headers' own names are unusable at first: most that spell
+  /// `__FILE__` do so in macros that nobody expands. Where the result may be another than that of
+  /// the headers as they are, they are compiled so.
+  wire::Compiled compile_once(const wire::Compile& job, OutputKind output,
+                              const std::vector<NamedHeader>& headers) {
+    ServedFiles& files = ServedFiles::instance();
+    files.make_names_unusable(has_hidden_folders(job));
+    wire::Compiled compiled = compile_with(api_, job, output, headers);
+    const bool is_usable = compiled.status == wire::CompileStatus::ok &&
+                           !files.looked_for_unusable_name() &&
+                           compiled.log.find(kUnusableName) == std::string::npos;
+    if (!files.made_names_unusable() || is_usable || ran_out_of_memory()) {
+      return compiled;
+    }
+    files.make_names_unusable(false);
+    return compile_with(api_, job, output, headers);
   }
 
   wire::FrameSocket socket_{wire::kWorkerSocket};

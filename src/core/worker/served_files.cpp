@@ -76,27 +76,44 @@ std::vector<std::string> ServedFiles::end() {
   return std::exchange(accessed_, {});
 }
 
-void ServedFiles::note_read(std::string_view path, const ServedFile& file) {
+void ServedFiles::make_names_unusable(bool unusable) {
+  makes_unusable_ = unusable;
+  made_unusable_ = false;
+  looked_for_unusable_ = false;
+}
+
+SharedBytes ServedFiles::note_read(std::string_view path, const ServedFile& file) {
   if (!uses_time_ && !find_time_macro(file.bytes).empty()) {
     uses_time_ = true;
   }
   const bool names_itself = names_its_file(file.bytes);
   const std::string_view folder = folder_of_cuda_library(path, file.bytes);
   const MutexLock lock(mutex_);
-  if (names_itself) {
-    naming_files_.emplace_back(path);
-  }
   if (!folder.empty()) {
     cuda_folders_.emplace_back(folder);
   }
+  if (!names_itself || is_of_cuda(path)) {
+    return file.bytes;
+  }
+  if (makes_unusable_) {
+    if (auto unusable = with_unusable_names(file.bytes)) {
+      made_unusable_ = true;
+      return SharedBytes(*std::move(unusable));
+    }
+  }
+  naming_files_.emplace_back(path);
+  return file.bytes;
+}
+
+bool ServedFiles::is_of_cuda(std::string_view path) const {
+  return std::any_of(cuda_folders_.begin(), cuda_folders_.end(),
+                     [&](const std::string& folder) { return path.starts_with(folder); });
 }
 
 bool ServedFiles::names_files() const {
   const MutexLock lock(mutex_);
-  return std::any_of(naming_files_.begin(), naming_files_.end(), [&](const std::string& path) {
-    return std::none_of(cuda_folders_.begin(), cuda_folders_.end(),
-                        [&](const std::string& folder) { return path.starts_with(folder); });
-  });
+  return std::any_of(naming_files_.begin(), naming_files_.end(),
+                     [&](const std::string& path) { return !is_of_cuda(path); });
 }
 
 bool ServedFiles::below_absent_folder(const std::string& path) const {
@@ -131,6 +148,9 @@ std::string ServedFiles::absolute(const char* path) const {
 const ServedFile& ServedFiles::find(const char* path) {
   const MutexLock lock(mutex_);
   std::string name = absolute(path);
+  if (makes_unusable_ && name.find(kUnusableName) != std::string::npos) {
+    looked_for_unusable_ = true;
+  }
   if (const auto known = known_.find(name); known != known_.end()) {
     return record_access(name, known->second);
   }

@@ -41,8 +41,14 @@ class ServedFiles {
   /// Returns the accessed paths, in order of first access.
   std::vector<std::string> end();
 
-  /// Must be called for every file whose bytes are given to NVRTC.
-  void note_read(std::string_view path, const ServedFile& file);
+  /// From now on, files that name themselves are read `with_unusable_names`, or as they are.
+  void make_names_unusable(bool unusable);
+  /// Whether a file was read so, and whether NVRTC then looked for a file of such a name.
+  bool made_names_unusable() const noexcept { return made_unusable_; }
+  bool looked_for_unusable_name() const noexcept { return looked_for_unusable_; }
+
+  /// Must be called for every file that is read. Returns the bytes to give to NVRTC.
+  SharedBytes note_read(std::string_view path, const ServedFile& file);
   /// Whether a file that was read spells a date macro.
   bool uses_time() const noexcept { return uses_time_; }
   /// Whether a file that was read names itself, the headers of CUDA's libraries not counted.
@@ -59,6 +65,7 @@ class ServedFiles {
   const std::string& working_folder() const noexcept { return working_folder_; }
 
  private:
+  bool is_of_cuda(std::string_view path) const;
   bool is_builtin_name(std::string_view path) const;
   void ask(const std::string& path);
   void add_answer(wire::Answer answer);
@@ -67,13 +74,16 @@ class ServedFiles {
 
   std::atomic<bool> observing_ = false;
   std::atomic<bool> uses_time_ = false;
+  std::atomic<bool> makes_unusable_ = false;
+  std::atomic<bool> made_unusable_ = false;
+  std::atomic<bool> looked_for_unusable_ = false;
   mutable Mutex mutex_;  // NVRTC may compile on several threads (--split-compile)
   wire::FrameSocket* socket_ = nullptr;
   std::string working_folder_;
   std::unordered_map<std::string, ServedFile> known_;
   std::vector<std::string> absent_folders_;  // each with a slash at its end
   std::vector<std::string> accessed_;
-  std::vector<std::string> naming_files_;  // those that name themselves
+  std::vector<std::string> naming_files_;  // those that name themselves, read as they are
   std::vector<std::string> cuda_folders_;  // of CUDA's libraries, as …/cub/
   // By the owner's file number. Inodes are assigned in order of first access, so that NVRTC sees
   // the same ones whatever was sent ahead, and on every file system.

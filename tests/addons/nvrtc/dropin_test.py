@@ -32,6 +32,24 @@ HEADERS = (
     '__global__ void k(int* x) { int unused; x[0] = A + B; printf("%s %s", __FILE__, DISK); }\n'
 )
 IN_MEMORY = "h.h=#define A 1\n#warning in memory\n"
+SPELLS_NAMES = """#pragma once
+#define CHECK(call) if (!(call)) printf("ERROR: %s, %s:%d", #call, __FILE__, __LINE__)
+#define WHERE __builtin_FILE(), __BASE_FILE__ \\
+  , __FILE__
+#define STRING(x) #x
+#define NAMED STRING(__FILE__) // __FILE__
+#define CAT(a, b) a ## b
+#define PASTED CAT(v, __FILE__) "in __FILE__"
+#define DROPPED(x)
+#if 0
+#ifdef __FILE__
+#endif
+#endif
+DROPPED(__FILE__)
+template <class T> __device__ T twice(T x) { return 2 * x; }  /* as __FILE__ */
+static __device__ int own;
+#define N twice(own)
+"""
 ON_DISK = "#define B 2\n#define DISK __FILE__\n#warning from disk\n"
 
 
@@ -79,6 +97,14 @@ class Dropin(unittest.TestCase):
             "LD_LIBRARY_PATH": str(self.nvrtc.parent),  # for the builtins library
             **self.extra,
         }
+
+    def run_command(self, *words: str) -> str:
+        environment = self.environment() | {"CUKILN_STORE": str(self.folder / "store"), "CUKILN_DAEMON": "off"}
+        done = subprocess.run(
+            [COMMAND, *words], env=environment, cwd=self.folder, capture_output=True, text=True, timeout=300
+        )
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return done.stdout + done.stderr
 
     def outcomes(self) -> list[str]:
         """What became of each program of the last run: hit, compiled, failed, direct."""
@@ -179,6 +205,69 @@ class SameResults(Dropin):
                     words = (text, f"{self.folder}/{place}/p.cu", f"-I{inc}", "-arch=compute_90")
                     self.assertEqual(self.run_host(*words, dropin=True), self.run_host(*words, dropin=False))
                     self.assertEqual(self.outcomes()[0], outcome, (value, place))
+
+    def compile_in_two_places(self, header: str, *options: str, second: str, code: int = 0) -> None:
+        """`header` in a folder that is then copied, with the results of NVRTC in each."""
+        text = self.source('#include "n.h"\nextern "C" __global__ void k(int* x) { *x = N; }\n')
+        for place, first in (("one", {0: "compiled", 6: "failed"}[code]), ("another", second)):
+            inc = self.folder / place / "inc"
+            inc.mkdir(parents=True, exist_ok=True)
+            (inc / "n.h").write_text(header)
+            (inc / " __FILE__").touch()
+            words = (text, f"{self.folder}/{place}/p.cu", f"-I{inc}", *options)
+            plain = self.run_host(*words, dropin=False)
+            self.assertIn(f"compile: {code}\n", plain)
+            for outcome in (first, "hit" if code == 0 else "failed"):
+                self.assertEqual(self.run_host(*words, dropin=True), plain, header)
+                self.assertEqual(self.outcomes()[0], outcome, (header, place))
+
+    def test_names_of_headers_that_nobody_uses(self) -> None:
+        """fault 408: one entry, which serves a copy of the folder too."""
+        options = (["-arch=compute_90"], ["-arch=sm_90", "-rdc=true"], ["-arch=sm_90", "-std=c++14"])
+        for nvrtc in nvrtcs():
+            with self.subTest(nvrtc=nvrtc):
+                self.nvrtc = nvrtc
+                shutil.rmtree(self.folder / "store", ignore_errors=True)
+                for each in options:
+                    self.compile_in_two_places(SPELLS_NAMES, *each, second="hit")
+                outputs = [entry["output"] for entry in self.entries()]
+                self.assertEqual(sorted(outputs), ["cubin"] * 2 + ["ptx"] * 3)
+                self.compile_in_two_places(SPELLS_NAMES, "-arch=compute_90", "-lineinfo", second="compiled")
+
+    def entries(self) -> list[dict]:
+        keys = [entry["key"] for entry in json.loads(self.run_command("--json", "ls"))["entries"]]
+        return [json.loads(self.run_command("--json", "show", key))["request"] for key in keys]
+
+    def test_names_of_headers_that_are_used_in_some_way(self) -> None:
+        """fault 408: what a macro does with the name, NVRTC's own way or not, is done with the real one."""
+        for header in (
+            "#ifdef __FILE__\n#define N 1\n#else\n#define N 2\n#endif\n",
+            "#define D defined(__FILE__)\n#if D\n#define N 1\n#else\n#define N 2\n#endif\n",
+            '#if __has_include(" __FILE__")\n#define N 1\n#else\n#define N 2\n#endif\n',
+            "#define S(x) #x\n#define N S(__FILE__)[2]\n",
+            "#define S(...) #__VA_ARGS__\n#define N S(1, __FILE__)[5]\n",
+            "#define S(x) L ## #x\n#define N S(__FILE__)[3]\n",
+            "#define S(x) R ## #x\n#define N S((__FILE__))[3]\n",
+            '#define N R"(a __FILE__)"[4]\n',
+            '#define N "a __FILE__"[4]\n',
+            '#define N "\\__FILE__"[1]\n',
+            "#define CAT(a, b) a##b\n__constant__ int v__FILE__ = 3;\n#define N CAT(v, __FILE__)\n",
+            "#define CAT(a, b) a##b\n__constant__ int CAT(v, __FILE__) = 3;\n#define N 4\n",
+            "#define N sizeof(__FI\\\nLE__)\n",
+            "__device__ constexpr int f(const char* n = __builtin_FILE()) { return n[2]; }\n#define N f()\n",
+            "template <class T> __device__ int f(T) { return sizeof(__FILE__); }\n#define N 1\n",
+            "#define F __FILE__\nstatic_assert(sizeof(F) != 1, F);\n#define N 1\n",
+            '#line 7 " __FILE__"\n#define N __LINE__\n',
+            "#warning in __FILE__\n#define N 1\n",
+            "#pragma something __FILE__\n#define N 1\n",
+        ):
+            self.compile_in_two_places(header, "-arch=compute_90", second="compiled")
+        for header in (
+            "#define F __FILE__\n#if F\n#endif\n#define N 1\n",
+            "#define F __FILE__\n#define N undefined\n",
+            "#define N undefined(__FILE__)\n",
+        ):
+            self.compile_in_two_places(header, "-arch=compute_90", second="failed", code=6)
 
     def test_headers_of_cuda_in_another_folder(self) -> None:
         """fault 333: they name their files in messages only, so the program is compiled once."""
@@ -378,14 +467,6 @@ class Sources(Dropin):
             with self.subTest(option=option):
                 cubin = self.check_laid(option)
                 self.assertIn(b"twice", section(cubin, ".debug_info"))
-
-    def run_command(self, *words: str) -> str:
-        environment = self.environment() | {"CUKILN_STORE": str(self.folder / "store"), "CUKILN_DAEMON": "off"}
-        done = subprocess.run(
-            [COMMAND, *words], env=environment, cwd=self.folder, capture_output=True, text=True, timeout=300
-        )
-        self.assertEqual(done.returncode, 0, done.stderr)
-        return done.stdout + done.stderr
 
 
 class Misses(Dropin):

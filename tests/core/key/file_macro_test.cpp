@@ -16,6 +16,22 @@ TEST_CASE("a text that names its file is found, also where line splices or trigr
   CHECK_FALSE(names_its_file("#define A \\\n  FILE\n__LINE__ \\\n"));
 }
 
+// fault 408
+TEST_CASE("each name of a file becomes unusable where its use cannot go unnoticed") {
+  const auto made = [](const char* text) { return with_unusable_names(text).value_or("nothing"); };
+  CHECK(made("#define A(x) b(#x, __FILE__,__FILE__)") == "#define A(x) b(#x, \\xq_____,\\xq_____)");
+  CHECK(made("a(__BASE_FILE__, __builtin_FILE());") == "a(\\xq__________, \\xq___________());");
+  CHECK(made("\"ERROR\" __FILE__ (\"r\")") == "\"ERROR\" \\xq_____ (\"r\")");
+  for (const char* text :
+       {"a__FILE__", "__FILE__", "\"\\__FILE__\"", "a \\\n__FILE__", " __FI\\\nLE__",
+        " __FILE__ a__FILE__", " __FILE__ std::source_location", "R\"( __FILE__)\"",
+        "u8R\"( __FILE__)\"", "#define A(x) R ## #x\n __FILE__", "R\\\n\"( __FILE__)\"",
+        "\"?\?/ __FILE__\""}) {
+    CAPTURE(text);
+    CHECK_FALSE(with_unusable_names(text));
+  }
+}
+
 // fault 333
 TEST_CASE("a folder of CUDA's libraries is known by the header that each compile with it reads") {
   const auto folder = [](const char* path) { return folder_of_cuda_library(path, "// NVIDIA"); };
