@@ -2,8 +2,10 @@
 #include "addons/nvrtc/options.hpp"
 
 #include <algorithm>
+#include <filesystem>
 #include <iterator>
 #include <string_view>
+#include <system_error>
 
 namespace cukiln::dropin {
 
@@ -25,13 +27,25 @@ string_view name_of_option(string_view option) {
   return dashes == 0 ? string_view() : option.substr(std::min<std::size_t>(dashes, 2));
 }
 
+/// For what is not spelt so NVRTC has an error.
+bool is_name_of_pch(string_view name) {
+  static constexpr string_view kPrefixes[] = {"create-pch=", "use-pch=", "pch-dir="};
+  static constexpr string_view kWords[] = {"pch", "pch-verbose=true", "pch-verbose=false",
+                                           "pch-messages=true", "pch-messages=false"};
+  return std::find(std::begin(kWords), std::end(kWords), name) != std::end(kWords) ||
+         std::any_of(std::begin(kPrefixes), std::end(kPrefixes), [&](string_view prefix) {
+           return name.size() > prefix.size() && name.starts_with(prefix);
+         });
+}
+
 /// True for options whose results are of no use to another process, or that write files: compiles
 /// with them stay NVRTC's own.
 bool is_bypassed(string_view name) {
   static constexpr string_view kPrefixes[] = {
       "pch",  "create-pch",  "use-pch",      "time", "fdevice-time-trace", "device-time-trace",
       "tile", "enable-tile", "options-file", "optf"};
-  return std::any_of(std::begin(kPrefixes), std::end(kPrefixes),
+  return !is_name_of_pch(name) &&
+         std::any_of(std::begin(kPrefixes), std::end(kPrefixes),
                      [&](string_view prefix) { return name.starts_with(prefix); });
 }
 
@@ -48,6 +62,18 @@ void read_architecture(string_view value, Asked& asked) {
 }
 
 }  // namespace
+
+bool is_of_precompiled_headers(string_view option) {
+  return is_name_of_pch(name_of_option(option));
+}
+
+bool uses_absent_precompiled_header(string_view option) {
+  constexpr string_view kUse = "use-pch=";
+  const string_view name = name_of_option(option);
+  std::error_code error;
+  return name.starts_with(kUse) && name != kUse &&
+         !std::filesystem::exists(name.substr(kUse.size()), error);
+}
 
 Asked read_options(const std::vector<std::string>& options, int default_capability) {
   Asked asked;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "core/key/output_kind.hpp"
@@ -16,6 +17,11 @@ struct Asked {
   Target target;
   std::string bypass_reason;  ///< why the result cannot be stored; empty if it can
 };
+/// True for an option of precompiled headers. They save time and change no code.
+bool is_of_precompiled_headers(std::string_view option);
+/// True for one that names a header that is not there, which is an error of NVRTC's. It may have
+/// been to be created by a program whose result was in the store.
+bool uses_absent_precompiled_header(std::string_view option);
 /// Reads the options of nvrtcCompileProgram. `default_capability` is NVRTC's own.
 Asked read_options(const std::vector<std::string>& options, int default_capability);
 

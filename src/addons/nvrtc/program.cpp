@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstring>
 #include <filesystem>
+#include <iterator>
 #include <system_error>
 
 #include "core/key/time_macro.hpp"
@@ -51,6 +52,17 @@ std::string working_folder(const char* pwd) {
   return folder;
 }
 
+int compile_real(const RealNvrtc& nvrtc, Handle program, int count, const char* const* options) {
+  if (count <= 0 || options == nullptr) {
+    return nvrtc.compile(program, count, options);
+  }
+  std::vector<const char*> kept;
+  std::copy_if(options, options + count, std::back_inserter(kept), [](const char* option) {
+    return option == nullptr || !uses_absent_precompiled_header(option);
+  });
+  return nvrtc.compile(program, static_cast<int>(kept.size()), kept.data());
+}
+
 bool spells_time(const std::string& text) { return !find_time_macro(text).empty(); }
 
 }  // namespace
@@ -92,7 +104,8 @@ int Program::make_real() {
     }
   }
   if (code == kSuccess && is_compiled_) {  // if the next compile fails, these results stay
-    code = nvrtc.compile(made, static_cast<int>(options_.size()), pointers_to(options_).data());
+    code =
+        compile_real(nvrtc, made, static_cast<int>(options_.size()), pointers_to(options_).data());
   }
   if (code == kSuccess) {
     real_ = made;
@@ -105,13 +118,13 @@ int Program::make_real() {
 int Program::bypass(int count, const char* const* options, const std::string& why) {
   host_.report("bypassed", 0, why);
   const int code = make_real();
-  return code == kSuccess ? host_.real().compile(real_, count, options) : code;
+  return code == kSuccess ? compile_real(host_.real(), real_, count, options) : code;
 }
 
 int Program::compile(int count, const char* const* options) {
   const MutexLock lock(mutex_);
   if (real_ != nullptr) {
-    return host_.real().compile(real_, count, options);
+    return compile_real(host_.real(), real_, count, options);
   }
   if (count < 0) {
     return kInvalidInput;
@@ -166,9 +179,12 @@ int Program::compile(int count, const char* const* options) {
 
 ProgramSpec Program::spec_of(const std::vector<std::string>& options, const Asked& asked) const {
   const auto pwd = host_.real().pwd;
-  return {name_,        text_,        headers_,
-          options,      expressions_, working_folder(pwd != nullptr ? pwd() : nullptr),
-          asked.target, asked.output};
+  std::vector<std::string> kept;
+  std::copy_if(options.begin(), options.end(), std::back_inserter(kept),
+               [](const std::string& option) { return !is_of_precompiled_headers(option); });
+  return {name_,           text_,        headers_,
+          std::move(kept), expressions_, working_folder(pwd != nullptr ? pwd() : nullptr),
+          asked.target,    asked.output};
 }
 
 void Program::take(ProgramResult result, const Asked& asked) {

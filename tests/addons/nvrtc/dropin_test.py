@@ -281,6 +281,26 @@ class SameResults(Dropin):
             self.run_host(text, "p.cu", *words, "-arch=compute_90", dropin=True)
             self.assertEqual(self.outcomes(), [outcome])
 
+    def test_precompiled_headers(self) -> None:
+        """fault 409: they change no code, so the entry is that of the program without them; none is written or read."""
+        for nvrtc in nvrtcs():
+            with self.subTest(nvrtc=nvrtc):
+                self.nvrtc = nvrtc
+                text = self.source('#include "d.h"\nextern "C" __global__ void k(int* x) { *x = B; }\n')
+                words = (text, "a.cu", "-Iinc/sub", "-arch=sm_90", ":k")
+                shutil.rmtree(self.folder / "store", ignore_errors=True)
+                plain = self.run_host(*words, dropin=False)
+                outcome = "compiled"
+                for options in (["--pch"], [" -pch", f"--pch-dir={self.folder}", "--pch-messages=false"],
+                                ["--create-pch=d.pch", "--pch-verbose=true"], ["-use-pch=d.pch"], []):  # fmt: skip
+                    self.assertEqual(self.run_host(*words, *options, dropin=True), plain, options)
+                    self.assertEqual(self.outcomes()[0], outcome, options)
+                    outcome = "hit"
+                # In NVRTC itself, without a header that an earlier program did not create.
+                dated = (self.source('#ifdef __DATE__\n' + PLAIN + "#endif\n"), "a.cu", "-arch=sm_90")
+                self.assertEqual(self.run_host(*dated, "--use-pch=d.pch", dropin=True), self.run_host(*dated, dropin=False))
+        self.assertEqual(list(self.folder.rglob("*.pch")), [])
+
     def test_a_program_compiled_again(self) -> None:
         self.extra["AGAIN"] = "1"
         words = (self.source(TEMPLATES), "a.cu", ":k<int>", "-arch=sm_90")
@@ -838,8 +858,9 @@ class Direct(Dropin):
         self.extra["NVRTC_APPEND_FLAGS"] = "-lineinfo"
         self.check_direct(self.source(PLAIN), "a.cu", "-arch=compute_90")
 
-    def test_precompiled_headers(self) -> None:
-        self.check_direct(self.source(PLAIN), "a.cu", "-arch=compute_90", "--pch", f"--pch-dir={self.folder}")
+    def test_an_option_of_precompiled_headers_that_is_none(self) -> None:
+        for option in ("--pch=x", "--create-pch", "--use-pch=", "--pch-verbose=maybe"):
+            self.check_direct(self.source(PLAIN), "a.cu", "-arch=compute_90", option)
 
     def test_a_flow_callback(self) -> None:
         plain = self.run_host("flow", dropin=False)
