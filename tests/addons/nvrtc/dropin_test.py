@@ -857,6 +857,15 @@ class Direct(Dropin):
     def test_an_environment_that_nvrtc_reads(self) -> None:
         self.extra["NVRTC_APPEND_FLAGS"] = "-lineinfo"
         self.check_direct(self.source(PLAIN), "a.cu", "-arch=compute_90")
+        self.extra = {"NVRTCWIZ": "1"}
+        self.check_direct(self.source(PLAIN), "a.cu", "-arch=compute_90")
+
+    def test_other_variables_of_such_names_change_nothing(self) -> None:
+        """fault 410"""
+        words = (self.source(PLAIN), "a.cu", "-arch=compute_90")
+        self.check_same(*words, first=["compiled"], second=["hit"])
+        self.extra = {"NVRTC_HOME": "/x", "NVRTC_APPEND_FLAGS_OF_MINE": "-G", "NVRTC_DISABLE_PCH": "1"}
+        self.check_same(*words, first=["hit"], second=["hit"])
 
     def test_an_option_of_precompiled_headers_that_is_none(self) -> None:
         for option in ("--pch=x", "--create-pch", "--use-pch=", "--pch-verbose=maybe"):

@@ -109,14 +109,18 @@ void open_builtins(const char* nvrtc, dropin::FoundNvrtc& found) {
   }
 }
 
-/// NVRTC reads these itself, as the front end in it does those of EDG, and the assembler in that of
-/// 13.5 those of the finalizer.
+/// Returns what is set of the variables that may change a result. NVRTC reads the first two itself,
+/// its front end those of EDG, and the assembler in 13.5's those of the finalizer: what 12.8, 12.9,
+/// 13.0 and 13.5 ask `getenv` for. They also ask for NVRTC_DISABLE_CONCURRENT_NVVM,
+/// NVRTC_DISABLE_PCH, NVRTC_INTERNAL_GLOBAL_LOCK and NVRTC_PCH_HEAP_SIZE, which change no code.
 const char* environment_of_results() {
   for (char** one = environ; one != nullptr && *one != nullptr; ++one) {
     const std::string_view variable = *one;
-    if (variable.starts_with("NVRTC") || variable.starts_with("EDG_") ||
-        variable.starts_with("FINALIZER_")) {
-      return *one;
+    for (const std::string_view prefix :
+         {"NVRTC_APPEND_FLAGS=", "NVRTCWIZ=", "EDG_", "FINALIZER_"}) {
+      if (variable.starts_with(prefix)) {
+        return *one;
+      }
     }
   }
   return nullptr;
