@@ -11,6 +11,7 @@
 #include "core/base/file_size_limit.hpp"
 #include "core/base/fork_gate.hpp"
 #include "core/base/result.hpp"
+#include "core/loader/loader_services.hpp"
 #include "core/loader/module_request.hpp"
 
 #include <cukiln/settings.hpp>
@@ -79,6 +80,15 @@ Result<std::shared_ptr<Host::Opened>> Host::open() {
 Result<ProgramResult> Host::compile(const ProgramSpec& spec, NvrtcFailure& failure) {
   CUKILN_TRY(const auto opened, open());
   return compile_program(opened->loader, spec, failure);
+}
+
+void Host::store(const std::vector<StoreEntry>& entries) {
+  const auto opened = find();
+  if (opened && *opened != nullptr) {
+    for (const StoreEntry& entry : entries) {
+      LoaderServices((*opened)->loader).put(entry);
+    }
+  }
 }
 
 void Host::report(std::string_view what, std::int64_t microseconds, std::string_view why) {

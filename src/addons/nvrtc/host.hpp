@@ -4,6 +4,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "addons/nvrtc/nvrtc_functions.hpp"
 #include "addons/nvrtc/program_request.hpp"
@@ -28,6 +29,9 @@ class Host {
 
   /// As compile_program, with the loader of the process.
   Result<ProgramResult> compile(const ProgramSpec& spec, NvrtcFailure& failure);
+
+  /// Stores the entries of a program's PTX.
+  void store(const std::vector<StoreEntry>& entries);
 
   /// Appends a line to the report: what became of a program.
   void report(std::string_view what, std::int64_t microseconds, std::string_view why);

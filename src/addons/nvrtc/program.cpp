@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <iterator>
 #include <system_error>
+#include <utility>
 
 #include "core/key/time_macro.hpp"
 
@@ -197,21 +198,28 @@ void Program::take(ProgramResult result, const Asked& asked) {
   outputs_[static_cast<int>(Part::ptx)] = {};
   outputs_[static_cast<int>(part_of(asked.output))] = std::move(result.cubin.image);
   lacks_ptx_ = asked.output == OutputKind::cubin;
+  if (!result.ptx.empty()) {
+    ptx_ = std::move(result.ptx);
+  }
 }
 
-/// Makes the PTX of a program that was compiled to a cubin. False if the real NVRTC has to.
+/// Finds the PTX of a program that was compiled to a cubin, once that of the compile is stored, or
+/// compiles it. False if the real NVRTC has to.
 bool Program::fetch_ptx() {
   if (options_ != ptx_options_) {
     return false;  // of a compile that the assembler refused
   }
   Asked asked = read_options(ptx_options_, host_.default_capability());
   asked.output = OutputKind::ptx;
+  host_.store(std::exchange(ptx_, {}));
   NvrtcFailure failure;
   auto result = host_.compile(spec_of(ptx_options_, asked), failure);
   if (!result) {
     return false;
   }
-  host_.report(result->outcome == Outcome::hit ? "hit" : "compiled", result->compile_us, name_);
+  if (result->outcome != Outcome::hit) {  // the program was reported when it was compiled
+    host_.report("compiled", result->compile_us, name_);
+  }
   outputs_[static_cast<int>(Part::ptx)] = std::move(result->cubin.image);
   lacks_ptx_ = false;
   return true;

@@ -59,6 +59,7 @@ class Program {
   std::vector<std::string> options_ CUKILN_GUARDED_BY(mutex_);  ///< of the last without an error
   std::vector<std::string> ptx_options_ CUKILN_GUARDED_BY(mutex_);  ///< of the compile with the PTX
   std::string log_ CUKILN_GUARDED_BY(mutex_);
+  std::vector<StoreEntry> ptx_ CUKILN_GUARDED_BY(mutex_);  ///< compiled here, until it is asked for
   SharedBytes outputs_[kParts] CUKILN_GUARDED_BY(mutex_);
   Handle real_ CUKILN_GUARDED_BY(mutex_) = nullptr;
 };

@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <iterator>
 #include <string_view>
+#include <utility>
 
 #include "core/base/file.hpp"
 #include "core/base/result.hpp"
@@ -82,6 +83,18 @@ void hide_folders(const ProgramSpec& spec, ProgramRequest& out) {
   }
 }
 
+/// Makes of a cubin's entry and request those of the PTX from the same compile, as a program that
+/// asks for PTX looks it up.
+StoreEntry ptx_entry(StoreEntry entry, CompileRequest& request) {
+  request.program->output = OutputKind::ptx;
+  entry.request_canonical = request.canonical();
+  entry.request = CompileRequest::digest_of(entry.request_canonical);
+  entry.key = cache_key_of(entry.request, entry.dependencies.canonical());
+  entry.cubin.image = std::exchange(entry.cubin.ptx, {});
+  entry.compile_us = 0;  // a hit saves the time once, and the cubin's entry has it
+  return entry;
+}
+
 }  // namespace
 
 bool may_hide_folders(const ProgramSpec& spec) {
@@ -156,6 +169,7 @@ ProgramRequest make_program_request(const ProgramSpec& spec, const Toolchain& to
 
 Result<ProgramResult> compile_program(KernelLoader& loader, const ProgramSpec& spec,
                                       NvrtcFailure& failure) {
+  std::vector<StoreEntry> ptx;
   const auto compile = [&](FolderNames names) -> Result<ProgramResult> {
     ProgramRequest program;
     const auto make = [&](const Toolchain& toolchain) {
@@ -170,12 +184,15 @@ Result<ProgramResult> compile_program(KernelLoader& loader, const ProgramSpec& s
     if (built->not_stored && built->not_stored->code() == ErrorCode::incompatible) {
       return std::move(*built->not_stored).with_context(program.request.name);
     }
+    if (!built->entry.cubin.ptx.empty()) {
+      ptx.push_back(ptx_entry(built->entry, program.request.request));
+    }
     Cubin& cubin = built->entry.cubin;
     cubin.log = program.with_real_folders(std::move(cubin.log));
     return ProgramResult{std::move(cubin), built->entry.key, built->outcome,
                          std::move(built->reason), built->entry.compile_us};
   };
-  return guarded([&] {
+  auto result = guarded([&] {
     if (may_hide_folders(spec)) {
       auto hidden = compile(FolderNames::hidden);
       if (!hidden || !may_depend_on_folders(hidden->cubin.image, hidden->cubin.log)) {
@@ -184,6 +201,10 @@ Result<ProgramResult> compile_program(KernelLoader& loader, const ProgramSpec& s
     }
     return compile(FolderNames::real);
   });
+  if (result) {
+    result->ptx = std::move(ptx);
+  }
+  return result;
 }
 
 }  // namespace cukiln::dropin

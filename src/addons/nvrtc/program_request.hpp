@@ -12,6 +12,7 @@
 #include "core/key/cubin.hpp"
 #include "core/key/output_kind.hpp"
 #include "core/loader/module_request.hpp"
+#include "core/store/cubin_store.hpp"
 
 #include <cukiln/digest.hpp>
 #include <cukiln/loader.hpp>
@@ -38,6 +39,9 @@ struct ProgramResult {
   Outcome outcome = Outcome::hit;
   std::string reason;
   std::int64_t compile_us = 0;  ///< what the compile took, here or earlier
+  /// Of a cubin compiled here: the entries of its PTX, one for each compile. None is stored, since
+  /// most programs do not ask for PTX.
+  std::vector<StoreEntry> ptx = {};
 };
 
 /// Under which names NVRTC sees the folders of a program. With `hidden` ones, which are the same on

@@ -169,6 +169,9 @@ wire::Compiled compile_with(const NvrtcApi& api, const wire::Compile& job, Outpu
     if (!job.is_program || !has_others(api, program, output)) {
       out.image = read_output(api, program, output);
     }
+    if (job.is_program && output == OutputKind::cubin) {
+      out.ptx = read_output(api, program, OutputKind::ptx);
+    }
     for (const std::string& expression : job.name_expressions) {
       const char* lowered = nullptr;
       if (code == 0 && (code = api.lowered_name(program, expression.c_str(), &lowered)) == 0) {

@@ -68,7 +68,8 @@ struct NamedHeader {
 };
 
 /// Compiles one program to image, log and lowered names. PTX is without the zero at its end. A
-/// program of NVRTC's own interface (`is_program`) that has more than `output` has no image.
+/// program of NVRTC's own interface (`is_program`) that has more than `output` has no image; one
+/// that is compiled to a cubin has its PTX, too.
 wire::Compiled compile_with(const NvrtcApi& api, const wire::Compile& job, OutputKind output,
                             const std::vector<NamedHeader>& headers = {});
 

@@ -464,6 +464,7 @@ Result<CompileResult> NvrtcCompiler::Run::finish(wire::Compiled compiled, FilePr
   }
   result.cubin.image = SharedBytes(std::move(compiled.image));
   result.cubin.log = std::move(log.text);
+  result.cubin.ptx = SharedBytes(std::move(compiled.ptx));
   result.observed = identity.observed;
   result.uses_time = compiled.uses_time;
   result.compile_us = compiled.compile_us;

@@ -18,6 +18,7 @@ struct Cubin {
   SharedBytes image;                ///< or PTX, LTO-IR, OptiX-IR: see OutputKind
   std::vector<KernelInfo> kernels;  ///< of `image`
   std::string log;                  ///< NVRTC's; paths in it are virtual, so that it can be stored
+  SharedBytes ptx = {};             ///< of a program just compiled to a cubin; no store keeps it
 };
 
 /// Checks the ELF header: 64-bit, machine 190 (EM_CUDA), section table within `image`, SM version

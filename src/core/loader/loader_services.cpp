@@ -213,4 +213,8 @@ Result<Built> LoaderServices::build(Target target, const MakeRequest& make, Nvrt
   return built;
 }
 
+void LoaderServices::put(const StoreEntry& entry) {
+  static_cast<void>(loader_.impl_->tiers.put(entry));
+}
+
 }  // namespace cukiln

@@ -57,6 +57,10 @@ class LoaderServices {
   /// Errors: the compiler's.
   Result<Built> build(Target target, const MakeRequest& make, NvrtcFailure& failure);
 
+  /// Stores what a compile returned besides the entry that was built. If it cannot be stored, a
+  /// later build compiles it.
+  void put(const StoreEntry& entry);
+
   /// A header of an entry, given as text.
   struct MemoryHeader {
     std::string path;  ///< relative to the folder of the sources

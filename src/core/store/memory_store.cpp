@@ -85,6 +85,7 @@ PutOutcome MemoryStore::insert(const StoreEntry& entry, std::uint64_t bytes) {
   made.push_front({entry, entry.source_text, bytes});
   Slot& slot = made.front();
   slot.entry.source_text.clear();
+  slot.entry.cubin.ptx = {};
   if (slot.entry.created_s == 0) {
     slot.entry.created_s = slot.entry.last_used_s = clock_.now_s();
   }

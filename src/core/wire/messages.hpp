@@ -14,7 +14,7 @@
 namespace cukiln::wire {
 
 /// Raise it whenever a message below changes. Owner and worker must have the same.
-inline constexpr std::uint32_t kWorkerProtocol = 12;
+inline constexpr std::uint32_t kWorkerProtocol = 13;
 
 /// Descriptors of a compile worker: its end of the socket pair, and a pidfd of its owner, with
 /// which it ends.
@@ -181,13 +181,14 @@ struct Compiled {
   bool uses_time = false;  ///< the program spells a date macro: it was compiled with real clocks
   std::string log;
   std::string image;
+  std::string ptx;                     ///< of a program that is compiled to a cubin
   std::vector<std::string> lowered;    ///< one for each name expression, in their order
   std::vector<std::string> looked_at;  ///< every path that NVRTC accessed, in order of first access
 
   template <class Self>
   static auto fields(Self& self) {
     return std::tie(self.status, self.nvrtc_code, self.nvrtc_text, self.compile_us, self.peak_bytes,
-                    self.uses_time, self.log, self.image, self.lowered, self.looked_at);
+                    self.uses_time, self.log, self.image, self.ptx, self.lowered, self.looked_at);
   }
 
   std::string encode() const;

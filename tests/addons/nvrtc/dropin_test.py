@@ -122,15 +122,15 @@ class Dropin(unittest.TestCase):
 class SameResults(Dropin):
     """All that a program returns is NVRTC's, compiled or found."""
 
-    def check_all(self, *words: str, compiles: int = 1) -> None:
+    def check_all(self, *words: str) -> None:
         for nvrtc in nvrtcs():
             with self.subTest(nvrtc=nvrtc):
                 self.nvrtc = nvrtc
-                plain = self.check_same(*words, first=["compiled"] * compiles, second=["hit"] * compiles)
+                plain = self.check_same(*words, first=["compiled"], second=["hit"])
                 self.assertIn("compile: 0\n", plain)
 
     def test_cubin_and_its_ptx(self) -> None:  # fault 398
-        self.check_all(self.source(TEMPLATES), "a.cu", ":k<int>", ":&cc", ":n::g", ":k<int>", "-arch=sm_90", compiles=2)
+        self.check_all(self.source(TEMPLATES), "a.cu", ":k<int>", ":&cc", ":n::g", ":k<int>", "-arch=sm_90")
 
     def test_ptx(self) -> None:
         self.check_all(self.source(TEMPLATES), "a.cu", ":k< int >", "--gpu-architecture=compute_90")
@@ -146,8 +146,8 @@ class SameResults(Dropin):
 
     def test_paths_in_log_strings_and_line_tables(self) -> None:
         words = (self.source(HEADERS), "src/w.cu", IN_MEMORY, "-Iinc", "-arch=sm_90")
-        self.check_all(*words, "-G", compiles=2)
-        self.check_all(*words, f"-I{self.folder}/inc", "-lineinfo", compiles=2)
+        self.check_all(*words, "-G")
+        self.check_all(*words, f"-I{self.folder}/inc", "-lineinfo")
 
     def test_a_working_folder_that_pwd_names_through_a_link(self) -> None:
         """fault 334: NVRTC writes that name into line tables and LTO-IR."""
@@ -304,8 +304,7 @@ class SameResults(Dropin):
     def test_a_program_compiled_again(self) -> None:
         self.extra["AGAIN"] = "1"
         words = (self.source(TEMPLATES), "a.cu", ":k<int>", "-arch=sm_90")
-        self.check_same(*words, first=["compiled", "compiled", "hit", "hit", "failed"],
-                        second=["hit", "hit", "hit", "hit", "failed"])
+        self.check_same(*words, first=["compiled", "hit", "failed"], second=["hit", "hit", "failed"])
 
     def test_a_result_stays_when_nvrtc_itself_refuses_the_next_compile(self) -> None:
         words = (self.source(TEMPLATES), "a.cu", ":k<int>", "-arch=sm_90")
@@ -317,6 +316,67 @@ class SameResults(Dropin):
                     plain = self.run_host(*words, dropin=False)
                     self.assertEqual(self.run_host(*words, dropin=True), plain)
                     self.assertEqual(self.outcomes()[-1], "bypassed")
+
+
+# Compiles one program, and takes the parts that are named, in this order.
+TAKES = """
+import ctypes as c, hashlib, sys
+nvrtc = c.CDLL(sys.argv[1])
+program, size = c.c_void_p(), c.c_size_t()
+text = open(sys.argv[2], "rb").read()
+options = [word.encode() for word in sys.argv[4:]]
+print(nvrtc.nvrtcCreateProgram(c.byref(program), text, b"k.cu", 0, None, None))
+print(nvrtc.nvrtcCompileProgram(program, len(options), (c.c_char_p * len(options))(*options)))
+for part in sys.argv[3].split(","):
+    print(part, getattr(nvrtc, f"nvrtcGet{part}Size")(program, c.byref(size)), size.value)
+    taken = c.create_string_buffer(size.value)
+    print(getattr(nvrtc, f"nvrtcGet{part}")(program, taken), hashlib.sha256(taken.raw).hexdigest())
+"""
+
+
+class CubinAndPtx(Dropin):
+    """fault 420: NVRTC has the PTX of a cubin from one compile."""
+
+    def check_taken(self, parts: str, *options: str, outcomes: list[str], kinds: list[str]) -> None:
+        self.host = Path(sys.executable)
+        words = ("-c", TAKES, str(self.nvrtc), str(self.folder / "text.cu"), parts, *options)
+        self.assertEqual(self.run_host(*words, dropin=True), self.run_host(*words, dropin=False))
+        self.assertEqual(self.outcomes(), outcomes)
+        self.assertEqual(self.stored(), kinds)
+
+    def stored(self) -> list[str]:
+        def command(*words: str) -> dict:
+            return json.loads(subprocess.check_output([COMMAND, "--store", self.folder / "store", "--json", *words]))
+
+        return sorted(command("show", entry["key"])["request"]["output"] for entry in command("ls")["entries"])
+
+    def test_ptx_is_stored_when_it_is_asked_for(self) -> None:
+        for nvrtc in nvrtcs():
+            with self.subTest(nvrtc=nvrtc):
+                shutil.rmtree(self.folder / "store", ignore_errors=True)
+                self.nvrtc = nvrtc
+                self.source(TEMPLATES + PLAIN)
+                self.check_taken("CUBIN", "-arch=sm_90", outcomes=["compiled"], kinds=["cubin"])
+                # The compile's PTX has gone with its program.
+                self.check_taken("CUBIN,PTX", "-arch=sm_90", outcomes=["hit", "compiled"], kinds=["cubin", "ptx"])
+                self.check_taken("PTX,CUBIN", "-arch=sm_80", outcomes=["compiled"], kinds=["cubin"] * 2 + ["ptx"] * 2)
+                self.check_taken("PTX", "-arch=sm_80", outcomes=["hit"], kinds=["cubin"] * 2 + ["ptx"] * 2)
+
+    def test_a_program_that_shows_its_folder(self) -> None:
+        """It is compiled twice, with a hidden folder and with the real one, and the PTX of both is kept."""
+        (self.folder / "inc/n.h").write_text("#define N sizeof(__FILE__)\n")
+        self.source('#include "n.h"\nextern "C" __global__ void k(int* x) { *x = N; }\n')
+        options = (f"-I{self.folder}/inc", "-arch=sm_90")
+        self.check_taken("CUBIN,PTX", *options, outcomes=["compiled"], kinds=["cubin"] * 2 + ["ptx"] * 2)
+        self.check_taken("CUBIN,PTX", *options, outcomes=["hit"], kinds=["cubin"] * 2 + ["ptx"] * 2)
+
+    def test_without_a_store(self) -> None:
+        self.extra["CUKILN_DISABLE_STORE"] = "1"
+        self.source(PLAIN)
+        self.host = Path(sys.executable)
+        words = ("-c", TAKES, str(self.nvrtc), str(self.folder / "text.cu"), "CUBIN,PTX", "-arch=sm_90")
+        self.assertEqual(self.run_host(*words, dropin=True), self.run_host(*words, dropin=False))
+        self.assertEqual(self.outcomes(), ["compiled"])
 
 
 class Failures(Dropin):

@@ -72,6 +72,7 @@ TEST_CASE("a result keeps image, log, names and the paths in their order") {
       "\x7f"
       "ELF\0\0",
       6);
+  compiled.ptx = ".version";
   compiled.lowered = {"_Z1kv"};
   compiled.looked_at = {"/b", "/a"};
   const auto read = Compiled::decode(compiled.encode());
@@ -80,6 +81,7 @@ TEST_CASE("a result keeps image, log, names and the paths in their order") {
   CHECK(read->compile_us == compiled.compile_us);
   CHECK(read->peak_bytes == compiled.peak_bytes);
   CHECK(read->image == compiled.image);
+  CHECK(read->ptx == compiled.ptx);
   CHECK(read->lowered == compiled.lowered);
   CHECK(read->looked_at == compiled.looked_at);
 }
