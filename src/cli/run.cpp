@@ -40,23 +40,30 @@ Result<std::string> find_dropin() {
                     kLibrary, program.string());
 }
 
-/// What became of the programs of a run.
+/// A library's name for people: its path below site-packages, else its file's name, without the tag
+/// of an interpreter.
+std::string short_name(std::string_view path) {
+  constexpr std::string_view kPackages[] = {"/site-packages/", "/dist-packages/"};
+  std::size_t from = path.rfind('/') + 1;  // npos + 1: 0
+  for (const std::string_view folder : kPackages) {
+    const std::size_t at = path.rfind(folder);
+    from = at != std::string_view::npos ? at + folder.size() : from;
+  }
+  std::string name(path.substr(from));
+  const std::size_t tag = name.find(".cpython-");
+  if (tag != std::string::npos && name.ends_with(".so")) {
+    name.erase(tag, name.size() - tag - 3);
+  }
+  return name.empty() ? "?" : name;
+}
+
+/// What became of programs, of a run or of one library in it.
 struct Totals {
   std::uint64_t hits = 0, compiled = 0, failed = 0, bypassed = 0;
   double saved_ms = 0, compile_ms = 0;
   std::map<std::string, std::uint64_t> reasons;  ///< of `bypassed`
 
-  /// Adds a line: a word, microseconds, and a text.
-  void add(std::string_view line) {
-    const std::size_t first = line.find(' ');
-    const std::size_t second = line.find(' ', first == std::string_view::npos ? first : first + 1);
-    if (second == std::string_view::npos) {
-      return;  // the process was killed while it wrote
-    }
-    const std::string_view word = line.substr(0, first);
-    std::int64_t microseconds = 0;
-    std::from_chars(line.data() + first + 1, line.data() + second, microseconds);
-    const double milliseconds = static_cast<double>(microseconds) / kUsPerMs;
+  void add(std::string_view word, double milliseconds, std::string_view text) {
     if (word == "hit") {
       ++hits;
       saved_ms += milliseconds;
@@ -67,11 +74,58 @@ struct Totals {
       ++failed;
     } else if (word == "bypassed") {
       ++bypassed;
-      ++reasons[std::string(line.substr(second + 1))];
+      ++reasons[std::string(text)];
     }
   }
   std::uint64_t programs() const noexcept { return hits + compiled + failed + bypassed; }
+  Json json() const {
+    return {{"hits", hits},
+            {"compiled", compiled},
+            {"failed", failed},
+            {"bypassed", bypassed},
+            {"bypass_reasons", reasons},
+            {"saved_ms", saved_ms},
+            {"compile_ms", compile_ms}};
+  }
 };
+
+/// What a run's processes reported.
+struct RunReport {
+  Totals all;
+  std::map<std::string, Totals> libraries;       ///< by the library that made the programs
+  std::map<std::string, std::string> unreached;  ///< by library or program, why
+
+  /// Adds a line: a word, microseconds, the path of a library or program, a tab, and a text.
+  void add(std::string_view line) {
+    const std::size_t first = line.find(' ');
+    const std::size_t second = line.find(' ', first == std::string_view::npos ? first : first + 1);
+    const std::size_t tab = line.find('\t');
+    if (second == std::string_view::npos || tab == std::string_view::npos || tab < second) {
+      return;  // the process was killed while it wrote
+    }
+    const std::string_view word = line.substr(0, first);
+    const std::string name = short_name(line.substr(second + 1, tab - second - 1));
+    if (word == "own") {
+      unreached[name] = "it has an NVRTC in it, which it used";
+    } else if (word == "unseen") {
+      unreached[name] = "it used CUDA, and no call to NVRTC was seen";
+    } else {
+      std::int64_t microseconds = 0;
+      std::from_chars(line.data() + first + 1, line.data() + second, microseconds);
+      const double milliseconds = static_cast<double>(microseconds) / kUsPerMs;
+      all.add(word, milliseconds, line.substr(tab + 1));
+      libraries[name].add(word, milliseconds, line.substr(tab + 1));
+    }
+  }
+};
+
+constexpr std::size_t kNameWidth = 32;  // the table then has 80 columns
+constexpr const char* kRow = "\n  {:<32} {:>7} {:>9} {:>7} {:>9} {:>9}";
+
+/// A name that fits its column: its end tells libraries apart.
+std::string fitted(std::string name) {
+  return name.size() <= kNameWidth ? name : "..." + name.substr(name.size() - (kNameWidth - 3));
+}
 
 class RunCommand final : public Command {
  public:
@@ -83,8 +137,8 @@ class RunCommand final : public Command {
         "Runs COMMAND with libcukiln_nvrtc in front of NVRTC, for it and its child processes: what "
         "they compile with NVRTC is found in the store or stored there, with the same results, and "
         "nothing of theirs changes. In the end it says what was found, what was compiled, and what "
-        "NVRTC had to do itself and why. The exit code is the program's. A program that has NVRTC "
-        "linked statically is not reached.",
+        "NVRTC had to do itself and why, by the libraries that asked for it. The exit code is the "
+        "program's. A program that has NVRTC linked statically is not reached.",
         {{"cukiln run -- python serve.py", "the second run compiles nothing"},
          {"cukiln --json run -- ./engine", "the totals as a document; the output goes to stderr"}}};
   }
@@ -125,53 +179,65 @@ class RunCommand final : public Command {
     if (!ended) {
       return context.fail(Exit::usage, ended.error());
     }
-    Totals totals;
-    const auto read = report->for_each_line([&totals](std::string_view line) {
-      totals.add(line);
+    RunReport reported;
+    const auto read = report->for_each_line([&reported](std::string_view line) {
+      reported.add(line);
       return Result<void>();
     });
     if (!read) {
       return context.fail(Exit::failed, read.error());
     }
-    print(context, totals, *ended);
+    print(context, reported, *ended);
     return static_cast<Exit>(*ended);
   }
 
  private:
-  static void print(Context& context, const Totals& totals, int ended) {
+  static void print(Context& context, const RunReport& report, int ended) {
     if (context.json()) {
-      context.print_json(Json{{"hits", totals.hits},
-                              {"compiled", totals.compiled},
-                              {"failed", totals.failed},
-                              {"bypassed", totals.bypassed},
-                              {"bypass_reasons", totals.reasons},
-                              {"saved_ms", totals.saved_ms},
-                              {"compile_ms", totals.compile_ms},
-                              {"exit_code", ended}});
+      Json document = report.all.json();
+      document["exit_code"] = ended;
+      document["libraries"] = Json::array();
+      for (const auto& [name, totals] : report.libraries) {
+        document["libraries"].push_back(totals.json());
+        document["libraries"].back()["name"] = name;
+      }
+      document["unreached"] = report.unreached;
+      context.print_json(document);
       return;
     }
-    if (totals.programs() == 0) {
-      context.note(
+    context.note(text_of(report));
+  }
+
+  static std::string text_of(const RunReport& report) {
+    const Totals& all = report.all;
+    std::string text;
+    if (all.programs() == 0) {
+      text =
           "No program was compiled with NVRTC. One that is linked statically, was opened with "
-          "RTLD_DEEPBIND, or has another file name than libnvrtc.so is not seen.");
-      return;
+          "RTLD_DEEPBIND, or has another file name than libnvrtc.so is not seen.";
+    } else {
+      text = fmt::format("{}: {} in the store ({} saved), {} compiled ({})",
+                         counted(all.programs(), "program of NVRTC", "programs of NVRTC"),
+                         human_count(all.hits), human_ms(all.saved_ms), human_count(all.compiled),
+                         human_ms(all.compile_ms));
+      text += all.failed != 0 ? fmt::format(", {} did not compile", human_count(all.failed)) : "";
+      text +=
+          all.bypassed != 0 ? fmt::format(", {} by NVRTC itself", human_count(all.bypassed)) : "";
+      text += ".";
+      text += fmt::format(kRow, "library", "hits", "compiled", "failed", "bypassed", "saved");
     }
-    std::string text =
-        fmt::format("{}: {} in the store ({} saved), {} compiled ({})",
-                    counted(totals.programs(), "program of NVRTC", "programs of NVRTC"),
-                    human_count(totals.hits), human_ms(totals.saved_ms),
-                    human_count(totals.compiled), human_ms(totals.compile_ms));
-    if (totals.failed != 0) {
-      text += fmt::format(", {} did not compile", human_count(totals.failed));
+    for (const auto& [name, totals] : report.libraries) {
+      text += fmt::format(kRow, fitted(name), human_count(totals.hits),
+                          human_count(totals.compiled), human_count(totals.failed),
+                          human_count(totals.bypassed), human_ms(totals.saved_ms));
     }
-    if (totals.bypassed != 0) {
-      text += fmt::format(", {} by NVRTC itself", human_count(totals.bypassed));
-    }
-    text += ".";
-    for (const auto& [reason, count] : totals.reasons) {
+    for (const auto& [reason, count] : all.reasons) {
       text += fmt::format("\n  {} by NVRTC itself: {}", human_count(count), reason);
     }
-    context.note(text);
+    for (const auto& [name, reason] : report.unreached) {
+      text += fmt::format("\n  not reached: {}: {}", name, reason);
+    }
+    return text;
   }
 
   std::vector<std::string> command_;

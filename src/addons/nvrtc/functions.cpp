@@ -100,7 +100,7 @@ bool has_equal_names(const std::vector<std::pair<std::string, std::string>>& hea
                       [&](const auto& header) { return names.insert(header.first).second; });
 }
 
-int create(Handle* program, const char* text, const char* name, int count,
+int create(const void* caller, Handle* program, const char* text, const char* name, int count,
            const char* const* headers, const char* const* names) {
   if (program == nullptr) {
     return kInvalidProgram;
@@ -120,7 +120,7 @@ int create(Handle* program, const char* text, const char* name, int count,
       return kInvalidInput;
     }
     *program = programs().add(std::make_shared<Program>(
-        *g_host, text, name != nullptr ? name : "default_program", std::move(copied)));
+        *g_host, caller, text, name != nullptr ? name : "default_program", std::move(copied)));
     return kSuccess;
   });
 }
@@ -158,13 +158,8 @@ int pch_heap_required(Handle handle, std::size_t* bytes) {
   return call_for(handle, [&](Program& program) { return program.pch_heap_required(bytes); });
 }
 int set_flow_callback(Handle handle, int (*callback)(void*, void*), void* payload) {
-  return call_for(handle, [&](Program& program) {
-    const int code = program.set_flow_callback(callback, payload);
-    if (code == kSuccess) {
-      g_host->report("bypassed", 0, "a flow callback");  // NVRTC itself compiles it from now on
-    }
-    return code;
-  });
+  return call_for(handle,
+                  [&](Program& program) { return program.set_flow_callback(callback, payload); });
 }
 
 constexpr ProgramFunctions kFunctions = {

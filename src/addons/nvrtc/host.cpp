@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "addons/nvrtc/host.hpp"
 
+#include <dlfcn.h>
 #include <fcntl.h>
 #include <unistd.h>
 
@@ -91,14 +92,18 @@ void Host::store(const std::vector<StoreEntry>& entries) {
   }
 }
 
-void Host::report(std::string_view what, std::int64_t microseconds, std::string_view why) {
+void Host::report(std::string_view what, std::int64_t microseconds, const void* caller,
+                  std::string_view why) {
   if (report_.empty()) {
     return;
   }
   // Opened for each line: the host may close a descriptor that stays open, and get its number.
   const UniqueFd file(::open(report_.c_str(), O_WRONLY | O_APPEND | O_NOFOLLOW | O_CLOEXEC));
   const std::string_view first_line = why.substr(0, why.find('\n'));
-  const std::string line = fmt::format("{} {} {}\n", what, microseconds, first_line);
+  Dl_info library{};
+  const bool is_known = ::dladdr(caller, &library) != 0 && library.dli_fname != nullptr;
+  const std::string line = fmt::format("{} {} {}\t{}\n", what, microseconds,
+                                       is_known ? library.dli_fname : "", first_line);
   const FileSizeLimitGuard guard;
   static_cast<void>(!::write(file.get(), line.data(), line.size()));
 }

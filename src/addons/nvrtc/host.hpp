@@ -33,8 +33,9 @@ class Host {
   /// Stores the entries of a program's PTX.
   void store(const std::vector<StoreEntry>& entries);
 
-  /// Appends a line to the report: what became of a program.
-  void report(std::string_view what, std::int64_t microseconds, std::string_view why);
+  /// Appends a line to the report: what became of a program that a library made.
+  void report(std::string_view what, std::int64_t microseconds, const void* caller,
+              std::string_view why);
 
   /// Closes the store, as at the end of the process. Later compiles are NVRTC's own.
   void close() noexcept;

@@ -55,7 +55,9 @@ struct RealNvrtc {
 /// What libcukiln offers to libcukiln_nvrtc, which is built with it. All functions behave as
 /// NVRTC's of the same purpose. Threads: safe, calls for one program wait for each other.
 struct ProgramFunctions {
-  int (*create)(Handle*, const char*, const char*, int, const char* const*, const char* const*);
+  /// The first argument is an address in the library that makes the program, for the report.
+  int (*create)(const void*, Handle*, const char*, const char*, int, const char* const*,
+                const char* const*);
   int (*destroy)(Handle*);
   int (*compile)(Handle, int, const char* const*);
   int (*add_name)(Handle, const char*);
@@ -74,7 +76,7 @@ struct FoundNvrtc {
 };
 
 /// Changes with every change of the structures above.
-inline constexpr std::uint32_t kInterface = 3;
+inline constexpr std::uint32_t kInterface = 4;
 
 /// The name under which libcukiln exports a FindFunction.
 inline constexpr const char* kFindName = "cukiln_nvrtc_find";

@@ -68,9 +68,10 @@ bool spells_time(const std::string& text) { return !find_time_macro(text).empty(
 
 }  // namespace
 
-Program::Program(Host& host, std::string text, std::string name,
+Program::Program(Host& host, const void* caller, std::string text, std::string name,
                  std::vector<std::pair<std::string, std::string>> headers)
     : host_(host),
+      caller_(caller),
       text_(std::move(text)),
       name_(std::move(name)),
       headers_(std::move(headers)),
@@ -117,7 +118,7 @@ int Program::make_real() {
 }
 
 int Program::bypass(int count, const char* const* options, const std::string& why) {
-  host_.report("bypassed", 0, why);
+  report("bypassed", 0, why);
   const int code = make_real();
   return code == kSuccess ? compile_real(host_.real(), real_, count, options) : code;
 }
@@ -159,7 +160,7 @@ int Program::compile(int count, const char* const* options) {
     return bypass(count, options, result.error().message());
   }
   if (!result) {
-    host_.report("failed", 0, name_);
+    report("failed", 0, name_);
     takes_names_ = takes_names_ && failure.code == kInvalidOption;
     // NVRTC keeps the other results, of the last success, but where the assembler had begun.
     outputs_[static_cast<int>(Part::ptx)] = {};
@@ -171,7 +172,7 @@ int Program::compile(int count, const char* const* options) {
     log_ = std::move(failure.log);
     return failure.code;
   }
-  host_.report(result->outcome == Outcome::hit ? "hit" : "compiled", result->compile_us, name_);
+  report(result->outcome == Outcome::hit ? "hit" : "compiled", result->compile_us, name_);
   options_ = copied;
   ptx_options_ = copied;
   take(*std::move(result), asked);
@@ -218,7 +219,7 @@ bool Program::fetch_ptx() {
     return false;
   }
   if (result->outcome != Outcome::hit) {  // the program was reported when it was compiled
-    host_.report("compiled", result->compile_us, name_);
+    report("compiled", result->compile_us, name_);
   }
   outputs_[static_cast<int>(Part::ptx)] = std::move(result->cubin.image);
   lacks_ptx_ = false;
@@ -335,7 +336,14 @@ int Program::set_flow_callback(int (*callback)(void*, void*), void* payload) {
     return kInternalError;
   }
   const int code = make_real();  // it may cancel the compile, which no other process can know of
-  return code == kSuccess ? host_.real().set_flow_callback(real_, callback, payload) : code;
+  if (code != kSuccess) {
+    return code;
+  }
+  const int set = host_.real().set_flow_callback(real_, callback, payload);
+  if (set == kSuccess) {
+    report("bypassed", 0, "a flow callback");  // NVRTC itself compiles it from now on
+  }
+  return set;
 }
 
 }  // namespace cukiln::dropin

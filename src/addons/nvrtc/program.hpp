@@ -2,8 +2,10 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <map>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -20,7 +22,8 @@ namespace cukiln::dropin {
 /// safe, one call at a time.
 class Program {
  public:
-  Program(Host& host, std::string text, std::string name,
+  /// `caller` is an address in the library that makes it.
+  Program(Host& host, const void* caller, std::string text, std::string name,
           std::vector<std::pair<std::string, std::string>> headers);
   ~Program();
   Program(const Program&) = delete;
@@ -44,7 +47,12 @@ class Program {
   bool fetch_ptx() CUKILN_REQUIRES(mutex_);
   ByteView stored(Part part) const CUKILN_REQUIRES(mutex_);
 
+  void report(std::string_view what, std::int64_t microseconds, std::string_view why) const {
+    host_.report(what, microseconds, caller_, why);
+  }
+
   Host& host_;
+  const void* const caller_;
   const std::string text_;
   const std::string name_;
   const std::vector<std::pair<std::string, std::string>> headers_;

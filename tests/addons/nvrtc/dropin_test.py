@@ -783,7 +783,7 @@ class OwnNvrtc(Dropin):
         plain = self.run_host("-c", OWN_NVRTC, self.LIBRARY_WITH_OWN, *words, dropin=False)
         self.assertIn("12.3, code 0, 7 bytes, static\n", plain)
         self.assertEqual(self.run_host("-c", OWN_NVRTC, self.LIBRARY_WITH_OWN, *words, dropin=True), plain)
-        self.assertEqual(self.outcomes(), [])
+        self.assertEqual(self.report_file.read_text(), f"own 0 {self.LIBRARY_WITH_OWN}\t\n")  # fault 422
 
     def test_alone(self) -> None:
         self.check_own("RTLD_LOCAL", "run")
@@ -834,6 +834,46 @@ class Run(Dropin):
         _, totals, _ = self.run_command("--", str(HOST), self.source(PLAIN), "a.cu")
         self.assertEqual(totals["bypassed"], 1)
         self.assertEqual(totals["bypass_reasons"], {"the variable NVRTC_APPEND_FLAGS=-lineinfo": 1})
+
+    def test_each_library_has_a_row(self) -> None:
+        """fault 421: which library's programs hit, were compiled, failed and were bypassed, and why."""
+        text = self.source(PLAIN)
+        module = self.folder / "lib/site-packages/pkg/a_long_name_of_a_folder/engine.cpython-312-x86_64-linux-gnu.so"
+        module.parent.mkdir(parents=True)
+        shutil.copy(HOST, module)
+        broken = self.folder / "broken.cu"
+        broken.write_text(BROKEN)
+        lines = [f"{HOST} {text} a.cu -arch=compute_90", f"{module} {text} a.cu -arch=compute_90",
+                 f"{module} {broken} a.cu -arch=compute_90", f"{module} {text} a.cu --time=t", f"{HOST} {text} a.cu --time=t"]  # fmt: skip
+        name = "pkg/a_long_name_of_a_folder/engine.so"
+        _, totals, _ = self.run_command("--", "sh", "-c", "; ".join(lines))
+        libraries = {one["name"]: one for one in totals["libraries"]}
+        counts = {one: [libraries[one][of] for of in ("hits", "compiled", "failed", "bypassed")] for one in libraries}
+        self.assertEqual(counts, {HOST.name: [0, 1, 0, 1], name: [1, 0, 1, 1]})
+        self.assertEqual(libraries[name]["bypass_reasons"], {"the option --time=t": 1})
+        self.assertEqual(libraries[name]["saved_ms"], libraries[HOST.name]["compile_ms"])
+        _, _, shown = self.run_command("--", "sh", "-c", "; ".join(lines), json_too=False)
+        table = re.search(r"(?m)^5 programs of NVRTC: .*\n((?:  .*\n)+)", shown)
+        assert table is not None, shown
+        rows = table[1].splitlines()
+        self.assertEqual([row.split()[:1] for row in rows[:3]], [["library"], [HOST.name], ["...ng_name_of_a_folder/engine.so"]])
+        self.assertEqual(rows[2].split()[1:5], ["1", "0", "1", "1"])
+        self.assertEqual(rows[3:], ["  2 by NVRTC itself: the option --time=t"])
+        self.assertLessEqual(max(map(len, rows)), 80)
+
+    def test_what_is_not_reached_is_said(self) -> None:
+        """fault 422: a process that used CUDA made no call that comes here."""
+        driver = self.folder / "libcuda.so.1"
+        driver.symlink_to(LIBRARY.parent / "libcuda_fake.so")
+        program = Path(os.path.realpath(sys.executable)).name
+        for code, unreached in (("pass", []), (f"import ctypes; ctypes.CDLL('{driver}')", [program])):
+            _, totals, _ = self.run_command("--", sys.executable, "-c", code)
+            self.assertEqual(list(totals["unreached"]), unreached)
+        _, _, shown = self.run_command("--", sys.executable, "-c", code, json_too=False)
+        self.assertIn(f"\n  not reached: {program}: it used CUDA, and no call to NVRTC was seen\n", shown)
+        self.extra["LD_PRELOAD"] = str(driver)  # a host that uses both
+        _, totals, _ = self.run_command("--", str(HOST), self.source(PLAIN), "a.cu", "-arch=compute_90")
+        self.assertEqual((totals["compiled"], totals["unreached"]), (1, {}))
 
     def test_the_exit_code_is_the_programs(self) -> None:
         self.assertEqual(self.run_command("--", "sh", "-c", "exit 7")[0], 7)

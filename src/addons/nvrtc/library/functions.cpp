@@ -92,8 +92,11 @@ CUKILN_EXPORTED int nvrtcRemoveBundledHeaders(const char* folder, unsigned flags
 CUKILN_EXPORTED int nvrtcCreateProgram(Handle* program, const char* text, const char* name,
                                        int count, const char* const* headers,
                                        const char* const* names) {
-  return call(CUKILN_CALLER, &ProgramFunctions::create, &RealNvrtc::create, program, text, name,
-              count, headers, names);
+  const void* const caller = CUKILN_CALLER;
+  const Api& both = api_for(caller);
+  return both.programs != nullptr
+             ? both.programs->create(caller, program, text, name, count, headers, names)
+             : forward(both.real.programs.create, program, text, name, count, headers, names);
 }
 CUKILN_EXPORTED int nvrtcDestroyProgram(Handle* program) {
   return call(CUKILN_CALLER, &ProgramFunctions::destroy, &RealNvrtc::destroy, program);

@@ -176,8 +176,11 @@ const Api* own_nvrtc_of(const void* caller) {
   own->next = g_owns;
   while (!g_owns.compare_exchange_weak(own->next, own)) {
   }
+  report_unreached("own", search.path);
   return &own->api;
 }
+
+bool has_own_nvrtc() noexcept { return g_owns != nullptr; }
 
 const Api* own_nvrtc_of_process() {
   const void* const next = ::dlsym(RTLD_NEXT, kName);

@@ -10,6 +10,9 @@ namespace cukiln::nvrtc_binding {
 /// same. Null for any other caller. Threads: safe.
 const Api* own_nvrtc_of(const void* caller);
 
+/// True once a caller got that.
+bool has_own_nvrtc() noexcept;
+
 /// The library whose NVRTC the process would use if this library were not there, if it is one of
 /// the above. Null if it is none, or if there is no NVRTC in the process.
 const Api* own_nvrtc_of_process();

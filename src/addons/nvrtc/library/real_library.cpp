@@ -2,11 +2,14 @@
 #include "addons/nvrtc/library/real_library.hpp"
 
 #include <dlfcn.h>
+#include <fcntl.h>
 #include <link.h>
 #include <pthread.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <atomic>
+#include <climits>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -44,6 +47,13 @@ void* open_before_forks(const char* file, int mode) {
 const char* file_name(const char* path) noexcept {
   const char* const slash = std::strrchr(path, '/');
   return slash != nullptr ? slash + 1 : path;
+}
+
+/// True for a library's path with its name, and with a version behind it.
+bool is_file_of(const char* path, const char* stem) noexcept {
+  const char* const name = file_name(path);
+  const std::size_t length = std::strlen(stem);
+  return std::strncmp(name, stem, length) == 0 && (name[length] == '\0' || name[length] == '.');
 }
 
 /// The path of an open library; null if it is not known.
@@ -170,7 +180,39 @@ RealApi functions_of(void* handle) {
   return api;
 }
 
+void report_unreached(const char* word, const char* path) noexcept {
+  const char* const report = ::secure_getenv("CUKILN_RUN_REPORT");
+  rlimit limit{};
+  if (report == nullptr || *report == '\0' || ::getrlimit(RLIMIT_FSIZE, &limit) != 0 ||
+      limit.rlim_cur != RLIM_INFINITY) {
+    return;  // a write beyond a limit would end the host
+  }
+  const int file = ::open(report, O_WRONLY | O_APPEND | O_NOFOLLOW | O_CLOEXEC);
+  if (file >= 0) {
+    char line[PATH_MAX + 32];
+    const int length = std::snprintf(line, sizeof line, "%s 0 %s\t\n", word, path);
+    if (length > 0 && static_cast<std::size_t>(length) < sizeof line) {
+      static_cast<void>(!::write(file, line, static_cast<std::size_t>(length)));
+    }
+    ::close(file);
+  }
+}
+
 namespace {
+
+int find_driver(dl_phdr_info* info, std::size_t /*size*/, void* /*unused*/) {
+  return info->dlpi_name != nullptr && is_file_of(info->dlpi_name, "libcuda.so") ? 1 : 0;
+}
+
+/// At the end of a process that used CUDA, if no call came here: a program that was linked with
+/// NVRTC cannot be told from one that compiles nothing.
+__attribute__((destructor)) void report_unseen() {
+  if (g_api == nullptr && !has_own_nvrtc() && ::dl_iterate_phdr(find_driver, nullptr) != 0) {
+    char program[PATH_MAX] = {};
+    static_cast<void>(!::readlink("/proc/self/exe", program, sizeof program - 1));
+    report_unreached("unseen", program);
+  }
+}
 
 Api make_api() {
   if (g_real == nullptr) {
@@ -203,12 +245,7 @@ const dropin::ProgramFunctions* open_programs(const dropin::RealNvrtc& real) {
 
 }  // namespace
 
-bool is_nvrtc(const char* path) noexcept {
-  const char* const name = file_name(path);
-  constexpr char kStem[] = "libnvrtc.so";
-  const std::size_t length = sizeof kStem - 1;
-  return std::strncmp(name, kStem, length) == 0 && (name[length] == '\0' || name[length] == '.');
-}
+bool is_nvrtc(const char* path) noexcept { return is_file_of(path, "libnvrtc.so"); }
 
 bool set_real(void* handle) noexcept {
   void* expected = nullptr;

@@ -36,6 +36,10 @@ struct Api {
 /// The functions of an open library.
 RealApi functions_of(void* handle);
 
+/// Appends a line to the report of `cukiln run`, if there is one: what is not reached, with its
+/// path.
+void report_unreached(const char* word, const char* path) noexcept;
+
 /// Finds both, once. The real NVRTC is: CUKILN_NVRTC_LIBRARY; the one that the host opened or is
 /// linked with; the first of libcukiln's search. Its builtins library is opened with it. Its
 /// functions are null if there is none.
