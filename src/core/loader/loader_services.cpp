@@ -210,6 +210,11 @@ Result<Built> LoaderServices::build(Target target, const MakeRequest& make, Nvrt
   if (!built && is_of_replaced_nvrtc(*impl.compiler, request, built.error())) {
     built = build_once();
   }
+  if (built && built->outcome == Outcome::compiled) {
+    // Not at the end of the process: hosts that are killed would read every header at each start.
+    impl.tiers.save_stat_records(impl.stat_cache.take_new());
+    static_cast<void>(impl.tiers.flush());
+  }
   return built;
 }
 

@@ -4,6 +4,7 @@
 usage: dropin_test.py HOST LIBRARY COMMAND REPOSITORY [unittest's arguments]
 """
 
+import contextlib
 import json
 import os
 import random
@@ -11,6 +12,7 @@ import re
 import resource
 import shutil
 import signal
+import sqlite3
 import subprocess
 import sys
 import tempfile
@@ -795,6 +797,21 @@ class OwnNvrtc(Dropin):
     def test_beside_another(self) -> None:
         self.check_own("RTLD_LOCAL", "run", str(self.nvrtc), "run")
         self.check_own("RTLD_LOCAL", str(self.nvrtc), "run", str(self.nvrtc))
+
+
+class KilledHosts(Dropin):
+    def test_what_is_known_of_headers_is_stored_with_the_compile(self) -> None:
+        """fault 423: the process ends without its handlers; the next one need not read the headers."""
+        (header,) = REPOSITORY.glob(".cukiln-cuda/nvidia/*/include/cuda_fp16.h")  # older than a stamp's coarsest tick
+        text = self.source("#include <cuda_fp16.h>\n" + PLAIN)
+        self.host = Path(sys.executable)
+        words = ("-c", TAKES + "import os\nsys.stdout.flush()\nos._exit(0)\n", str(self.nvrtc), text, "CUBIN")
+        self.run_host(*words, f"-I{header.parent}", "-arch=sm_90", dropin=True)
+        self.assertEqual(self.outcomes(), ["compiled"])
+        (database,) = (self.folder / "store").rglob("store.db")
+        with contextlib.closing(sqlite3.connect(database)) as connection:
+            stored = {row[0] for row in connection.execute("SELECT path FROM stat_cache")}
+        self.assertIn(str(header), stored)
 
 
 class FirstFork(Dropin):
