@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "core/base/fork_gate.hpp"
 #include "core/base/result.hpp"
 #include "core/store/object_rows.hpp"
 #include "core/store/set_records.hpp"
@@ -11,6 +12,8 @@
 namespace cukiln {
 
 namespace {
+
+constexpr std::size_t kMaxReadAhead = 4096;
 
 /// Damage is reported when an object is read; here a size is only kept from being negative.
 std::uint64_t not_negative(std::int64_t number) noexcept {
@@ -169,12 +172,41 @@ std::optional<StatRecord> SqliteInventory::find_stat_record(const std::string& p
   if (auto pending = accounting_.pending().find_stat_record(path)) {
     return pending;
   }
-  auto found = session_.read([&](SqliteHandle& db) -> Result<std::optional<StatRecord>> {
-    Query query = db.query("SELECT " CUKILN_STAT_COLUMNS " FROM stat_cache WHERE path=?");
-    CUKILN_TRY(const bool row, query.text(path).next());
-    return row ? stat_record_of(query) : std::nullopt;
+  {
+    const ForkSafeLock lock(mutex_);
+    if (auto ahead = read_ahead_.extract(path)) {
+      return std::move(ahead.mapped());
+    }
+  }
+  // With those that follow in its folder, which are usually asked for next: each query locks the
+  // file.
+  const std::string end = path.substr(0, path.rfind('/')) + '0';  // greater than all in the folder
+  auto found = session_.read([&](SqliteHandle& db) -> Result<std::vector<StatRecord>> {
+    std::vector<StatRecord> records;
+    Query query = db.query("SELECT " CUKILN_STAT_COLUMNS
+                           " FROM stat_cache WHERE path>=? AND path<? ORDER BY path LIMIT 16");
+    query.text(path).text(end);
+    for (;;) {
+      CUKILN_TRY(const bool row, query.next());
+      if (!row) {
+        return records;
+      }
+      if (auto record = stat_record_of(query)) {
+        records.push_back(*std::move(record));
+      }
+    }
   });
-  return found ? *std::move(found) : std::nullopt;
+  if (!found || found->empty() || found->front().path != path) {
+    return std::nullopt;
+  }
+  const ForkSafeLock lock(mutex_);
+  if (read_ahead_.size() > kMaxReadAhead) {
+    read_ahead_.clear();
+  }
+  for (std::size_t i = 1; i < found->size(); ++i) {
+    read_ahead_.insert_or_assign((*found)[i].path, (*found)[i]);
+  }
+  return std::move(found->front());
 }
 
 }  // namespace cukiln

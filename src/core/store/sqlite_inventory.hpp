@@ -5,8 +5,10 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
+#include "core/base/mutex.hpp"
 #include "core/key/stat_cache.hpp"
 #include "core/store/cubin_store.hpp"
 #include "core/store/store_accounting.hpp"
@@ -41,6 +43,9 @@ class SqliteInventory {
  private:
   StoreSession& session_;
   StoreAccounting& accounting_;
+  Mutex mutex_;
+  /// Stat records that were found behind another one.
+  std::unordered_map<std::string, StatRecord> read_ahead_ CUKILN_GUARDED_BY(mutex_);
 };
 
 }  // namespace cukiln

@@ -339,6 +339,29 @@ TEST_CASE("stat records are found by path, immediately and after the store was o
   CHECK(found->recorded_ns == record.recorded_ns);
 }
 
+TEST_CASE("fault 424: a query for a stat record reads those that follow in its folder") {
+  const ScratchFolder folder;
+  std::vector<StatRecord> records;
+  for (const char* const path : {"/inc/a.h", "/inc/b.h", "/inc/sub/c.h", "/inc2/d.h"}) {
+    records.emplace_back();
+    records.back().path = path;
+    records.back().digest = hash_of(path);
+  }
+  {
+    const auto store = open_store_at(folder / "s");
+    store->save_stat_records(records);
+    REQUIRE(store->flush(std::chrono::seconds(5)));
+  }
+  const auto store = open_store_at(folder / "s");
+  CHECK_FALSE(store->find_stat_record("/inc/a"));
+  REQUIRE(store->find_stat_record("/inc/a.h"));
+  const auto remove = [](SqliteHandle& db) { return db.execute("DELETE FROM stat_cache"); };
+  REQUIRE(store->session().write(std::chrono::seconds(5), remove));
+  CHECK(store->find_stat_record("/inc/b.h")->digest == hash_of("/inc/b.h"));
+  CHECK(store->find_stat_record("/inc/sub/c.h")->path == "/inc/sub/c.h");
+  CHECK_FALSE(store->find_stat_record("/inc2/d.h"));
+}
+
 TEST_CASE("stat records are pruned, the oldest first") {
   const ScratchFolder folder;
   const auto store = open_store_at(folder / "s");
