@@ -144,11 +144,14 @@ std::vector<IncludeName> includes_in(ByteView text) {
 }
 
 std::vector<std::string> include_folders_of(const CompileOptions& options) {
-  constexpr string_view kOption = "--include-path=";  // the canonical spelling: see translate_flags
+  // A module's arguments have the first, the canonical spelling: see translate_flags.
+  constexpr string_view kOptions[] = {"--include-path=/", "-I/", "-I=/"};
   std::vector<std::string> folders;
   for (const std::string& argument : options.arguments) {
-    if (argument.starts_with(kOption)) {
-      folders.push_back(argument.substr(kOption.size()));
+    for (const string_view option : kOptions) {
+      if (argument.starts_with(option)) {
+        folders.push_back(argument.substr(option.size() - 1));
+      }
     }
   }
   return folders;

@@ -21,7 +21,8 @@ struct IncludeName {
 /// the worker asks for what is missing here, and what it never accesses is not a dependency.
 std::vector<IncludeName> includes_in(ByteView text);
 
-/// Returns the virtual folders in which NVRTC searches for `#include <…>`, in order.
+/// Returns the folders in which NVRTC searches for `#include <…>`, in order; of a program's those
+/// with an absolute name.
 std::vector<std::string> include_folders_of(const CompileOptions& options);
 
 }  // namespace cukiln

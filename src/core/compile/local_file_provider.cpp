@@ -19,7 +19,11 @@ LocalFileProvider::LocalFileProvider(const CompileRequest& request, const Virtua
                                      FileServer& files)
     : files_(files),
       recorder_(request, unit),
-      include_folders_(include_folders_of(request.options)) {}
+      include_folders_(include_folders_of(request.options)) {
+  const bool is_relative = request.program && !unit.path.starts_with('/');
+  add_includes(is_relative ? join_path(request.program->working_folder, unit.path) : unit.path,
+               unit.text);
+}
 
 /// Returns one number for each file on disk: `#pragma once` compares device and inode, so a header
 /// that is reached by two paths (`a/../x.h`, a link) must be one header, as it is for nvcc.
@@ -89,34 +93,33 @@ wire::Answers LocalFileProvider::answer(const std::string& path) {
     recorder_.refuse(files_.serve(path).message);
   }
   if (answer.kind == wire::FileKind::file) {
-    unscanned_.push_back({path, answer.bytes});
+    add_includes(path, answer.bytes);
   }
   send_ahead(reply);
   return reply;
 }
 
+/// Answers that are not sent ahead cost a question each: of an absent path as much as of a header.
 void LocalFileProvider::send_ahead(wire::Answers& to) {
   std::size_t bytes = 0;
-  std::size_t counted = to.answers.size();
-  while (!unscanned_.empty() && to.answers.size() < kMaxAnswers && bytes < kMaxAheadBytes) {
-    const Unscanned next = std::move(unscanned_.front());
-    unscanned_.pop_front();
-    send_includes_ahead(next.path, next.text, to);
+  while (!includes_.empty() && to.answers.size() < kMaxAnswers && bytes < kMaxAheadBytes) {
+    const Include include = std::move(includes_.front());
+    includes_.pop_front();
+    std::size_t counted = to.answers.size();
+    bool found = include.quoted && send_file_ahead(join_path(include.folder, include.name), to);
+    for (std::size_t i = 0; i < include_folders_.size() && !found; ++i) {
+      found = send_file_ahead(join_path(include_folders_[i], include.name), to);
+    }
     for (; counted < to.answers.size(); ++counted) {
       bytes += to.answers[counted].bytes.size();
     }
   }
 }
 
-void LocalFileProvider::send_includes_ahead(const std::string& path, ByteView text,
-                                            wire::Answers& to) {
+void LocalFileProvider::add_includes(const std::string& path, ByteView text) {
   for (const IncludeName& include : includes_in(text)) {
-    if (include.name.front() == '/') {
-      continue;
-    }
-    bool found = include.quoted && send_file_ahead(join_path(folder_of(path), include.name), to);
-    for (std::size_t i = 0; i < include_folders_.size() && !found; ++i) {
-      found = send_file_ahead(join_path(include_folders_[i], include.name), to);
+    if (include.name.front() != '/') {
+      includes_.push_back({folder_of(path), std::string(include.name), include.quoted});
     }
   }
 }
@@ -132,7 +135,7 @@ bool LocalFileProvider::send_file_ahead(const std::string& path, wire::Answers& 
       return true;  // not sent ahead: the compile fails only if NVRTC asks for it
     }
     if (answer.kind == wire::FileKind::file) {
-      unscanned_.push_back({path, answer.bytes});
+      add_includes(path, answer.bytes);
     }
     to.answers.push_back(std::move(answer));
   }

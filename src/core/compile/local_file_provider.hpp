@@ -35,7 +35,7 @@ class LocalFileProvider final : public FileProvider {
  private:
   wire::Answer answer_one(const std::string& path);
   void send_ahead(wire::Answers& to);
-  void send_includes_ahead(const std::string& path, ByteView text, wire::Answers& to);
+  void add_includes(const std::string& path, ByteView text);
   bool send_file_ahead(const std::string& path, wire::Answers& to);
   std::uint32_t number_of(const FileIdentity& identity);
   std::string topmost_absent_folder(const std::string& path);
@@ -45,11 +45,12 @@ class LocalFileProvider final : public FileProvider {
   std::vector<std::string> include_folders_;  // virtual, in search order
   std::map<std::pair<std::uint64_t, std::uint64_t>, std::uint32_t> numbers_;  // by device and inode
   std::unordered_set<std::string> sent_;                                      // paths
-  struct Unscanned {
-    std::string path;
-    SharedBytes text;
+  struct Include {
+    std::string folder;  // of the text that has it
+    std::string name;
+    bool quoted = false;
   };
-  std::deque<Unscanned> unscanned_;  // files sent whose includes were not scanned yet
+  std::deque<Include> includes_;  // of the unit and of files sent, not sent ahead yet
 };
 
 }  // namespace cukiln

@@ -53,6 +53,8 @@ TEST_CASE("the include folders are read off NVRTC's arguments") {
       {"--std=c++17", "--include-path=/cukiln/inc/0", "--include-path=/cukiln/toolkit"}, {}};
   CHECK(include_folders_of(options) ==
         std::vector<std::string>{"/cukiln/inc/0", "/cukiln/toolkit"});
+  const CompileOptions program{{"-I/a", "-Ib", "-I=/c", "-I", "/d", "--include-path=/e"}, {}};
+  CHECK(include_folders_of(program) == std::vector<std::string>{"/a", "/c", "/e"});
 }
 
 TEST_CASE("the scanner reads no text beyond its end") {
