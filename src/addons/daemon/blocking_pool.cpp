@@ -3,7 +3,7 @@
 
 #include <chrono>
 
-#include "core/base/spin_wait.hpp"
+#include "addons/daemon/client/spin_wait.hpp"
 
 namespace cukiln::daemon {
 

@@ -16,7 +16,7 @@
 #include "core/base/file.hpp"
 #include "core/base/logger.hpp"
 #include "core/base/mutex.hpp"
-#include "core/compile/answer_recorder.hpp"
+#include "addons/daemon/answer_recorder.hpp"
 #include "core/compile/compiler.hpp"
 #include "core/compile/file_provider.hpp"
 #include "core/loader/compile_pipeline.hpp"

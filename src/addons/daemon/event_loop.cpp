@@ -11,7 +11,7 @@
 #include <utility>
 
 #include "core/base/result.hpp"
-#include "core/base/spin_wait.hpp"
+#include "addons/daemon/client/spin_wait.hpp"
 
 namespace cukiln::daemon {
 

@@ -14,7 +14,7 @@
 #include "addons/daemon/protocol/unix_socket.hpp"
 #include "core/base/poll_until.hpp"
 #include "core/base/result.hpp"
-#include "core/base/spin_wait.hpp"
+#include "addons/daemon/client/spin_wait.hpp"
 #include "core/wire/frame.hpp"
 
 namespace cukiln {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "core/compile/answer_recorder.hpp"
+#include "addons/daemon/answer_recorder.hpp"
 
 #include <doctest/doctest.h>
 
