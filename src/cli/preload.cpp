@@ -8,9 +8,9 @@
 #include "cli/module_report.hpp"
 #include "cli/progress.hpp"
 #include "cli/shipped.hpp"
+#include "cli/system_store.hpp"
 #include "core/base/result.hpp"
 #include "core/loader/module_request.hpp"
-#include "core/store/system_store.hpp"
 
 namespace cukiln::cli {
 
@@ -75,6 +75,10 @@ class PreloadCommand final : public Command {
 
   Exit run(Context& context) override {
     no_load_ = no_load_ || !system_store_.empty();
+    if (const auto supported = system_store_.empty() ? Result<void>() : require_system_stores();
+        !supported) {
+      return context.fail(Exit::usage, supported.error());
+    }
     auto manifest = read_manifest();
     if (!manifest) {
       return context.fail(Exit::usage, manifest.error());
@@ -131,21 +135,18 @@ class PreloadCommand final : public Command {
     return exit;
   }
 
-  Result<SystemStoreWriter::Summary> write_system_store(Context& context,
-                                                        const PreloadReport& report) const {
-    CUKILN_TRY(Store* const store, context.store());
-    StoreAdmin admin(*store);
-    CUKILN_TRY(auto writer, SystemStoreWriter::create(absolute_path(system_store_)));
+  Result<SystemStoreSummary> write_system_store(Context& context,
+                                                const PreloadReport& report) const {
+    std::vector<CacheKey> keys;
     for (const ModuleReport& module : report.modules) {
       if (module.not_stored && module.not_stored->code() == ErrorCode::incompatible) {
         context.messages().warn(fmt::format("{} for {} is not in the system store: {}", module.name,
                                             module.target.name(), module.not_stored->message()));
         continue;
       }
-      CUKILN_TRY(StoreEntry entry, whole_entry(admin, module.key));
-      CUKILN_TRY([[maybe_unused]] const PutOutcome added, writer.add(std::move(entry)));
+      keys.push_back(module.key);
     }
-    return writer.finish();
+    return add_to_system_store(context, system_store_, keys);
   }
 
   Result<Manifest> read_manifest() const {

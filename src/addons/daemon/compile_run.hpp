@@ -9,6 +9,7 @@
 #include <string>
 #include <thread>
 
+#include "addons/daemon/answer_recorder.hpp"
 #include "addons/daemon/compile_submission.hpp"
 #include "addons/daemon/compilers.hpp"
 #include "addons/daemon/event_loop.hpp"
@@ -16,7 +17,6 @@
 #include "core/base/file.hpp"
 #include "core/base/logger.hpp"
 #include "core/base/mutex.hpp"
-#include "addons/daemon/answer_recorder.hpp"
 #include "core/compile/compiler.hpp"
 #include "core/compile/file_provider.hpp"
 #include "core/loader/compile_pipeline.hpp"

@@ -10,8 +10,8 @@
 #include <ctime>
 #include <utility>
 
-#include "core/base/result.hpp"
 #include "addons/daemon/client/spin_wait.hpp"
+#include "core/base/result.hpp"
 
 namespace cukiln::daemon {
 

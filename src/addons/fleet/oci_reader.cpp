@@ -13,10 +13,10 @@
 
 #include "addons/fleet/oci_blob.hpp"
 #include "addons/fleet/oci_layout.hpp"
+#include "addons/fleet/system_store.hpp"
 #include "addons/fleet/tar.hpp"
 #include "core/store/object_name.hpp"
 #include "core/store/store_directory.hpp"
-#include "core/store/system_store.hpp"
 
 namespace cukiln {
 

@@ -3,6 +3,7 @@
 #include "cli/bundle_input.hpp"
 #include "cli/command.hpp"
 #include "cli/shown_addresses.hpp"
+#include "cli/system_store.hpp"
 
 namespace cukiln::cli {
 
@@ -21,5 +22,17 @@ Result<void> BundleInput::for_each(const std::string& path, const EntryBody& /*o
                                          "reads bundles and images; build it with that folder");
 }
 Exit exit_of_bundle(const Error& error) noexcept { return exit_of(error); }
+
+Result<void> require_system_stores() {
+  return Error(
+      ErrorCode::not_found,
+      "--system-store cannot be used: this cukiln was built without src/addons/fleet, which "
+      "writes system stores; build it with that folder");
+}
+Result<SystemStoreSummary> add_to_system_store(Context& /*context*/,
+                                               const std::string& /*directory*/,
+                                               const std::vector<CacheKey>& /*keys*/) {
+  return require_system_stores().error();
+}
 
 }  // namespace cukiln::cli

@@ -8,6 +8,7 @@
 #include "addons/fleet/bundle.hpp"
 #include "addons/fleet/envelope.hpp"
 #include "addons/fleet/oci_layout.hpp"
+#include "addons/fleet/system_store.hpp"
 #include "cli/command.hpp"
 #include "cli/entries.hpp"
 #include "cli/fleet/export_sources.hpp"
@@ -19,7 +20,6 @@
 #include "core/key/nvcc_flags.hpp"
 #include "core/loader/loader_services.hpp"
 #include "core/loader/module_request.hpp"
-#include "core/store/system_store.hpp"
 
 #include <cukiln/version.hpp>
 

@@ -2,13 +2,13 @@
 #include <map>
 #include <set>
 
+#include "addons/fleet/system_store.hpp"
 #include "cli/bundle_input.hpp"
 #include "cli/command.hpp"
 #include "cli/entries.hpp"
 #include "cli/human.hpp"
 #include "core/base/result.hpp"
 #include "core/loader/module_request.hpp"
-#include "core/store/system_store.hpp"
 
 namespace cukiln::cli {
 

@@ -12,9 +12,9 @@
 #include <utility>
 
 #include "addons/daemon/protocol/unix_socket.hpp"
+#include "addons/daemon/client/spin_wait.hpp"
 #include "core/base/poll_until.hpp"
 #include "core/base/result.hpp"
-#include "addons/daemon/client/spin_wait.hpp"
 #include "core/wire/frame.hpp"
 
 namespace cukiln {

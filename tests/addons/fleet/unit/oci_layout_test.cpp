@@ -6,8 +6,8 @@
 #include <filesystem>
 #include <vector>
 
+#include "addons/fleet/system_store.hpp"
 #include "addons/fleet/tar.hpp"
-#include "core/store/system_store.hpp"
 #include "support/store_entries.hpp"
 
 using namespace cukiln;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "core/store/system_store.hpp"
+#include "addons/fleet/system_store.hpp"
 
 #include <fcntl.h>
 #include <sys/file.h>

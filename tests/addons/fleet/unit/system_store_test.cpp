@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The store that an image hands to other users: who may read it, and that it is never half.
-#include "core/store/system_store.hpp"
+#include "addons/fleet/system_store.hpp"
 
 #include <sys/file.h>
 #include <sys/stat.h>
