@@ -132,3 +132,10 @@ def cuda():
 def loader(home):
     with cukiln.Loader() as opened:
         yield opened
+
+
+@pytest.fixture
+def link():
+    """Skips the test in a build that does not link."""
+    if not (Path(__file__).parents[2] / "src" / "addons" / "link").exists():
+        pytest.skip("a build without src/addons/link")

@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 import cukiln
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -55,6 +57,7 @@ def test_the_example_of_a_cache_compiles_once(tmp_path):
     assert len(cukiln.BlobStore("cc-assembly").list()) == 1  # a failure is not stored
 
 
+@pytest.mark.usefixtures("link")
 def test_the_example_of_a_link_compiles_the_library_once():
     def lines(*activations):
         run = subprocess.run(

@@ -326,6 +326,7 @@ def test_named_headers_are_found_by_name(loader):
         loader.compile(spec)
 
 
+@pytest.mark.usefixtures("link")
 def test_sources_are_linked(loader, tmp_path):
     caller = '__device__ int f(int); extern "C" __global__ void k(int* x) { *x = f(*x); }'
     callee = "__device__ int f(int x) { return x + 1; }"
