@@ -210,9 +210,7 @@ def c_interface(header: str, known: dict[str, str], library: str = "") -> Lines:
     yield from ("_PROTOTYPES: dict[str, tuple[Any, list[Any]]] = {", *prototypes, "}")
 
 
-@section(f"{PYTHON}/_library.py", "C interface")
-def _() -> Lines:
-    return c_interface("cukiln.h", dict(C_TYPES))
+section(f"{PYTHON}/_library.py", "C interface")(lambda: c_interface("cukiln.h", dict(C_TYPES)))
 
 
 @section(f"{PYTHON}/_shipped.py", "C interface")
@@ -255,10 +253,9 @@ def _() -> Lines:
 
 @section("src/addons/daemon/ops/metrics_text.cpp", "counters of Stats", table=True)
 def _() -> Lines:
-    help_text = "Misses of all processes that use the store, by reason."
-    for name, reason in reasons().items():
+    for place, (name, reason) in enumerate(reasons().items()):
+        help_text = "" if place else "Misses of all processes that use the store, by reason."
         yield f'{{"{name}", "misses_total", R"(reason="{reason}")", {quoted(help_text)}}},'
-        help_text = ""
     for name, row in SCHEMA["stats"].items():
         if "metric" in row:
             yield f'{{"{name}", "{row["metric"]}", "", {quoted(row["help"])}}},'
@@ -275,9 +272,6 @@ def _() -> Lines:
 @section("src/cli/README.md", "reasons")
 def _() -> Lines:
     yield "`" + "`, `".join(reasons().values()) + "`"
-
-
-# Options and settings
 
 
 def member(row: Row) -> str:
@@ -312,11 +306,7 @@ def _() -> Lines:
 
 
 PARAMETERS = [(name, row) for name, row in SCHEMA["options"].items() if "argument" in row and row["cpp"]]
-
-
-@section(f"{PYTHON}/_loader.py", "parameters")
-def _() -> Lines:
-    yield from (f"{name}: {row['argument']}," for name, row in PARAMETERS)
+section(f"{PYTHON}/_loader.py", "parameters")(lambda: (f"{name}: {row['argument']}," for name, row in PARAMETERS))
 
 
 def to_c(rows: list[tuple[str, Row]], owner: str) -> Lines:
@@ -356,8 +346,7 @@ def _() -> Lines:
 
 @section("src/cli/README.md", "settings")
 def _() -> Lines:
-    yield "| variable | means | default |"
-    yield "|---|---|---|"
+    yield from ("| variable | means | default |", "|---|---|---|")
     for key, row in settings():
         yield f"| `CUKILN_{key.upper()}` | {row['means']} | " + (f"{row['unset']} |" if "unset" in row else "|")
 
@@ -378,9 +367,6 @@ def _() -> Lines:
         if "kind" in row:
             yield f".It Ev CUKILN_{key.upper()}"
             yield from mdoc(row["means"][0].upper() + row["means"][1:] + (f"; default: {row['unset']}." if "unset" in row else "."))
-
-
-# The files
 
 
 def written(file: str, match: re.Match[str]) -> str:
