@@ -34,7 +34,7 @@ class TryB200(unittest.TestCase):
         for name in ("scripts/try-b200", "tests/bench/results.py"):
             (self.repo / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(REPOSITORY / name, self.repo / name)
-        for name, subject in (("scripts/test-gpu", "tests"), ("scripts/bench-gpu", "kernels"), ("tests/bench/tactics.py", "tactics")):
+        for name, subject in (("scripts/test-gpu", "tests"), ("scripts/bench-gpu", "kernels"), ("tests/nvfp4/bench/tactics.py", "tactics")):
             self.program(self.repo / name, STAND_IN.format(python=sys.executable, subject=subject))
         self.kept = self.repo / "build" / "try-b200"
         self.disk(free_gib=100)

@@ -14,7 +14,7 @@
 #include "gpu/support/loader.hpp"
 #include "gpu/support/sm100_model.hpp"
 #include "nvfp4/host/sm100_plan.hpp"
-#include "support/nvfp4_gemm.hpp"
+#include "gpu/support/nvfp4_gemm.hpp"
 
 namespace cukiln::testing {
 namespace {

@@ -15,7 +15,7 @@
 #include "gpu/support/loader.hpp"
 #include "nvfp4/host/sm100_launch.hpp"
 #include "nvfp4/host/sm100_plan.hpp"
-#include "support/nvfp4_gemm.hpp"
+#include "gpu/support/nvfp4_gemm.hpp"
 
 namespace cukiln::testing {
 namespace {

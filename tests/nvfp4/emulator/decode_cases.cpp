@@ -11,7 +11,7 @@
 
 #include "emulator/decode_device.hpp"
 #include "emulator/tensor_box.hpp"
-#include "support/nvfp4_gemm.hpp"
+#include "gpu/support/nvfp4_gemm.hpp"
 
 namespace {
 

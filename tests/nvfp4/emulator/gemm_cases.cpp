@@ -18,7 +18,7 @@
 #include "emulator/tensor_box.hpp"
 #include "kernels_src/nvfp4/gemm_sm100_tile.cuh"
 #include "nvfp4/host/sm100_plan.hpp"
-#include "support/nvfp4_gemm.hpp"
+#include "gpu/support/nvfp4_gemm.hpp"
 
 namespace {
 

@@ -13,7 +13,6 @@ import unittest
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "support"))
 from machine_code import NO_SCOREBOARD, REPOSITORY, compile_module, modules
 
 ARCHITECTURES = ("sm_90a", "sm_100a", "sm_120a")

@@ -9,8 +9,8 @@ import unittest
 from pathlib import Path
 from typing import NamedTuple
 
-TESTS = Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(TESTS / "support"), str(TESTS / "nvfp4" / "emulator")]
+TESTS = Path(__file__).resolve().parents[1]
+sys.path[:0] = [str(TESTS / "kernels"), str(TESTS / "emulator")]
 from machine_code import REPOSITORY, Instruction, compile_module, modules
 from mutate import mutate
 

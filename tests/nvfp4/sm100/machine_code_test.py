@@ -10,7 +10,7 @@ import unittest
 from collections import Counter
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "support"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "kernels"))
 from machine_code import MANIFEST, REPOSITORY, compile_module, modules
 
 NEWEST_NVRTC = REPOSITORY / ".cukiln-cuda-tested/13.5/nvidia/cu13/lib/libnvrtc.so.13"

@@ -13,6 +13,7 @@ import statistics
 import sys
 from pathlib import Path
 
+sys.path.append(str(Path(__file__).resolve().parents[2] / "bench"))
 import results
 
 QUICK = ((4096, 4096), (7168, 7168))
@@ -108,7 +109,7 @@ def main() -> int:
     device = results.devices() or {"name": torch.cuda.get_device_name(), "count": torch.cuda.device_count()}
     arguments.output.mkdir(parents=True, exist_ok=True)
     run = results.record("times", device=device, commit=results.commit_of(programs),
-                         command="tests/bench/tactics.py" + (" --quick" if arguments.quick else ""),
+                         command="tests/nvfp4/bench/tactics.py" + (" --quick" if arguments.quick else ""),
                          software={"torch": torch.__version__}, results=rows)  # fmt: skip
     results.write(arguments.output / results.file_name(device, "tactics"), run)
     return 0

@@ -98,7 +98,7 @@ def compile_in(scratch: Path, tools: Path) -> None:
                                 "FLASHINFER_CUDA_ARCH_LIST": ARCHITECTURE, "FLASHINFER_WORKSPACE_BASE": str(scratch),
                                 "LIBRARY_PATH": f"{scratch / 'stubs'}:{cuda / 'lib'}:{cuda / 'lib64'}",
                                 "PATH": f"{tools / 'bin'}:{os.environ['PATH']}",
-                                "PYTHONPATH": str(Path(__file__).resolve().parents[2] / ".cukiln-torch")}
+                                "PYTHONPATH": str(Path(__file__).resolve().parents[3] / ".cukiln-torch")}
     subprocess.run([sys.executable, __file__, tools], env=environment, check=True)
     for module in MODULES:
         shutil.copy(next(scratch.glob(f".cache/flashinfer/**/{module}/{module}.so")), scratch)

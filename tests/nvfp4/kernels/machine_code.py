@@ -11,7 +11,7 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
-REPOSITORY = Path(__file__).resolve().parents[2]
+REPOSITORY = Path(__file__).resolve().parents[3]
 NVDISASM = REPOSITORY / ".cukiln-cutlass" / "nvidia" / "cu13" / "bin" / "nvdisasm"
 CUKILN = Path(os.environ["CUKILN_TEST_BINARY_DIR"], "cukiln")
 MANIFEST = REPOSITORY / "cache" / "manifests" / "shipped.json"
