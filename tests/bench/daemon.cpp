@@ -25,6 +25,7 @@
 
 using namespace cukiln;  // NOLINT: a program
 using cukiln::bench::fail;
+using cukiln::bench::median;
 using cukiln::bench::now_us;
 
 namespace {
@@ -52,12 +53,6 @@ Lookup look_up(DaemonClient& store, const StoreEntry& wanted) {
 bool is_hit(DaemonClient& store, const StoreEntry& wanted) {
   const Lookup found = look_up(store, wanted);
   return found && *found && (*found)->cubin.image.view() == wanted.cubin.image.view();
-}
-
-double median(std::vector<double> values) {
-  std::nth_element(values.begin(), values.begin() + static_cast<long>(values.size() / 2),
-                   values.end());
-  return values[values.size() / 2];
 }
 
 std::string json(const std::vector<double>& values) {

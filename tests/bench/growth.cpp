@@ -29,6 +29,7 @@
 
 using namespace cukiln;  // NOLINT: a program
 using cukiln::bench::fail;
+using cukiln::bench::median;
 using cukiln::bench::now_us;
 
 namespace {
@@ -171,12 +172,6 @@ std::vector<std::uint64_t> shuffled(std::uint64_t count, std::uint64_t run) {
 struct Times {
   double ours_us[2], sqlite_us[2];  // of the few, of the many
 };
-
-double median(std::vector<double> values) {
-  std::nth_element(values.begin(), values.begin() + static_cast<long>(values.size() / 2),
-                   values.end());
-  return values[values.size() / 2];
-}
 
 }  // namespace
 

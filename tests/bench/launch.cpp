@@ -20,6 +20,7 @@
 #include <cukiln/cukiln.hpp>
 
 using cukiln::bench::fail;
+using cukiln::bench::median;
 using cukiln::bench::now_us;
 
 namespace {
@@ -60,12 +61,6 @@ struct Contender {
   std::function<bool()> batch;
   std::vector<double> times;
 };
-
-double median(std::vector<double> values) {
-  std::nth_element(values.begin(), values.begin() + static_cast<long>(values.size() / 2),
-                   values.end());
-  return values[values.size() / 2];
-}
 
 }  // namespace
 

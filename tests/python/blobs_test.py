@@ -13,13 +13,7 @@ from conftest import BINARIES, in_another_process
 
 import cukiln
 
-
-@pytest.fixture(autouse=True)
-def own_default_loader(home, monkeypatch):
-    monkeypatch.setattr(cukiln._loader, "_default", None)
-    yield
-    if cukiln._loader._default is not None:
-        cukiln._loader._default.close()
+pytestmark = pytest.mark.usefixtures("own_default_loader")
 
 
 def test_blobs_round_trip():

@@ -10,6 +10,7 @@ import torch
 import cukiln
 from conftest import BINARIES
 
+pytestmark = pytest.mark.usefixtures("own_default_loader")
 REPOSITORY = BINARIES.parents[2]
 SCALE = 'extern "C" __global__ void scale(float* x, float f) { x[threadIdx.x] *= FACTOR(f); }\n'
 
@@ -20,14 +21,6 @@ def source(tmp_path):
     path = tmp_path / "scale.cu"
     path.write_text('#include "factor.cuh"\n' + SCALE)
     return path
-
-
-@pytest.fixture(autouse=True)
-def own_default_loader(home, monkeypatch):
-    monkeypatch.setattr(cukiln._loader, "_default", None)
-    yield
-    if cukiln._loader._default is not None:
-        cukiln._loader._default.close()
 
 
 def test_kernels_are_attributes_and_launch(source, cuda):
