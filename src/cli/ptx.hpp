@@ -10,9 +10,12 @@
 
 namespace cukiln::cli {
 
-/// Compiles the stored sources of an entry to PTX, as LoaderServices::compile_to_ptx does, with the
-/// headers of the shipped kernels: a store keeps only cubins. Errors: those of that function.
-Result<std::string> recompile_to_ptx(KernelLoader& loader, const StoreEntry& entry,
-                                     const std::string& source_text);
+/// Compiles the stored sources of an entry to PTX, since a store keeps only cubins: with the
+/// recorded flags, for the virtual architecture of its target, with the headers of the shipped
+/// kernels; sources that are linked one by one, each behind a line with its path. Errors:
+/// incompatible (a source's text is not stored; a header is missing or has changed), the
+/// compiler's.
+Result<std::string> compile_to_ptx(KernelLoader& loader, const StoreEntry& entry,
+                                   const std::string& source_text);
 
 }  // namespace cukiln::cli

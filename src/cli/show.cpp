@@ -265,7 +265,7 @@ class ShowCommand final : public Command {
       return source;
     }
     CUKILN_TRY(KernelLoader * loader, context.loader());
-    return recompile_to_ptx(*loader, entry, source);
+    return compile_to_ptx(*loader, entry, source);
   }
 
   const char* form_name() const { return source_ ? "source_text" : ptx_ ? "ptx" : "sass"; }

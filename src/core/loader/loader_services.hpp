@@ -6,7 +6,6 @@
 #include <string>
 #include <vector>
 
-#include "core/base/bytes.hpp"
 #include "core/compile/compile_job.hpp"
 #include "core/loader/builder.hpp"
 #include "core/store/cubin_store.hpp"
@@ -48,8 +47,11 @@ class LoaderServices {
   /// headers are others. Empty if one may. Says nothing about the module's own files.
   std::string toolchain_mismatch(const StoreEntry& entry);
 
-  /// Returns the folders with CUDA's headers for a target; none if there are none.
-  std::vector<std::string> toolkit_folders(Target target);
+  /// The compiler of a target.
+  Compiler& compiler(Target target);
+  StatCache& stat_cache();
+  /// Returns CUDA's headers of this machine as a compile of the entry would be served them.
+  VirtualRoot toolkit_root_of(const StoreEntry& entry, Target target);
 
   using MakeRequest = std::function<ModuleRequest(const Toolchain& toolchain)>;
   /// Finds the entry of the request that `make` returns for a target's toolchain, or compiles it;
@@ -60,18 +62,6 @@ class LoaderServices {
   /// Stores what a compile returned besides the entry that was built. If it cannot be stored, a
   /// later build compiles it.
   void put(const StoreEntry& entry);
-
-  /// A header of an entry, given as text.
-  struct MemoryHeader {
-    std::string path;  ///< relative to the folder of the sources
-    SharedBytes text;
-  };
-  /// Compiles the sources of an entry to PTX, with the recorded flags, for the virtual architecture
-  /// of its target: sources that are linked one by one, each behind a line with its path. Errors:
-  /// incompatible (a source's text is not stored; a header is missing or has changed), the
-  /// compiler's.
-  Result<std::string> compile_to_ptx(const StoreEntry& entry, const std::string& source_text,
-                                     const std::vector<MemoryHeader>& headers);
 
  private:
   KernelLoader& loader_;
