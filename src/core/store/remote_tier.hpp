@@ -26,19 +26,21 @@ class RemoteLease {
   RemoteLease() = default;
   /// Holds what `tier` acquired for a request. `tier` outlives it, unless `keep_alive` is called.
   RemoteLease(RemoteTier& tier, ByteView request_canonical);
-  RemoteLease(RemoteLease&& other) noexcept;
-  RemoteLease& operator=(RemoteLease&& other) noexcept;
-  ~RemoteLease();
 
   bool held() const noexcept { return tier_ != nullptr; }
-  void release() noexcept;
+  void release() noexcept { *this = RemoteLease(); }
   /// `owner` lives at least until the lease is released.
-  void keep_alive(std::shared_ptr<RemoteTier> owner) noexcept { owner_ = std::move(owner); }
+  void keep_alive(std::shared_ptr<RemoteTier> owner) noexcept {
+    tier_.get_deleter().owner = std::move(owner);
+  }
 
  private:
-  std::shared_ptr<RemoteTier> owner_;
-  RemoteTier* tier_ = nullptr;
-  std::string request_canonical_;
+  struct Release {
+    std::string request_canonical;
+    std::shared_ptr<RemoteTier> owner;
+    void operator()(RemoteTier* tier) const noexcept;
+  };
+  std::unique_ptr<RemoteTier, Release> tier_;
 };
 
 /// The entries and blobs that other machines of the fleet made, looked up after all tiers of this
