@@ -15,6 +15,7 @@ CREATE TABLE request(
   tree BLOB NOT NULL
 ) STRICT;
 
+-- An entry, a failure or a blob. A failure is the entry of a program that NVRTC refused: it has a request and a set.
 CREATE TABLE object(
   id INTEGER PRIMARY KEY,
   name BLOB NOT NULL UNIQUE,

@@ -85,6 +85,9 @@ class StatsCommand final : public Command {
                            {"waits", count("blob_waits")},
                            {"stored", count("blobs_stored")},
                            {"evicted", count("blobs_evicted")}};
+      document["failures"] = {{"hits", count("failure_hits")},
+                              {"stored", count("failures_stored")},
+                              {"evicted", count("failures_evicted")}};
       document["remote"] = {
           {"hits", count("remote_hits")},        {"misses", count("remote_misses")},
           {"stored", count("remote_stored")},    {"dropped", count("remote_dropped")},
@@ -106,6 +109,10 @@ class StatsCommand final : public Command {
           row("  " + std::string(reason.label), shown(reason, total), reason.note);
         });
       }
+    }
+    if (count("failures_stored") != 0) {
+      row("failures", human_count(count("failures_stored")), "programs that NVRTC refused, stored");
+      row("  hits", human_count(count("failure_hits")), "not compiled again");
     }
     blob_rows(facts, count, row);
     remote_rows(count, row);

@@ -58,6 +58,7 @@ struct TestModule {
   std::uint64_t expected_bytes = 0;
   StatCache stats;
   std::unique_ptr<FileServer> files;
+  NvrtcFailure failure;  ///< of the last run
 
   explicit TestModule(std::string source, std::vector<std::string> include = {},
                       std::vector<std::string> arguments = {}) {
@@ -95,7 +96,9 @@ struct TestModule {
     }
     return compiler.compile({{request, label, nullptr, timeout, cancelled, expected_bytes},
                              FileSource(*files),
-                             std::move(guard)});
+                             std::move(guard),
+                             nullptr,
+                             &failure});
   }
 };
 

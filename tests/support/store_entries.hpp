@@ -84,6 +84,25 @@ inline StoreEntry make_entry(std::uint64_t number, const EntryShape& shape = {})
   return entry;
 }
 
+/// Makes the failure of a program that is named after `number` and looked at the files of
+/// `make_entry(number, shape)`.
+inline StoreEntry make_failed(std::uint64_t number, const EntryShape& shape = {}) {
+  StoreEntry failed = make_entry(number, shape);
+  CompileRequest request;
+  request.sources.push_back({failed.labels.name + ".cu", SharedBytes(failed.source_text)});
+  request.target = *Target::parse(shape.target);
+  request.toolchain = {"13.0.88", hash_of("nvrtc")};
+  request.program = {OutputKind::ptx, "/cukiln/work"};
+  failed.request_canonical = request.failure_canonical();
+  failed.request = CompileRequest::digest_of(failed.request_canonical);
+  failed.key = cache_key_of(failed.request_canonical, failed.dependencies.canonical());
+  failed.cubin = {SharedBytes(failed.labels.name + ".cu(1): error: no\n"), {}, {}};
+  failed.source_text.clear();
+  failed.compile_us = 0;
+  failed.is_failure = true;
+  return failed;
+}
+
 /// A SetCheck for files that match one set. Counts its calls.
 class FilesOf final : public SetCheck {
  public:
@@ -127,7 +146,7 @@ inline bool same_content(const StoreEntry& a, const StoreEntry& b) {
          a.cubin.log == b.cubin.log && a.labels.name == b.labels.name &&
          a.labels.source == b.labels.source && a.labels.target == b.labels.target &&
          a.labels.flags == b.labels.flags && a.labels.compiler == b.labels.compiler &&
-         a.origin == b.origin && a.signer == b.signer;
+         a.origin == b.origin && a.signer == b.signer && a.is_failure == b.is_failure;
 }
 
 /// A clock that a test sets.

@@ -20,6 +20,7 @@ Part part_of(OutputKind kind) noexcept {
     case OutputKind::ptx: return Part::ptx;
     case OutputKind::lto_ir: return Part::lto_ir;
     case OutputKind::optix_ir: return Part::optix_ir;
+    case OutputKind::failure: return Part::log;
   }
   return Part::cubin;
 }

@@ -195,9 +195,11 @@ Result<ProgramResult> compile_program(KernelLoader& loader, const ProgramSpec& s
   auto result = guarded([&] {
     if (may_hide_folders(spec)) {
       auto hidden = compile(FolderNames::hidden);
-      if (!hidden || !may_depend_on_folders(hidden->cubin.image, hidden->cubin.log)) {
+      if (hidden ? !may_depend_on_folders(hidden->cubin.image, hidden->cubin.log)
+                 : !may_depend_on_folders({}, failure.log)) {
         return hidden;
       }
+      failure = {};
     }
     return compile(FolderNames::real);
   });

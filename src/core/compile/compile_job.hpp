@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -90,6 +91,9 @@ enum class CompileFailureKind { other, out_of_memory, garbage };
 struct NvrtcFailure {
   int code = 0;  ///< an nvrtcResult; 0: the compile failed otherwise
   std::string log;
+  /// All that the compile looked at, if it would fail in the same way while that is the same: the
+  /// front end found errors. Else nothing.
+  std::optional<DependencySet> dependencies = {};
 };
 
 /// One call of Compiler::compile.

@@ -120,6 +120,19 @@ std::vector<KernelInfo> choose_kernels(const std::vector<KernelInfo>& all,
   return chosen;
 }
 
+bool is_of_front_end(ByteView log) {
+  constexpr string_view kFatal = "catastrophic error: ";
+  const std::size_t count = log.rfind(" detected in the compilation of \"");
+  const std::size_t line = count == ByteView::npos ? count : log.rfind('\n', count) + 1;
+  const std::size_t fatal = log.rfind(kFatal);  // it is the last error
+  const ByteView why = fatal == ByteView::npos ? ByteView() : log.substr(fatal + kFatal.size());
+  const bool is_of_text = why.empty() || why.starts_with("cannot open source file \"") ||
+                          why.starts_with("could not open source file \"") ||
+                          why.starts_with("#error directive");
+  return is_of_text && line != ByteView::npos && log[line] >= '1' && log[line] <= '9' &&
+         log.find("internal error") == ByteView::npos;
+}
+
 std::string missing_header(ByteView log) {
   for (const string_view phrase : {"could not open source file \"", "cannot open source file \""}) {
     const std::size_t at = log.find(phrase);

@@ -29,6 +29,10 @@ std::vector<KernelInfo> choose_kernels(const std::vector<KernelInfo>& all,
                                        const std::vector<std::string>& names,
                                        const std::vector<std::string>& lowered);
 
+/// True if NVRTC's log has a line with the front end's count of errors in the text. What else makes
+/// a compile fail (the assembler, no memory, an error of the compiler's own) may differ next time.
+bool is_of_front_end(ByteView log);
+
 /// Returns the header that NVRTC could not open, according to its log; empty if it names none.
 std::string missing_header(ByteView log);
 

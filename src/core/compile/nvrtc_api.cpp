@@ -117,6 +117,7 @@ std::string read_output(const NvrtcApi& api, NvrtcApi::Program program, OutputKi
     case OutputKind::ptx: return without_final_zeros(read_text(program, api.ptx_size, api.ptx));
     case OutputKind::lto_ir: return read_text(program, api.lto_ir_size, api.lto_ir);
     case OutputKind::optix_ir: return read_text(program, api.optix_ir_size, api.optix_ir);
+    case OutputKind::failure: break;
   }
   return {};
 }

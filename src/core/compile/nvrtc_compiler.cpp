@@ -443,6 +443,10 @@ Result<CompileResult> NvrtcCompiler::Run::finish(wire::Compiled compiled, FilePr
     if (job.nvrtc_failure != nullptr &&
         (code == kNvrtcInvalidOption || code == kNvrtcCompilation)) {
       *job.nvrtc_failure = {code, compiled.log};
+      if (compiled.status == wire::CompileStatus::failed && identity.observed &&
+          !compiled.uses_time && is_of_front_end(compiled.log)) {
+        job.nvrtc_failure->dependencies = result.dependencies;
+      }
     }
     return compile_failed(context(), compiled, log.text, result.dependencies);
   }

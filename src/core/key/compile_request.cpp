@@ -2,6 +2,7 @@
 #include "core/key/compile_request.hpp"
 
 #include <algorithm>
+#include <cassert>
 
 #include "core/base/cache_format.hpp"
 #include "core/base/hasher.hpp"
@@ -80,6 +81,13 @@ std::string CompileRequest::canonical() const {
   return out.take();
 }
 
+std::string CompileRequest::failure_canonical() const {
+  assert(program);
+  CompileRequest failure = *this;
+  failure.program->output = OutputKind::failure;
+  return failure.canonical();
+}
+
 RequestDigest CompileRequest::digest_of(ByteView canonical) noexcept {
   return hash_of<RequestDigest>(canonical);
 }
@@ -131,7 +139,7 @@ Result<RequestFields> RequestFields::parse(ByteView canonical) {
   if (kind == static_cast<std::uint8_t>(RequestKind::program)) {
     NvrtcProgram& program = fields.program.emplace();
     const std::uint8_t output = in.u8();
-    is_known = output <= static_cast<std::uint8_t>(last_of(OutputKind{}));
+    is_known = output <= static_cast<std::uint8_t>(OutputKind::failure);
     program.output = static_cast<OutputKind>(is_known ? output : 0);
     program.working_folder = in.bytes();
   }

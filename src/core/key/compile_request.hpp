@@ -103,6 +103,8 @@ struct CompileRequest {
   /// The canonical encoding, which is hashed, stored, and compared when an entry is loaded. Source
   /// texts are in it as digest and length.
   std::string canonical() const;
+  /// That of the same program asked for its failure, under which the store has what NVRTC refused.
+  std::string failure_canonical() const;
   static RequestDigest digest_of(ByteView canonical) noexcept;
 
   /// The name expressions as NVRTC gets them: those of a module as addresses

@@ -108,6 +108,9 @@ Result<void> check_output(ByteView image, Target target, OutputKind kind) {
                           image.size(), name_of(kind));
       }
       return {};
+    case OutputKind::failure:
+      return image.empty() ? make_error(ErrorCode::corrupt, "a failure has no log")
+                           : Result<void>();
   }
   return make_error(ErrorCode::corrupt, "an output of an unknown kind");
 }

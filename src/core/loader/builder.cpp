@@ -5,15 +5,19 @@
 #include <utility>
 
 #include "core/base/result.hpp"
+#include "core/compile/nvrtc_api.hpp"
 #include "core/key/std_headers.hpp"
 #include "core/loader/addons.hpp"
 #include "core/loader/compile_pipeline.hpp"
+#include "core/loader/make_entry.hpp"
 
 namespace cukiln {
 
 namespace {
 
 using SteadyClock = std::chrono::steady_clock;
+
+constexpr std::size_t kMaxFailureLog = 256u << 10;  // larger ones are not remembered
 
 Miss miss_of(const FileServer::Mismatch& mismatch, const FileServer& files) {
   using What = FileServer::Mismatch::What;
@@ -142,12 +146,14 @@ void Builder::probe(bool in_daemon, const ModuleRequest& request, Purpose purpos
 class Builder::PipelineCaller final : public CompilePipeline::Caller {
  public:
   PipelineCaller(Builder& builder, const ModuleRequest& request, Found found,
-                 const MayCompile& may_compile, const std::atomic<bool>* call_cancelled)
+                 const MayCompile& may_compile, const std::atomic<bool>* call_cancelled,
+                 NvrtcFailure* failure)
       : builder_(builder),
         request_(request),
         found_(std::move(found)),
         may_compile_(may_compile),
         call_cancelled_(call_cancelled),
+        failure_(failure),
         cancelled_(builder.cancelled_, call_cancelled) {}
 
   bool look_up_again() override {
@@ -174,7 +180,10 @@ class Builder::PipelineCaller final : public CompilePipeline::Caller {
   Result<LinkParts> parts() override;
   bool has_own_toolkit(const DependencySet&) override { return builder_.options_.finds_toolkit; }
 
-  void waited_for_thread() override { telemetry().count(&Stats::singleflight_waits); }
+  void waited_for_thread() override {
+    has_waited_ = true;
+    telemetry().count(&Stats::singleflight_waits);
+  }
   void waiting_for_process(const std::string& holder) override {
     telemetry().count(&Stats::singleflight_waits);
     log().info("{}: waiting for {}", request_.name, holder.empty() ? "another process" : holder);
@@ -193,6 +202,11 @@ class Builder::PipelineCaller final : public CompilePipeline::Caller {
     if (!cancelled_.is_set()) {
       builder_.failures_.remember(request_.digest, error);
     }
+    if (failure_ != nullptr && failure_->dependencies && failure_->log.size() <= kMaxFailureLog) {
+      // Only this user's store, which warns if it cannot: the remote store gets no failure.
+      static_cast<void>(builder_.store_.put(
+          make_failure(request_.request, request_.labels, failure_->log, *failure_->dependencies)));
+    }
   }
 
   /// Counts an outcome and describes how the cubin was obtained.
@@ -210,7 +224,9 @@ class Builder::PipelineCaller final : public CompilePipeline::Caller {
   Found found_;
   const MayCompile& may_compile_;
   const std::atomic<bool>* const call_cancelled_;
+  NvrtcFailure* const failure_;  // null: failures are not remembered
   const CancelFlags cancelled_;
+  bool has_waited_ = false;           // for another thread, which may have failed
   std::string reason_;                // of the compile
   std::optional<Nvtx::Range> range_;  // since a compile was admitted
   SteadyClock::time_point admitted_;
@@ -219,6 +235,11 @@ class Builder::PipelineCaller final : public CompilePipeline::Caller {
 };
 
 Result<void> Builder::PipelineCaller::admit() {
+  if (failure_ != nullptr && has_waited_) {
+    if (auto known = builder_.recall(request_, *failure_)) {
+      return *std::move(known);
+    }
+  }
   telemetry().count(found_.miss.counter());
   reason_ = found_.miss.text();
   admitted_ = SteadyClock::now();
@@ -338,6 +359,21 @@ void Builder::add_event(EventKind kind, const ModuleRequest& request, const Comp
   }
 }
 
+std::optional<Error> Builder::recall(const ModuleRequest& request, NvrtcFailure& failure) {
+  const std::string canonical = request.request.failure_canonical();
+  const auto files = request.files(&stats_);
+  FileCheck check(*files);
+  const Lookup found =
+      store_.find(CompileRequest::digest_of(canonical), canonical, check, Purpose::use);
+  if (!found || !*found) {
+    return std::nullopt;
+  }
+  failure = {kNvrtcCompilation, std::string((*found)->cubin.image.view())};
+  return make_error(ErrorCode::compile_failed,
+                    "{} does not compile: nothing has changed since NVRTC refused it",
+                    request.name);
+}
+
 /// Counts a result that need not be compiled here. `saves`: nothing waited for its compile.
 Built Builder::hit(const ModuleRequest& request, StoreEntry entry, const char* reason, bool saves) {
   telemetry_.count(&Stats::hits);
@@ -367,8 +403,13 @@ Result<Built> Builder::build(const ModuleRequest& request, Found found,
   if (const auto corrected = request.with_true_digests(stats_)) {
     return build(*corrected, look_up(*corrected), may_compile, cancelled, meter, failure);
   }
+  if (failure != nullptr) {
+    if (auto known = recall(request, *failure)) {
+      return *std::move(known);
+    }
+  }
   const CancelFlags cancel_flags(cancelled_, cancelled);
-  PipelineCaller caller(*this, request, std::move(found), may_compile, cancelled);
+  PipelineCaller caller(*this, request, std::move(found), may_compile, cancelled, failure);
   CompilePipeline pipeline(caller, {.request = request.request,
                                     .canonical = request.canonical,
                                     .digest = request.digest,

@@ -73,8 +73,9 @@ class Builder {
 
   /// Returns what `look_up` found, or compiles. `may_compile` is called with the reason of the
   /// miss before a compile starts; its error (a sealed loader) is returned. `cancelled` is the
-  /// call's own flag and may be null. `failure` is set if NVRTC refused a program in this process's
-  /// worker. Errors: the compiler's; not_found (offline); timeout (cancelled).
+  /// call's own flag and may be null. With `failure`, of a program, what NVRTC refuses is
+  /// remembered in the store and not compiled again, and `failure` is what NVRTC said. Errors: the
+  /// compiler's; not_found (offline); timeout (cancelled).
   Result<Built> build(const ModuleRequest& request, Found found, const MayCompile& may_compile = {},
                       const std::atomic<bool>* cancelled = nullptr, PhaseMeter* meter = nullptr,
                       NvrtcFailure* failure = nullptr);
@@ -95,6 +96,8 @@ class Builder {
                                               const ModuleRequest& request) const;
   template <class Complete>
   void add_event(EventKind kind, const ModuleRequest& request, const Complete& complete);
+  /// Returns the error of a failure that is remembered and holds for this host's files now.
+  std::optional<Error> recall(const ModuleRequest& request, NvrtcFailure& failure);
   Built hit(const ModuleRequest& request, StoreEntry entry, const char* reason, bool saves = true);
   void probe(bool in_daemon, const ModuleRequest& request, Purpose purpose,
              std::unique_ptr<FileServer>& files, Found& found);

@@ -3,6 +3,8 @@
 
 #include <fmt/format.h>
 
+#include <utility>
+
 namespace cukiln {
 
 namespace {
@@ -44,6 +46,19 @@ StoreEntry make_entry(const CompileRequest& request, ByteView canonical, const E
   entry.source_text = source_text_of(request);
   entry.compile_us = result.compile_us;
   entry.peak_bytes = result.peak_bytes;
+  return entry;
+}
+
+StoreEntry make_failure(const CompileRequest& request, const EntryLabels& labels, std::string log,
+                        DependencySet dependencies) {
+  StoreEntry entry;
+  entry.request_canonical = request.failure_canonical();
+  entry.key = cache_key_of(ByteView(entry.request_canonical), dependencies.canonical());
+  entry.request = CompileRequest::digest_of(entry.request_canonical);
+  entry.dependencies = std::move(dependencies);
+  entry.cubin.image = SharedBytes(std::move(log));
+  entry.labels = labels;
+  entry.is_failure = true;
   return entry;
 }
 

@@ -23,4 +23,8 @@ std::vector<ByteView> source_texts_in(ByteView joined,
 StoreEntry make_entry(const CompileRequest& request, ByteView canonical, const EntryLabels& labels,
                       const CompileResult& result);
 
+/// Returns the failure to store for a program that NVRTC refused with `log`.
+StoreEntry make_failure(const CompileRequest& request, const EntryLabels& labels, std::string log,
+                        DependencySet dependencies);
+
 }  // namespace cukiln

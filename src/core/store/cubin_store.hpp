@@ -41,7 +41,9 @@ inline bool may_trust_toolkit(Origin origin, std::string_view signer, bool of_ro
   return of_root || is_own || vouches_for_toolkit(signer);
 }
 
-/// One entry with all its bytes: the argument of `put` and the result of `get`.
+/// One entry with all its bytes: the argument of `put` and the result of `get`. A failure is the
+/// entry of a program that NVRTC refused (CompileRequest::failure_canonical): its image is the log.
+/// Nothing but `find`, by that request, returns one: it stays in the stores of this user.
 struct StoreEntry {
   CacheKey key;
   RequestDigest request;
@@ -58,6 +60,7 @@ struct StoreEntry {
   std::int64_t hits = 0;         ///< set by the store
   Origin origin = Origin::compiled;
   std::string signer;
+  bool is_failure = false;       ///< see above
   bool of_root = false;          ///< set by a system store that belongs to root
   Tier found_in = Tier::memory;  ///< set by a store of several tiers
 

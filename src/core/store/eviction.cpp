@@ -73,25 +73,34 @@ Result<Eviction::Evicted> Eviction::choose(SqliteHandle& db, std::uint64_t bytes
                                            std::vector<std::int64_t>* victims) {
   CUKILN_TRY(const std::int64_t page, db.number("PRAGMA page_size"));
   Evicted chosen;
-  Query query =
-      db.query("SELECT id, bytes, last_used_s, kind FROM object ORDER BY last_used_s LIMIT ?");
-  query.number(limit);
-  for (;;) {
-    CUKILN_TRY(const bool row, query.next());
-    if (!row || (chosen.bytes >= bytes && query.column_number(2) >= unused_since_s)) {
-      return chosen;
-    }
-    // Counts the payload's own pages only: the row itself shares pages with others.
-    const std::int64_t size = std::max<std::int64_t>(query.column_number(1), 0);
-    const auto whole_pages = static_cast<std::uint64_t>((size + page - 1) / page * page);
-    const bool is_blob = !query.column_bytes(3).empty();
-    chosen.bytes += whole_pages;
-    chosen.blob_bytes += is_blob ? whole_pages : 0;
-    ++(is_blob ? chosen.blobs : chosen.entries);
-    if (victims != nullptr) {
-      victims->push_back(query.column_number(0));
+  for (const bool failures : {true, false}) {
+    Query query = db.query(
+        "SELECT id, bytes, last_used_s, kind FROM object "
+        "WHERE (kind='" CUKILN_FAILURE_KIND "')=? ORDER BY last_used_s LIMIT ?");
+    query.number(failures ? 1 : 0);
+    query.number(limit < 0 ? limit : limit - static_cast<std::int64_t>(chosen.rows()));
+    for (;;) {
+      CUKILN_TRY(const bool row, query.next());
+      if (!row || (chosen.bytes >= bytes && query.column_number(2) >= unused_since_s)) {
+        break;
+      }
+      // Counts the payload's own pages only: the row itself shares pages with others.
+      const std::int64_t size = std::max<std::int64_t>(query.column_number(1), 0);
+      const auto whole_pages = static_cast<std::uint64_t>((size + page - 1) / page * page);
+      const bool is_blob = !query.column_bytes(3).empty();
+      chosen.bytes += whole_pages;
+      if (failures) {
+        ++chosen.failures;
+      } else {
+        (is_blob ? chosen.blob_bytes : chosen.entry_bytes) += whole_pages;
+        ++(is_blob ? chosen.blobs : chosen.entries);
+      }
+      if (victims != nullptr) {
+        victims->push_back(query.column_number(0));
+      }
     }
   }
+  return chosen;
 }
 
 Result<Eviction::Evicted> Eviction::evict_batch(SqliteHandle& db, std::uint64_t bytes,
@@ -112,7 +121,8 @@ Result<Eviction::Evicted> Eviction::evict_batch(SqliteHandle& db, std::uint64_t 
     }
   };
   count("evicted", gone.entries);
-  count("evicted_bytes", gone.bytes - gone.blob_bytes);
+  count("failures_evicted", gone.failures);
+  count("evicted_bytes", gone.entry_bytes);
   count("blobs_evicted", gone.blobs);
   count("blob_bytes_evicted", gone.blob_bytes);
   for (Event& event : events) {

@@ -16,9 +16,9 @@ namespace cukiln {
 /// Returns the bytes of the pages in use, which the cap limits.
 Result<std::uint64_t> live_bytes(SqliteHandle& db);
 
-/// Evicts entries and blobs of an SQLite store, the least recently used first, to stay below the
-/// cap or to make room on a full disk. Members that take a handle are called with the writer lock
-/// held.
+/// Evicts objects of an SQLite store to stay below the cap or to make room on a full disk: failures
+/// first, then entries and blobs, the least recently used first. Members that take a handle are
+/// called with the writer lock held.
 class Eviction {
  public:
   static constexpr std::int64_t kNever = std::numeric_limits<std::int64_t>::min();
@@ -33,12 +33,12 @@ class Eviction {
   void free_disk(SqliteHandle& db, std::uint64_t bytes);
 
   struct Evicted {
-    std::uint64_t entries = 0, blobs = 0, bytes = 0;
-    std::uint64_t blob_bytes = 0;  ///< part of `bytes`
-    std::uint64_t rows() const noexcept { return entries + blobs; }
+    std::uint64_t entries = 0, blobs = 0, failures = 0, bytes = 0;
+    std::uint64_t entry_bytes = 0, blob_bytes = 0;  ///< parts of `bytes`
+    std::uint64_t rows() const noexcept { return entries + blobs + failures; }
   };
-  /// Evicts at most `rows` entries and blobs in one transaction, the least recently used first,
-  /// until `bytes` are evicted and none is left that was last used before `unused_since_s`.
+  /// Evicts at most `rows` objects in one transaction, until `bytes` are evicted and none is left
+  /// that was last used before `unused_since_s`.
   Result<Evicted> evict_batch(SqliteHandle& db, std::uint64_t bytes, std::int64_t unused_since_s,
                               std::int64_t rows);
   /// Describes the entries among the objects for events; nothing if none are wanted.

@@ -44,8 +44,10 @@ Lookup MemoryStore::get(const CacheKey& key) {
     ++stats_.misses;
     return std::optional<StoreEntry>();
   }
-  order_.splice(order_.begin(), order_, at->second);
   StoreEntry& entry = at->second->entry;
+  if (!entry.is_failure) {
+    order_.splice(order_.begin(), order_, at->second);
+  }
   ++stats_.hits;
   ++entry.hits;
   entry.last_used_s = std::max(entry.last_used_s, clock_.now_s());
@@ -98,7 +100,7 @@ PutOutcome MemoryStore::insert(const StoreEntry& entry, std::uint64_t bytes) {
   sets.insert({entry.key}, entry.dependencies, load);
   by_key_.emplace(entry.key, made.begin());
   by_request_.find(entry.request)->second = std::move(sets);
-  order_.splice(order_.begin(), made);
+  order_.splice(entry.is_failure ? order_.end() : order_.begin(), made);
   bytes_ += bytes;
   ++stats_.stored;
   return PutOutcome::stored;
@@ -142,6 +144,9 @@ Result<std::vector<EntrySummary>> MemoryStore::list() {
   std::vector<EntrySummary> entries;
   for (auto slot = order_.rbegin(); slot != order_.rend(); ++slot) {
     const StoreEntry& entry = slot->entry;
+    if (entry.is_failure) {
+      continue;
+    }
     entries.push_back({entry.key, entry.labels, entry.cubin.kernels, entry.cubin.image.size(),
                        entry.dependencies.files(), entry.compile_us, entry.created_s,
                        entry.last_used_s, entry.hits, entry.origin, entry.signer,
@@ -153,7 +158,8 @@ Result<std::vector<EntrySummary>> MemoryStore::list() {
 StoreStats MemoryStore::stats() {
   const ForkSafeLock lock(mutex_);
   StoreStats now = stats_;
-  now.entries = order_.size();
+  now.entries = static_cast<std::uint64_t>(std::count_if(
+      order_.begin(), order_.end(), [](const Slot& slot) { return !slot.entry.is_failure; }));
   now.bytes = bytes_;
   return now;
 }

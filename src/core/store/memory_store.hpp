@@ -13,8 +13,8 @@
 
 namespace cukiln {
 
-/// A cache of entries in this process. Evicts the least recently used entries first. Images are
-/// shared, never copied. Threads: safe.
+/// A cache of entries in this process. Evicts failures first, then the least recently used. Images
+/// are shared, never copied. Threads: safe.
 class MemoryStore final : public ObjectTier {
  public:
   explicit MemoryStore(std::uint64_t max_bytes, const Clock& clock = Clock::system())
@@ -45,7 +45,7 @@ class MemoryStore final : public ObjectTier {
     std::string source_text;
     std::uint64_t bytes = 0;
   };
-  using Order = std::list<Slot>;  // the most recently used first
+  using Order = std::list<Slot>;  // the most recently used first, then failures
 
   PutOutcome insert(const StoreEntry& entry, std::uint64_t bytes);
   void erase(Order::iterator slot) CUKILN_REQUIRES(mutex_);

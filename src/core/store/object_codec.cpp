@@ -36,6 +36,7 @@ std::uint64_t Object::bytes() const noexcept {
 Object encode(const StoreEntry& entry) {
   Object object;
   object.name = ObjectName::of(entry.key);
+  object.kind = entry.is_failure ? CUKILN_FAILURE_KIND : "";
   object.request = entry.request_canonical;
   const auto& [name, source, target, flags, compiler] = entry.labels;
   object.summary = SerialWriter()
@@ -92,6 +93,9 @@ std::optional<ByteView> set_in_details(ByteView details) {
 Result<StoreEntry> decode_entry(Object object) {
   const RequestDigest request = CompileRequest::digest_of(object.request);
   const OutputKind output = output_of_request(object.request);
+  if (output == OutputKind::failure) {
+    return Error(ErrorCode::corrupt, "a failure came from elsewhere; expected an entry");
+  }
   return decode_entry(std::move(object), request, output);
 }
 
@@ -100,7 +104,9 @@ Result<StoreEntry> decode_entry(Object object, const RequestDigest& request, Out
   const ByteView set = details ? details->set : ByteView();
   StoreEntry entry;
   entry.key = cache_key_of(request, set);
-  if (!object.is_entry() || !details || ObjectName::of(entry.key) != object.name) {
+  entry.is_failure = output == OutputKind::failure;
+  const bool has_kind = entry.is_failure ? object.is_failure() : object.is_entry();
+  if (!has_kind || !details || ObjectName::of(entry.key) != object.name) {
     return make_error(ErrorCode::corrupt,
                       "the request and the dependency set of the entry {} do not hash to its key",
                       object.name.hex());
@@ -133,13 +139,14 @@ Result<StoreBlob> decode_blob(Object object) {
 Result<void> check_consistent(const StoreEntry& entry, const Object& encoded) {
   const RequestDigest request = CompileRequest::digest_of(entry.request_canonical);
   const CacheKey expected = cache_key_of(request, set_in_details(encoded.details).value_or(""));
-  if (entry.key != expected || entry.request != request) {
+  const OutputKind kind = output_of_request(entry.request_canonical);
+  if (entry.key != expected || entry.request != request ||
+      entry.is_failure != (kind == OutputKind::failure)) {
     return make_error(ErrorCode::invalid_argument,
                       "the entry's key is {}, but its request and dependencies hash to {}",
                       entry.key.hex(), expected.hex());
   }
   CUKILN_TRY(const Target target, Target::parse(entry.labels.target));
-  const OutputKind kind = output_of_request(entry.request_canonical);
   if (auto image = check_output(entry.cubin.image, target, kind); !image) {
     return make_error(ErrorCode::invalid_argument, "the entry {} cannot be stored: {}",
                       entry.key.hex(), image.error().message());

@@ -18,10 +18,13 @@
 
 namespace cukiln {
 
+/// The kind of an entry that is a failure. No blob has it: it is no BlobName's.
+#define CUKILN_FAILURE_KIND "!failure"
+
 /// What a tier keeps under a name: an entry or a blob, encoded (cache/FORMAT.md, "Objects").
 struct Object {
   ObjectName name;
-  std::string kind;     ///< a blob's; empty: an entry
+  std::string kind;     ///< a blob's; empty: an entry; CUKILN_FAILURE_KIND
   std::string request;  ///< the canonical request of an entry
   std::string
       summary;  ///< what inventories show: labels and kernels of an entry, the key of a blob
@@ -32,6 +35,7 @@ struct Object {
   SharedBytes data;
 
   bool is_entry() const noexcept { return kind.empty(); }
+  bool is_failure() const noexcept { return kind == CUKILN_FAILURE_KIND; }
   /// The approximate size in a store: the bytes of the columns, and the slack of pages.
   std::uint64_t bytes() const noexcept;
 };

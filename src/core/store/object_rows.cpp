@@ -11,7 +11,9 @@ namespace cukiln {
 
 namespace {
 
-const char* word_of(const Object& object) noexcept { return object.is_entry() ? "entry" : "blob"; }
+const char* word_of(const Object& object) noexcept {
+  return object.is_entry() ? "entry" : object.is_failure() ? "failure" : "blob";
+}
 
 }  // namespace
 

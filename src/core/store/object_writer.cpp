@@ -14,7 +14,7 @@ namespace cukiln {
 Result<PutOutcome> ObjectWriter::put(const StoreEntry& entry) {
   Object object = encode(entry);
   CUKILN_CHECK(check_consistent(entry, object));
-  const std::string source_text = compress(entry.source_text);
+  const std::string source_text = entry.is_failure ? std::string() : compress(entry.source_text);
   const std::uint64_t bytes = object.bytes() + source_text.size();
   if (bytes > session_.limits().max_bytes() || bytes > kMaxRowBytes) {
     return PutOutcome::too_large;
@@ -28,7 +28,7 @@ Result<PutOutcome> ObjectWriter::put(const StoreEntry& entry) {
     accounting_.counters().add(StoreEvent::error);
   } else if (*outcome == PutOutcome::stored) {
     accounting_.counters().add(StoreEvent::stored);
-    accounting_.pending().add_count("stored", 1);
+    accounting_.pending().add_count(entry.is_failure ? "failures_stored" : "stored", 1);
   }
   return outcome;
 }

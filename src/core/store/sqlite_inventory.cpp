@@ -58,7 +58,7 @@ Result<std::vector<BlobSummary>> SqliteInventory::list_blobs(ByteView kind) {
     std::vector<BlobSummary> blobs;
     Query query = db.query(
         "SELECT name, kind, summary, bytes, created_s, last_used_s, hits, signer FROM object "
-        "WHERE kind<>'' AND (?1='' OR kind=?1) ORDER BY id");
+        "WHERE kind NOT IN ('', '" CUKILN_FAILURE_KIND "') AND (?1='' OR kind=?1) ORDER BY id");
     query.text(kind);
     for (;;) {
       CUKILN_TRY(const bool there, query.next());
@@ -76,7 +76,9 @@ Result<std::vector<BlobSummary>> SqliteInventory::list_blobs(ByteView kind) {
 
 Result<SqliteInventory::BlobTotals> SqliteInventory::blob_totals() {
   return session_.read([](SqliteHandle& db) -> Result<BlobTotals> {
-    Query query = db.query("SELECT count(*), coalesce(sum(bytes), 0) FROM object WHERE kind<>''");
+    Query query = db.query(
+        "SELECT count(*), coalesce(sum(bytes), 0) FROM object "
+        "WHERE kind NOT IN ('', '" CUKILN_FAILURE_KIND "')");
     CUKILN_TRY([[maybe_unused]] const bool row, query.next());
     return BlobTotals{not_negative(query.column_number(0)), not_negative(query.column_number(1))};
   });

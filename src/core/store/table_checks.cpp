@@ -136,10 +136,11 @@ class TableChecks {
   }
 
   Result<void> check_object(const ObjectRow& row, ByteView name, ByteView source_text) {
-    ++(row.object.is_entry() ? report_.checked : report_.checked_blobs);
+    const bool is_blob = !row.object.is_entry() && !row.object.is_failure();
+    ++(is_blob ? report_.checked_blobs : report_.checked);
     const auto checked = row.check(row.object.name);
     std::string damage = checked ? std::string() : std::string(checked.error().message());
-    if (checked && row.object.is_entry()) {
+    if (checked && !is_blob) {
       CUKILN_TRY(damage, damage_of_entry(row, source_text));
     } else if (checked) {
       const auto blob = decode_blob(row.object);

@@ -23,6 +23,14 @@ void add_new(std::vector<RecordedSet>& sets, std::vector<RecordedSet> more) {
   }
 }
 
+/// What a key leads to, for commands and other processes: they get no failure.
+Lookup without_failure(Lookup found) {
+  if (found && *found && (*found)->is_failure) {
+    return std::optional<StoreEntry>();
+  }
+  return found;
+}
+
 }  // namespace
 
 TieredStore::TieredStore(Options options)
@@ -121,13 +129,18 @@ bool TieredStore::contains(const BlobName& name) {
 
 Lookup TieredStore::find(const RequestDigest& request, ByteView request_canonical, SetCheck& check,
                          Purpose purpose) {
-  return search_tiers(
+  auto found = search_tiers(
       [&](ObjectTier& tier) { return tier.find(request, request_canonical, check, purpose); },
       purpose);
+  if (found && *found && (*found)->is_failure && purpose == Purpose::use) {
+    count("failure_hits");
+  }
+  return found;
 }
 
 Lookup TieredStore::get(const CacheKey& key) {
-  return search_tiers([&](ObjectTier& tier) { return tier.get(key); }, Purpose::use);
+  return without_failure(
+      search_tiers([&](ObjectTier& tier) { return tier.get(key); }, Purpose::use));
 }
 
 Result<SetTree> TieredStore::find_sets(const RequestDigest& request, ByteView request_canonical) {
@@ -164,7 +177,7 @@ auto TieredStore::peek_tiers(const Id& id) -> decltype(std::declval<ObjectTier&>
   return found;
 }
 
-Lookup TieredStore::peek(const CacheKey& key) { return peek_tiers(key); }
+Lookup TieredStore::peek(const CacheKey& key) { return without_failure(peek_tiers(key)); }
 BlobLookup TieredStore::peek(const BlobId& id) { return peek_tiers(id); }
 
 Result<PutOutcome> TieredStore::put(const StoreEntry& entry) {

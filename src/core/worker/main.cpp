@@ -188,8 +188,7 @@ class Session {
                               .count();
     compiled.peak_bytes = peak_.bytes();
     compiled.looked_at = files.end();
-    if (has_hidden_folders(*job) && files.names_files() &&
-        compiled.status == wire::CompileStatus::ok) {
+    if (has_hidden_folders(*job) && files.names_files()) {
       compiled.log += kNamesItsFile;
     }
     if (compiled.status != wire::CompileStatus::ok && ran_out_of_memory()) {

@@ -18,6 +18,7 @@ import sys
 import tempfile
 import unittest
 from pathlib import Path
+from unittest import mock
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "support"))
 from environments import environment_with  # noqa: E402
@@ -382,23 +383,137 @@ class CubinAndPtx(Dropin):
 
 
 class Failures(Dropin):
-    """fault 208: codes and logs of what does not compile; none is stored."""
+    """fault 208: codes and logs of what does not compile."""
 
     def check_failed(self, *words: str, count: int = 1) -> str:
         return self.check_same(*words, first=["failed"] * count, second=["failed"] * count)
 
+    def check_remembered(self, *words: str) -> str:
+        """fault 412: another process has the same code and log, and compiles nothing."""
+        for nvrtc in nvrtcs():
+            self.nvrtc = nvrtc
+            with self.subTest(nvrtc=nvrtc):
+                plain = self.check_failed(*words)
+                with mock.patch.dict(self.extra, CUKILN_OFFLINE="1"):
+                    self.assertEqual(self.run_host(*words, dropin=True), plain)
+                self.assertEqual(self.outcomes(), ["failed"])
+        return plain
+
+    def counters(self, *words: str) -> dict:
+        done = subprocess.run([COMMAND, "--store", self.folder / "store", "--json", *(words or ["stats"])], check=True,
+                              env=self.environment(), capture_output=True, text=True)  # fmt: skip
+        return json.loads(done.stdout)
+
     def test_broken_text(self) -> None:
+        words = (self.source(BROKEN), "a.cu", ":k", "-arch=sm_90")
+        plain = self.check_remembered(*words)
         self.extra["AGAIN"] = "1"
-        plain = self.check_failed(self.source(BROKEN), "a.cu", ":k", "-arch=sm_90", count=3)
+        self.check_failed(*words, count=3)
         self.assertIn("compile: 6\n", plain)
         self.assertIn('identifier "undefined" is undefined', plain)
 
     def test_name_expression_of_nothing(self) -> None:
-        self.assertIn("compile: 6\n", self.check_failed(self.source(PLAIN), "a.cu", ":nothing", "-arch=sm_90"))
+        self.assertIn("compile: 6\n", self.check_remembered(self.source(PLAIN), "a.cu", ":nothing", "-arch=sm_90"))
 
     def test_missing_header(self) -> None:
-        plain = self.check_failed(self.source(HEADERS), "a.cu", "-arch=sm_90")
+        plain = self.check_remembered(self.source(HEADERS), "a.cu", "-arch=sm_90")
         self.assertIn("h.h", plain)
+
+    def test_kinds_of_one_program_have_one_failure(self) -> None:
+        text = self.source(BROKEN)
+        for options in (("-arch=compute_90",), ("-arch=compute_90", "-dlto"), ("-arch=compute_90", "-G")):
+            self.check_remembered(text, "a.cu", *options)
+
+    def test_counters(self) -> None:
+        words = (self.source(BROKEN), "a.cu", "-arch=sm_90")
+        for hits in range(3):
+            self.run_host(*words, dropin=True)
+            now = self.counters()
+            self.assertEqual(now["failures"], {"hits": hits, "stored": 1, "evicted": 0})
+            self.assertEqual((now["failed"], now["compiles"], now["entries"], now["hits"], now["misses"]), (1, 0, 0, 0, 1))
+        self.assertEqual(self.counters("ls")["entries"], [])
+        self.assertEqual(self.counters("verify"), self.counters("verify") | {"checked": 1, "blobs": 0, "damaged": 0})
+
+    def test_a_header_that_appears(self) -> None:
+        """fault 413"""
+        words = (self.source('#include "new.h"\n' + PLAIN), "a.cu", "-Iinc", "-Iinc/sub", "-arch=compute_90")
+        self.check_failed(*words)
+        for place in ("inc/sub", "inc"):  # the second is found before the first
+            (self.folder / place / "new.h").write_text(f"#warning {place}\n")
+            self.check_same(*words, first=["compiled"], second=["hit"])
+            (self.folder / place / "new.h").write_text("#error\n")
+            self.check_failed(*words)
+        self.assertEqual(self.counters()["failures"]["stored"], 3)
+
+    def test_a_damaged_row(self) -> None:
+        """fault 413"""
+        words = (self.source(BROKEN), "a.cu", "-arch=sm_90")
+        for number, damage in enumerate((
+            "UPDATE payload SET data=CAST(replace(CAST(data AS TEXT), 'undefined', 'undefinee') AS BLOB)",
+            "UPDATE payload SET data=x''", "DELETE FROM payload", "UPDATE object SET details=x'00'",
+            "UPDATE object SET kind=''", "UPDATE request SET tree=x'07'", "UPDATE object SET bytes=7",
+        )):  # fmt: skip
+            with self.subTest(damage):
+                self.check_failed(*words)
+                self.assertEqual(self.counters()["failed"], number + 1)
+                (database,) = (self.folder / "store").glob("v6/gen-*/store.db")
+                with contextlib.closing(sqlite3.connect(database)) as store, store:
+                    self.assertEqual(store.execute(damage).rowcount, 1)
+        self.check_failed(*words)
+        self.assertEqual(self.counters("verify")["damaged"], 0)
+
+    def test_what_is_not_the_texts_fault_is_tried_again(self) -> None:
+        """fault 414"""
+        worker = self.folder / "worker"
+        worker.write_text("#!/bin/sh\nkill -9 $$\n")
+        worker.chmod(0o700)
+        with mock.patch.dict(self.extra, CUKILN_WORKER=str(worker)):
+            self.run_host(self.source(BROKEN), "a.cu", "-arch=sm_90", dropin=True)
+        self.assertEqual(self.outcomes()[0], "bypassed")
+        nonsense = self.source('extern "C" __global__ void k(int* x) { asm volatile("nonsense;"); }\n')
+        self.run_host(nonsense, "a.cu", "-arch=sm_90", dropin=True)
+        self.assertEqual(self.outcomes()[0], "failed")
+        self.assertEqual(self.counters()["failures"]["stored"], 0)
+        self.check_failed(self.source(BROKEN), "a.cu", "-arch=sm_90")
+        self.assertEqual(self.counters()["failures"], {"hits": 1, "stored": 1, "evicted": 0})
+
+    def test_nobody_else_gets_it(self) -> None:
+        """fault 418"""
+        self.check_failed(self.source(BROKEN), "a.cu", "-arch=sm_90")
+        self.run_host(self.source(PLAIN), "a.cu", "-arch=compute_90", dropin=True)
+        (entry,) = self.counters("ls")["entries"]
+        (database,) = (self.folder / "store").glob("v6/gen-*/store.db")
+        with contextlib.closing(sqlite3.connect(database)) as store:
+            ((name,),) = store.execute("SELECT lower(hex(name)) FROM object WHERE kind<>''").fetchall()
+        for command in (("show", name), ("export", "-o", "named.ckb", name), ("rm", name)):
+            done = subprocess.run([COMMAND, "--store", self.folder / "store", *command], cwd=self.folder, check=False,
+                                  env=self.environment(), capture_output=True, text=True)  # fmt: skip
+            self.assertNotEqual(done.returncode, 0, command)
+        self.assertFalse((self.folder / "named.ckb").exists())
+        exported = self.counters("export", "-o", str(self.folder / "all.ckb"))
+        self.assertEqual((exported["entries"], exported["blobs"]), (1, 0))
+        self.assertNotIn(bytes.fromhex(name), (self.folder / "all.ckb").read_bytes())
+        self.assertIn(bytes.fromhex(entry["key"]), (self.folder / "all.ckb").read_bytes())
+
+    def test_a_loader_compiles_again(self) -> None:
+        """fault 419"""
+        text = self.source(BROKEN)
+        self.check_failed(text, "text.cu", "-arch=sm_90")
+        for count in (2, 3):
+            done = subprocess.run([COMMAND, "--store", self.folder / "store", "compile", "--arch", "sm_90", text],
+                                  env=self.environment() | {"CUKILN_DAEMON": "off", "CUKILN_NVRTC_LIBRARY": str(self.nvrtc)},
+                                  check=False, capture_output=True, text=True)  # fmt: skip
+            self.assertIn('identifier "undefined" is undefined', done.stderr)
+            self.assertEqual(self.counters()["failed"], count)
+        self.assertEqual(self.counters()["failures"], {"hits": 1, "stored": 1, "evicted": 0})
+
+    def test_a_program_that_fails_under_the_hidden_name_of_a_folder_only(self) -> None:
+        """fault 214: a header may compute from its name."""
+        (self.folder / "inc/n.h").write_text(f'static_assert(sizeof(__FILE__) == {len(f"{self.folder}/inc/n.h") + 1}, "no");\n')
+        words = (self.source('#include "n.h"\n' + PLAIN), f"{self.folder}/p.cu", f"-I{self.folder}/inc", "-arch=compute_90")
+        self.assertIn("compile: 0\n", self.check_same(*words, first=["compiled"], second=["hit"]))
+        (self.folder / "inc/n.h").write_text('static_assert(sizeof(__FILE__) == 1, "no");\n')
+        self.check_failed(*words)
 
     def test_unknown_option_and_target(self) -> None:
         self.assertIn("compile: 5\n", self.check_failed(self.source(PLAIN), "a.cu", "--nothing"))
@@ -583,7 +698,7 @@ class Misses(Dropin):
         self.assertEqual(self.outcome(self.source(PLAIN), *words), "hit")
 
     def test_a_program_that_is_repaired(self) -> None:  # fault 397
-        """What failed is neither kept nor in the way of what it is after an edit."""
+        """What failed is not in the way of what it is after an edit."""
         text = self.source('#include "part.h"\n' + PLAIN)
         words = (text, "w.cu", "-Iinc", "-arch=sm_90")
         self.assertEqual(self.outcome(*words), "failed")
@@ -957,6 +1072,11 @@ class Daemon(Dropin):
                 self.assertEqual(self.run_host(*words, dropin=True), plain)
                 self.assertEqual(set(self.outcomes()), {outcome})
         self.assertIn("3 compiled", daemon("status"))
+        words = (self.source(BROKEN), "a.cu", "-arch=sm_90")
+        self.check_same(*words, first=["failed"], second=["failed"])
+        with mock.patch.dict(self.extra, CUKILN_OFFLINE="1"):  # fault 412: the daemon's client remembers it
+            self.assertEqual(self.run_host(*words, dropin=True), self.run_host(*words, dropin=False))
+        self.assertEqual(self.outcomes(), ["failed"])
 
 
 class Direct(Dropin):

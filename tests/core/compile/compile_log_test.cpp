@@ -23,6 +23,30 @@ constexpr const char* kReport =
 
 }  // namespace
 
+TEST_CASE("fault 414: only the errors of a text are the front end's") {
+  const std::string count = "\n1 error detected in the compilation of \"k.cu\".\n";
+  const std::string fatal = "k.cu(1): catastrophic error: ";
+  CHECK(is_of_front_end("k.cu(1): error: identifier \"x\" is undefined\n" + count));
+  CHECK(is_of_front_end("At end of source: error: expected a \"}\"\n" + count));
+  CHECK(is_of_front_end(fatal + "cannot open source file \"h.h\"\n" + count));
+  CHECK(is_of_front_end(fatal + "could not open source file \"h.h\"\n" + count));
+  CHECK(is_of_front_end(fatal + "#error directive: out of memory\n" + count));
+
+  CHECK_FALSE(is_of_front_end("k.cu(1): warning #1-D: " + fatal +
+                              "cannot open source file \"h\"\n" + fatal + "out of memory\n" +
+                              count));
+  CHECK_FALSE(is_of_front_end(""));
+  CHECK_FALSE(is_of_front_end("k.cu(1): warning #1-D: hm\n"));
+  CHECK_FALSE(is_of_front_end(fatal + "out of memory\n" + count));
+  CHECK_FALSE(is_of_front_end("k.cu(1): internal error: assertion failed\n" + count));
+  CHECK_FALSE(
+      is_of_front_end("k.cu(1): warning #1-D: 1 error detected in the compilation of \"a\"\n"
+                      "  #warning 1 error detected in the compilation of \"a\"\n"
+                      "ptxas fatal   : no\n"));
+  CHECK_FALSE(is_of_front_end("ptxas fatal   : Unresolved extern function 'f'\n"));
+  CHECK_FALSE(is_of_front_end("nvrtc: error: failed to open libnvrtc-builtins.so.13.0.\n"));
+}
+
 TEST_CASE("ptxas's report becomes kernels, but for device functions, and leaves the log") {
   const CompileLog log = parse_log(kReport);
   REQUIRE(log.kernels.size() == 2);

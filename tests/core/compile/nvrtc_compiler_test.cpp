@@ -285,6 +285,40 @@ TEST_CASE("a worker's address space follows the memory of all workers, if that i
   CHECK(contains(error.message(), "raise CUKILN_MEMORY"));
 }
 
+// fault 414
+TEST_CASE("only what the front end refuses fails with all that the compile looked at") {
+  const std::string refused =
+      "error k.cu(1): error: no\n// fake: error 1 error detected in the compilation of \"k.cu\".";
+  const ScratchFolder folder;
+  const auto failure_of_program = [&](const std::string& order, const std::string& text = kKernel,
+                                      const char* library = kFakeNvrtc) {
+    NvrtcCompilerOptions options = fake_options(library);
+    options.worker = kPlainWorker;
+    options.memory_bytes = 1ull << 30;
+    NvrtcCompiler compiler(options);
+    TestModule module("// fake: look /cukiln/inc/0/absent.h\n// fake: " + order + "\n" + text,
+                      {folder.path()});
+    module.request.program = {OutputKind::cubin, kWorkRoot};
+    module.timeout = order == "spin" ? 1s : module.timeout;
+    CHECK_FALSE(module.run(compiler));
+    return module.failure;
+  };
+  const NvrtcFailure remembered = failure_of_program(refused);
+  CHECK(remembered.code == 6);
+  CHECK(contains(remembered.log, "error: no\n1 error detected"));
+  REQUIRE(remembered.dependencies);
+  const Observation* const absent = remembered.dependencies->find("/cukiln/inc/0/absent.h");
+  REQUIRE(absent != nullptr);
+  CHECK(absent->kind == Observation::Kind::absent);
+
+  for (const char* order : {"oom", "segv", "spin", "code 7", "code 1", "error ptxas fatal: no"}) {
+    CAPTURE(order);
+    CHECK_FALSE(failure_of_program(order).dependencies);
+  }
+  CHECK_FALSE(failure_of_program(refused, "// __DATE__\n" + kKernel).dependencies);
+  CHECK_FALSE(failure_of_program(refused, kKernel, kUnobservedNvrtc).dependencies);
+}
+
 TEST_CASE("the memory of each compile is measured by itself, in a worker that is used again") {
   NvrtcCompilerOptions options = fake_options();
   options.worker = kPlainWorker;

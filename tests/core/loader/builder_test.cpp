@@ -465,3 +465,121 @@ TEST_CASE_FIXTURE(Fixture,
   CHECK(telemetry.stats().misses_revoked == 1);
   CHECK(build(narrow, request())->outcome == Outcome::hit);
 }
+
+namespace {
+
+/// A program of NVRTC's own interface, and what its caller gets.
+struct Programs : Fixture {
+  ModuleRequest program() {
+    ModuleRequest made = request();
+    made.request.program = {OutputKind::ptx, "/cukiln/work"};
+    made.canonical = made.request.canonical();
+    made.digest = CompileRequest::digest_of(made.canonical);
+    return made;
+  }
+  Result<Built> compile(Builder& builder, NvrtcFailure& failure) {
+    failure = {};
+    const ModuleRequest made = program();
+    return builder.build(made, builder.look_up(made), {}, nullptr, nullptr, &failure);
+  }
+  NvrtcFailure refused(Builder& builder) {
+    NvrtcFailure failure;
+    const auto built = compile(builder, failure);
+    CHECK((!built && built.error().code() == ErrorCode::compile_failed));
+    CHECK(failure.code == 6);
+    return failure;
+  }
+};
+
+}  // namespace
+
+TEST_CASE_FIXTURE(Programs, "fault 412: a program that NVRTC refused is not compiled again") {
+  scratch.write("inc/a.cuh", "A");
+  compiler.refuses = true;
+  {
+    Builder b = builder();
+    CHECK(refused(b).log == "a.cu(1): error: A");
+    CHECK(refused(b).log == "a.cu(1): error: A");
+  }
+  CHECK(compiler.compiles == 1);
+  CHECK(telemetry.stats().failed == 1);
+  CHECK(telemetry.stats().misses == 1);
+  Builder::Options offline;
+  offline.offline = true;
+  Builder b = builder(offline);
+  CHECK(refused(b).log == "a.cu(1): error: A");
+  CHECK(compiler.compiles == 1);
+}
+
+TEST_CASE_FIXTURE(Programs, "fault 412: threads with one program that fails compile it once") {
+  compiler.refuses = true;
+  Builder b = builder();
+  std::atomic<int> same{0};
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 8; ++i) {
+    threads.emplace_back([&] {
+      NvrtcFailure failure;
+      const auto built = compile(b, failure);
+      same += !built && failure.code == 6 && failure.log == "a.cu(1): error: " ? 1 : 0;
+    });
+  }
+  for (std::thread& t : threads) t.join();
+  CHECK(same == 8);
+  CHECK(compiler.compiles == 1);
+}
+
+TEST_CASE_FIXTURE(Programs,
+                  "fault 413: a header that appears, changes or vanishes is tried again") {
+  compiler.refuses = true;
+  Builder b = builder();
+  CHECK(refused(b).log == "a.cu(1): error: ");
+  scratch.write("inc/b.cuh", "B");
+  CHECK(refused(b).log == "a.cu(1): error: B");
+  scratch.write("inc/b.cuh", "B2");
+  compiler.refuses = false;
+  NvrtcFailure failure;
+  CHECK(compile(b, failure)->outcome == Outcome::compiled);
+  CHECK(failure.code == 0);
+  std::filesystem::remove(scratch / "inc/b.cuh");
+  CHECK(refused(b).log == "a.cu(1): error: ");  // as at first
+  scratch.write("inc/b.cuh", "B2");
+  CHECK(compile(b, failure)->outcome == Outcome::hit);
+  CHECK(compiler.compiles == 3);
+}
+
+TEST_CASE_FIXTURE(Programs, "fault 414: only what the front end refused is remembered") {
+  Builder b = builder();
+  compiler.refuses = true;
+  compiler.is_of_front_end = false;
+  CHECK(refused(b).log == "a.cu(1): error: ");
+  CHECK(refused(b).log == "a.cu(1): error: ");
+  CHECK(compiler.compiles == 2);
+  compiler.is_of_front_end = true;
+  scratch.write("inc/a.cuh", std::string(300'000, 'a'));  // a log of that size
+  CHECK(refused(b).log.size() > 300'000);
+  CHECK(refused(b).log.size() > 300'000);
+  CHECK(compiler.compiles == 4);
+  CHECK(store.size() == 0);
+  for (const ErrorCode code : {ErrorCode::timeout, ErrorCode::internal, ErrorCode::incompatible}) {
+    compiler.error = code;
+    Builder fresh = builder();  // it has no pause after a crash
+    NvrtcFailure failure;
+    CHECK(compile(fresh, failure).error().code() == code);
+    CHECK(failure.code == 0);
+  }
+  CHECK(store.size() == 0);
+}
+
+TEST_CASE_FIXTURE(Programs, "fault 419: who does not ask for failures compiles again") {
+  compiler.refuses = true;
+  Builder b = builder();
+  refused(b);
+  CHECK(store.size() == 1);
+  const ModuleRequest made = program();
+  for (int i = 0; i < 2; ++i) {
+    CHECK(build(b, made).error().code() == ErrorCode::compile_failed);
+    CHECK(build(b, request()).error().code() == ErrorCode::compile_failed);
+  }
+  CHECK(compiler.compiles == 5);
+  CHECK(store.size() == 1);
+}

@@ -129,6 +129,13 @@ class TextCompiler final : public Compiler {
         outcome.result.dependencies.add_absent(header);
       }
     }
+    if (refuses) {
+      if (job.nvrtc_failure != nullptr) {
+        *job.nvrtc_failure = {6, "a.cu(1): error: " + text};
+        if (is_of_front_end) job.nvrtc_failure->dependencies = outcome.result.dependencies;
+      }
+      return Error(ErrorCode::compile_failed, "no");
+    }
     outcome.result.cubin.image = SharedBytes(text);
     outcome.result.uses_time = uses_time;
     outcome.result.observed = observed;
@@ -141,6 +148,8 @@ class TextCompiler final : public Compiler {
   std::atomic<int> busy_rounds{0};
   std::vector<std::string> headers{"/cukiln/inc/0/a.cuh", "/cukiln/inc/0/b.cuh"};
   std::optional<ErrorCode> error;
+  bool refuses = false;  ///< as NVRTC does
+  bool is_of_front_end = true;
   bool is_installed = true;
   bool uses_time = false;
   bool observed = true;

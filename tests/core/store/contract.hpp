@@ -253,6 +253,26 @@ inline void check_contract(const std::function<std::unique_ptr<ObjectTier>()>& m
     }
   }
 
+  SUBCASE("a failure is found by its request and files alone") {
+    // fault 418
+    const auto store = make_empty();
+    const StoreEntry failed = make_failed(1);
+    CHECK(store->put(failed).has_value());
+    CHECK(store->put(failed).has_value());
+    CHECK(finds(*store, failed));
+    CHECK_FALSE(finds(*store, make_failed(1, {.variant = 1})));
+    CHECK_FALSE(finds(*store, make_failed(2)));
+    CHECK(store->list()->empty());
+    CHECK(store->list_blobs({})->empty());
+    CHECK(store->stats().entries == 0);
+    CHECK(store->put(make_entry(1)).has_value());
+    CHECK(store->list()->size() == 1);
+    CHECK(store->stats().entries == 1);
+    CHECK(*store->remove(ObjectName::of(failed.key)));
+    CHECK_FALSE(finds(*store, failed));
+    CHECK(finds(*store, make_entry(1)));
+  }
+
   SUBCASE("another request with the same digest is a miss") {
     const auto store = make_empty();
     const StoreEntry entry = make_entry(1);

@@ -292,6 +292,11 @@ Result<CompileOutcome> DaemonCompiler::compile(const CompileJob& job) {
   const auto deadline = SteadyClock::now() + job.input.timeout;
   while (client_.available()) {
     if (auto outcome = compile_in_daemon(job, declined)) {
+      if (!*outcome && outcome->error().code() == ErrorCode::compile_failed &&
+          job.nvrtc_failure != nullptr) {
+        // The daemon's error is for persons: what NVRTC said of what is seen here, and remembered.
+        return fallback_->compile(job);
+      }
       return *std::move(outcome);
     }
     if (!client_.required() || !declined.retry || SteadyClock::now() >= deadline) {
