@@ -67,11 +67,10 @@ Exit export_sources(Context& context, StoreAdmin& admin, const std::vector<Cache
   for (const CacheKey& key : entries) {
     const auto entry = whole_entry(admin, key);
     const auto added =
-        entry
-            ? tree.add(*entry,
-                       services.compiler(Target::parse(entry->labels.target).value_or(Target()))
-                           .toolkit_folders())
-            : Result<void>(entry.error());
+        entry ? tree.add(*entry,
+                         services.compiler(Target::parse(entry->labels.target).value_or(Target()))
+                             .toolkit_folders())
+              : Result<void>(entry.error());
     if (!added) {
       return context.fail(exit_of(added.error()), added.error());
     }

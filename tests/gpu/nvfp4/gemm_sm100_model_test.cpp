@@ -12,9 +12,9 @@
 
 #include "gpu/support/device.hpp"
 #include "gpu/support/loader.hpp"
+#include "gpu/support/nvfp4_gemm.hpp"
 #include "gpu/support/sm100_model.hpp"
 #include "nvfp4/host/sm100_plan.hpp"
-#include "gpu/support/nvfp4_gemm.hpp"
 
 namespace cukiln::testing {
 namespace {

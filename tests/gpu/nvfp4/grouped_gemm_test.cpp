@@ -13,9 +13,9 @@
 #include "gpu/nvfp4/moe_grouped_kernels.hpp"
 #include "gpu/support/device.hpp"
 #include "gpu/support/loader.hpp"
+#include "gpu/support/nvfp4_gemm.hpp"
 #include "nvfp4/host/sm100_launch.hpp"
 #include "nvfp4/host/sm100_plan.hpp"
-#include "gpu/support/nvfp4_gemm.hpp"
 
 namespace cukiln::testing {
 namespace {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The launchers of the shipped kernels as C functions over plain values, for tests/nvfp4/bench/gpu.py,
-// so that they are measured in one process, and one run, with PyTorch. Each returns null, or an
-// error's message. Launchers are created once, for device 0.
+// The launchers of the shipped kernels as C functions over plain values, for
+// tests/nvfp4/bench/gpu.py, so that they are measured in one process, and one run, with PyTorch.
+// Each returns null, or an error's message. Launchers are created once, for device 0.
 
 #include <iterator>
 #include <memory>

@@ -16,9 +16,9 @@
 #include "emulator/emulator.hpp"
 #include "emulator/kernels.hpp"
 #include "emulator/tensor_box.hpp"
+#include "gpu/support/nvfp4_gemm.hpp"
 #include "kernels_src/nvfp4/gemm_sm100_tile.cuh"
 #include "nvfp4/host/sm100_plan.hpp"
-#include "gpu/support/nvfp4_gemm.hpp"
 
 namespace {
 

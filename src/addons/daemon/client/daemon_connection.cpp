@@ -11,8 +11,8 @@
 #include <thread>
 #include <utility>
 
-#include "addons/daemon/protocol/unix_socket.hpp"
 #include "addons/daemon/client/spin_wait.hpp"
+#include "addons/daemon/protocol/unix_socket.hpp"
 #include "core/base/poll_until.hpp"
 #include "core/base/result.hpp"
 #include "core/wire/frame.hpp"
