@@ -217,7 +217,8 @@ TEST_CASE("the canonical request of a program can be decoded, and a damaged one 
   }
   CHECK_FALSE(RequestFields::parse(canonical + "x"));
   std::string unknown_kind = canonical;
-  unknown_kind[canonical.size() - std::string("/work").size() - 5] = 4;
+  unknown_kind[canonical.size() - std::string("/work").size() - 5] =
+      static_cast<char>(OutputKind::failure) + 1;
   CHECK_FALSE(RequestFields::parse(unknown_kind));
 }
 
