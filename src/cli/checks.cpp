@@ -4,8 +4,8 @@
 #include <algorithm>
 #include <chrono>
 
-#include "cli/daemon_status.hpp"
 #include "cli/human.hpp"
+#include "cli/running_daemon.hpp"
 #include "core/base/result.hpp"
 #include "core/compile/bundled_headers.hpp"
 #include "core/compile/nvrtc_compiler.hpp"
@@ -329,12 +329,11 @@ void check_daemon(const StoreOptions& options, std::vector<Check>& checks) {
     checks.push_back(std::move(daemon));
     return;
   }
-  const auto running =
-      ask_daemon(options.daemon_socket.empty() ? daemon_sockets(SettingsSources::of_this_process())
-                                               : std::vector<std::string>{options.daemon_socket});
+  const auto running = running_daemon(options.daemon_socket.empty()
+                                          ? daemon_sockets(SettingsSources::of_this_process())
+                                          : std::vector<std::string>{options.daemon_socket});
   if (running) {
-    daemon.detail = fmt::format("cukilnd {} at {}, process {}", running->build, running->socket,
-                                running->process);
+    daemon.detail = *running;
   } else {
     const bool absent = running.error().code() == ErrorCode::not_found;
     daemon.status = absent ? Status::missing : Status::wrong;

@@ -18,7 +18,7 @@
 
 #include "addons/daemon/protocol/unix_socket.hpp"
 #include "cli/command.hpp"
-#include "cli/daemon_status.hpp"
+#include "cli/daemon/daemon_status.hpp"
 #include "cli/human.hpp"
 #include "cli/table.hpp"
 #include "cli/text.hpp"

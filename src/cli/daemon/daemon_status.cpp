@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cli/daemon_status.hpp"
+#include "cli/daemon/daemon_status.hpp"
 
 #include "addons/daemon/client/daemon_client.hpp"
 #include "cli/human.hpp"
+#include "cli/running_daemon.hpp"
 #include "core/base/printable.hpp"
 #include "core/base/result.hpp"
 
@@ -21,6 +22,12 @@ Result<wire::DaemonSnapshot> ask_daemon(const std::vector<std::string>& sockets)
                  "malformed status of cukilnd; expected that of this version; restart it");
   }
   return *std::move(snapshot);
+}
+
+Result<std::string> running_daemon(const std::vector<std::string>& sockets) {
+  CUKILN_TRY(const wire::DaemonSnapshot running, ask_daemon(sockets));
+  return fmt::format("cukilnd {} at {}, process {}", running.build, running.socket,
+                     running.process);
 }
 
 Json json_of(const wire::DaemonSnapshot& snapshot) {
