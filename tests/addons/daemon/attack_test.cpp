@@ -411,7 +411,7 @@ TEST_CASE_FIXTURE(Attack, "arguments that the library does not give NVRTC do not
     wire::CompileOrder one = order("k");
     one.request.options.arguments = {"--std=c++17", argument};
     send_order(client, 1, one);
-    CHECK(client.answer() == DaemonOp::declined);
+    CHECK(client.outcome() == DaemonOp::declined);
     CHECK(counter("declined_arguments") == ++expected);
   }
   {  // the control: what the library sends passes to the next check
@@ -422,7 +422,7 @@ TEST_CASE_FIXTURE(Attack, "arguments that the library does not give NVRTC do not
                                      "--ptxas-options=-v",        "--ptxas-options=-dlcm=ca",
                                      "--split-compile=4",         "--use_fast_math"};
     send_order(client, 1, one);
-    CHECK(client.answer() == DaemonOp::declined);  // for its NVRTC
+    CHECK(client.outcome() == DaemonOp::declined);  // for its NVRTC
   }
   CHECK(counter("declined_compiler") == 1);
 }

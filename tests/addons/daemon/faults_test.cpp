@@ -222,7 +222,7 @@ TEST_CASE_FIXTURE(Fixture, "fault 62: a malformed frame closes its connection an
   }
   const RawClient client(socket);
   client.send(wire::encode_header(static_cast<DaemonOp>(999), 5, 0, false));
-  CHECK(client.answer() == DaemonOp::error);
+  CHECK(client.outcome() == DaemonOp::error);
   client.frame(DaemonOp::ping, 6, "still here");
   CHECK(client.answer() == DaemonOp::pong);
 }

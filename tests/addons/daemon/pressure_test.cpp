@@ -435,7 +435,7 @@ TEST_CASE_FIXTURE(
   REQUIRE(small);
   const RawClient modest(socket);
   modest.frame(DaemonOp::obtain, 1, wire::ObtainTerms{1000}.encode(), small->get());
-  CHECK(modest.answer() == DaemonOp::declined);
+  CHECK(modest.outcome() == DaemonOp::declined);
   CHECK(counter("declined_busy") == 1);
 
   limit(RLIM_INFINITY);
