@@ -123,7 +123,7 @@ constexpr std::size_t kNameWidth = 32;  // the table then has 80 columns
 constexpr const char* kRow = "\n  {:<32} {:>7} {:>9} {:>7} {:>9} {:>9}";
 
 /// A name that fits its column: its end tells libraries apart.
-std::string fitted(std::string name) {
+std::string fitted(const std::string& name) {
   return name.size() <= kNameWidth ? name : "..." + name.substr(name.size() - (kNameWidth - 3));
 }
 
