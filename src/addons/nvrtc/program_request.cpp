@@ -87,9 +87,7 @@ void hide_folders(const ProgramSpec& spec, ProgramRequest& out) {
 /// asks for PTX looks it up.
 StoreEntry ptx_entry(StoreEntry entry, CompileRequest& request) {
   request.program->output = OutputKind::ptx;
-  entry.request_canonical = request.canonical();
-  entry.request = CompileRequest::digest_of(entry.request_canonical);
-  entry.key = cache_key_of(entry.request, entry.dependencies.canonical());
+  entry.set_request(request.canonical());
   entry.cubin.image = std::exchange(entry.cubin.ptx, {});
   entry.compile_us = 0;  // a hit saves the time once, and the cubin's entry has it
   return entry;

@@ -37,10 +37,8 @@ std::vector<ByteView> source_texts_in(ByteView joined,
 StoreEntry make_entry(const CompileRequest& request, ByteView canonical, const EntryLabels& labels,
                       const CompileResult& result) {
   StoreEntry entry;
-  entry.key = cache_key_of(canonical, result.dependencies.canonical());
-  entry.request = CompileRequest::digest_of(canonical);
-  entry.request_canonical = canonical;
   entry.dependencies = result.dependencies;
+  entry.set_request(std::string(canonical));
   entry.cubin = result.cubin;
   entry.labels = labels;
   entry.source_text = source_text_of(request);
@@ -52,10 +50,8 @@ StoreEntry make_entry(const CompileRequest& request, ByteView canonical, const E
 StoreEntry make_failure(const CompileRequest& request, const EntryLabels& labels, std::string log,
                         DependencySet dependencies) {
   StoreEntry entry;
-  entry.request_canonical = request.failure_canonical();
-  entry.key = cache_key_of(ByteView(entry.request_canonical), dependencies.canonical());
-  entry.request = CompileRequest::digest_of(entry.request_canonical);
   entry.dependencies = std::move(dependencies);
+  entry.set_request(request.failure_canonical());
   entry.cubin.image = SharedBytes(std::move(log));
   entry.labels = labels;
   entry.is_failure = true;

@@ -1,8 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/store/cubin_store.hpp"
+
+#include <utility>
+
 #include "core/base/result.hpp"
+#include "core/key/compile_request.hpp"
 
 namespace cukiln {
+
+void StoreEntry::set_request(std::string canonical) {
+  request_canonical = std::move(canonical);
+  request = CompileRequest::digest_of(request_canonical);
+  key = cache_key_of(request, dependencies.canonical());
+}
 
 Lookup find_in_sets(const SetTree& sets, ByteView request_canonical, SetCheck& check,
                     const std::function<Lookup(const SetTree::Leaf& leaf)>& read) {

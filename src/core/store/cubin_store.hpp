@@ -67,6 +67,8 @@ struct StoreEntry {
   bool may_trust_toolkit() const noexcept {
     return cukiln::may_trust_toolkit(origin, signer, of_root);
   }
+  /// Sets the request, and the key that it has with `dependencies`.
+  void set_request(std::string canonical);
 };
 
 /// An entry without its cubin, log and dependency set, for inventories.

@@ -107,9 +107,7 @@ TEST_CASE("fault 241: verify counts blobs, names the damaged ones and removes th
 TEST_CASE("blobs and entries are evicted together, the least recently used first") {
   const ScratchFolder folder;
   FakeClock clock;
-  SqliteStoreOptions options = options_at(folder / "s");
-  options.clock = &clock;
-  const auto store = open_store_at(options);
+  const auto store = open_store_at(options_at(folder / "s", clock));
   const auto tick = [&] { clock.now_s_value += 10; };
   put_blob(*store, "old", std::string(5000, 'o'));
   tick();
@@ -152,8 +150,7 @@ TEST_CASE("blobs and entries are evicted together, the least recently used first
 TEST_CASE("blobs fill a store to its cap and no further, and the latest stay") {
   const ScratchFolder folder;
   FakeClock clock;
-  SqliteStoreOptions options = options_at(folder / "s");
-  options.clock = &clock;
+  SqliteStoreOptions options = options_at(folder / "s", clock);
   options.max_bytes = 2 << 20;
   options.maintenance_owner = true;
   const auto store = open_store_at(options);

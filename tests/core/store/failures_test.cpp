@@ -17,9 +17,7 @@ std::int64_t rows_of(SqliteStore& store) {
 TEST_CASE("fault 417: failures are evicted before any entry, however old that is") {
   const ScratchFolder folder;
   FakeClock clock;
-  SqliteStoreOptions options = options_at(folder / "s");
-  options.clock = &clock;
-  const auto store = open_store_at(options);
+  const auto store = open_store_at(options_at(folder / "s", clock));
   put_numbers(*store, 0, 3);
   for (std::uint64_t i = 0; i < 3; ++i) {
     clock.now_s_value += 10;
@@ -53,9 +51,7 @@ TEST_CASE("fault 417: failures are evicted before any entry, however old that is
 TEST_CASE("fault 417: young failures hide no old entry from a collection by age") {
   const ScratchFolder folder;
   FakeClock clock;
-  SqliteStoreOptions options = options_at(folder / "s");
-  options.clock = &clock;
-  const auto store = open_store_at(options);
+  const auto store = open_store_at(options_at(folder / "s", clock));
   put_numbers(*store, 0, 2);
   REQUIRE(store->put(make_failed(0)));
   clock.now_s_value += 100;
@@ -81,8 +77,7 @@ TEST_CASE("fault 417: young failures hide no old entry from a collection by age"
 TEST_CASE("fault 417: failures fill a store at its cap, and the entries in use stay") {
   const ScratchFolder folder;
   FakeClock clock;
-  SqliteStoreOptions options = options_at(folder / "s");
-  options.clock = &clock;
+  SqliteStoreOptions options = options_at(folder / "s", clock);
   options.max_bytes = 600'000;
   const auto store = open_store_at(options);
   put_numbers(*store, 0, 10);

@@ -54,9 +54,11 @@ inline std::unique_ptr<SqliteStore> open_store_at(SqliteStoreOptions options) {
   return *std::move(store);
 }
 
-inline SqliteStoreOptions options_at(const std::string& directory) {
+inline SqliteStoreOptions options_at(const std::string& directory,
+                                     const Clock& clock = Clock::system()) {
   SqliteStoreOptions options;
   options.directory = directory;
+  options.clock = &clock;
   options.reserve_bytes = 1 << 20;
   return options;
 }

@@ -32,9 +32,8 @@ TEST_CASE("two stores of one process share a directory") {
 TEST_CASE("at the cap the least recently used goes first, and the cap holds") {
   const ScratchFolder folder;
   FakeClock clock;
-  SqliteStoreOptions options = options_at(folder / "s");
+  SqliteStoreOptions options = options_at(folder / "s", clock);
   options.max_bytes = 1 << 20;
-  options.clock = &clock;
   const auto store = open_store_at(options);
   for (std::uint64_t i = 0; i < 100; ++i) {
     clock.now_s_value += 10;
@@ -63,8 +62,7 @@ TEST_CASE("at the cap the least recently used goes first, and the cap holds") {
 TEST_CASE("the maintenance owner evicts to a cap that was lowered while the store is open") {
   const ScratchFolder folder;
   FakeClock clock;
-  SqliteStoreOptions options = options_at(folder / "s");
-  options.clock = &clock;
+  SqliteStoreOptions options = options_at(folder / "s", clock);
   options.maintenance_owner = true;
   const auto store = open_store_at(options);
   REQUIRE(store->oldest_use_s());
@@ -107,8 +105,7 @@ TEST_CASE("fault 75: an entry larger than the cap is too large, and nothing is e
 TEST_CASE("hits and the time of the last use are written when the store is closed") {
   const ScratchFolder folder;
   FakeClock clock;
-  SqliteStoreOptions options = options_at(folder / "s");
-  options.clock = &clock;
+  SqliteStoreOptions options = options_at(folder / "s", clock);
   put_numbers(*open_store_at(options), 0, 2);
   clock.now_s_value += 7200;
   {
@@ -125,8 +122,7 @@ TEST_CASE("hits and the time of the last use are written when the store is close
 TEST_CASE("fault 31: a clock that jumps does not change the eviction order") {
   const ScratchFolder folder;
   FakeClock clock;
-  SqliteStoreOptions options = options_at(folder / "s");
-  options.clock = &clock;
+  SqliteStoreOptions options = options_at(folder / "s", clock);
   options.max_bytes = 2 << 20;
   const auto store = open_store_at(options);
   put_numbers(*store, 0, 20);
@@ -155,8 +151,7 @@ TEST_CASE("fault 31: a clock outside of what a store can record damages nothing"
     CAPTURE(jump);
     const ScratchFolder folder;
     FakeClock clock;
-    SqliteStoreOptions options = options_at(folder / "s");
-    options.clock = &clock;
+    SqliteStoreOptions options = options_at(folder / "s", clock);
     put_numbers(*open_store_at(options), 0, 1);
     clock.now_s_value += jump;
     {
@@ -180,9 +175,7 @@ TEST_CASE("fault 31: a clock outside of what a store can record damages nothing"
 TEST_CASE("collect evicts by size, by age, and shrinks the file") {
   const ScratchFolder folder;
   FakeClock clock;
-  SqliteStoreOptions options = options_at(folder / "s");
-  options.clock = &clock;
-  const auto store = open_store_at(options);
+  const auto store = open_store_at(options_at(folder / "s", clock));
   put_numbers(*store, 0, 150);
   clock.now_s_value += 1000;
   put_numbers(*store, 150, 150);
