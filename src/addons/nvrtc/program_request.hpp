@@ -39,8 +39,8 @@ struct ProgramResult {
   Outcome outcome = Outcome::hit;
   std::string reason;
   std::int64_t compile_us = 0;  ///< what the compile took, here or earlier
-  /// Of a cubin compiled here: the entries of its PTX, one for each compile. None is stored, since
-  /// most programs do not ask for PTX.
+  /// The entries of the PTX of a cubin that was compiled here, one for each compile. None is
+  /// stored, since most programs do not ask for PTX.
   std::vector<StoreEntry> ptx = {};
 };
 

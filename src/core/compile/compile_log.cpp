@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <iterator>
 
 namespace cukiln {
 
@@ -10,6 +11,8 @@ namespace {
 
 using std::string_view;
 
+/// How the front end says that it cannot open a header, up to the header's name.
+constexpr string_view kNoHeader[] = {"could not open source file \"", "cannot open source file \""};
 constexpr string_view kEntry = "Compiling entry function '";
 
 /// True for a line of the report. Those begin with `ptxas info    :`, or with `ptxas         .` if
@@ -126,15 +129,15 @@ bool is_of_front_end(ByteView log) {
   const std::size_t line = count == ByteView::npos ? count : log.rfind('\n', count) + 1;
   const std::size_t fatal = log.rfind(kFatal);  // it is the last error
   const ByteView why = fatal == ByteView::npos ? ByteView() : log.substr(fatal + kFatal.size());
-  const bool is_of_text = why.empty() || why.starts_with("cannot open source file \"") ||
-                          why.starts_with("could not open source file \"") ||
-                          why.starts_with("#error directive");
+  const bool is_of_text = why.empty() || why.starts_with("#error directive") ||
+                          std::any_of(std::begin(kNoHeader), std::end(kNoHeader),
+                                      [&](string_view phrase) { return why.starts_with(phrase); });
   return is_of_text && line != ByteView::npos && log[line] >= '1' && log[line] <= '9' &&
          log.find("internal error") == ByteView::npos;
 }
 
 std::string missing_header(ByteView log) {
-  for (const string_view phrase : {"could not open source file \"", "cannot open source file \""}) {
+  for (const string_view phrase : kNoHeader) {
     const std::size_t at = log.find(phrase);
     if (at != ByteView::npos) {
       const ByteView rest = log.substr(at + phrase.size());

@@ -103,7 +103,7 @@ struct CompileRequest {
   /// The canonical encoding, which is hashed, stored, and compared when an entry is loaded. Source
   /// texts are in it as digest and length.
   std::string canonical() const;
-  /// That of the same program asked for its failure, under which the store has what NVRTC refused.
+  /// Returns the encoding under which the store has NVRTC's refusal of this program.
   std::string failure_canonical() const;
   static RequestDigest digest_of(ByteView canonical) noexcept;
 

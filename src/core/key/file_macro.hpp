@@ -15,12 +15,12 @@ bool names_its_file(ByteView text);
 /// What `with_unusable_names` puts in the place of a name, with underscores up to its length.
 inline constexpr std::string_view kUnusableName = "\\xq_____";
 
-/// A text in which each macro that gives the name of its file is an error where it is used. Where
-/// nobody expands it, as in a macro for host code, the result is that of the text itself, since all
-/// else stays in its place. The backslash is what makes it an error also as an operand of `#` (a
-/// string with `\x` and no digit), of `##`, in conditions and in templates without instances.
-/// Nothing if a use could go unnoticed: in a raw string, as a part of a longer name, after a
-/// backslash, or of a function that gives the name.
+/// Returns a text in which each macro that gives the name of its file is an error where it is used.
+/// Where it is not expanded, as in a macro for host code, the result is that of the text itself,
+/// since all else stays in its place. The backslash is what makes it an error also as an operand of
+/// `#` (a string with `\x` and no digit), of `##`, in conditions and in templates without
+/// instances. Nothing if a use could go unnoticed: in a raw string, as a part of a longer name,
+/// after a backslash, or of a function that gives the name.
 std::optional<std::string> with_unusable_names(ByteView text);
 
 /// The folder of a library of CUDA's, `…/cub/`, if a file is the header that each compile with that

@@ -244,7 +244,7 @@ class Session {
   }
 
   /// If the folders are hidden, the headers' own names are unusable at first: most that spell
-  /// `__FILE__` do so in macros that nobody expands. Where the result may be another than that of
+  /// `__FILE__` do so in macros that are not expanded. Where the result may be another than that of
   /// the headers as they are, they are compiled so.
   wire::Compiled compile_once(const wire::Compile& job, OutputKind output,
                               const std::vector<NamedHeader>& headers) {

@@ -204,8 +204,8 @@ int find_driver(dl_phdr_info* info, std::size_t /*size*/, void* /*unused*/) {
   return info->dlpi_name != nullptr && is_file_of(info->dlpi_name, "libcuda.so") ? 1 : 0;
 }
 
-/// At the end of a process that used CUDA, if no call came here: a program that was linked with
-/// NVRTC cannot be told from one that compiles nothing.
+/// Reports a process that used CUDA and called nothing here, at its end. It compiled nothing, or is
+/// linked with NVRTC: the two look alike.
 __attribute__((destructor)) void report_unseen() {
   if (g_api == nullptr && !has_own_nvrtc() && ::dl_iterate_phdr(find_driver, nullptr) != 0) {
     char program[PATH_MAX] = {};
