@@ -230,7 +230,7 @@ RunResult CompileRun::result_of(const CompilePipeline::Outcome& outcome) const {
     out.kind = RunResult::Kind::superseded;
     return out;
   }
-  auto sealed = seal_object(encode(outcome.entry));
+  auto sealed = seal_object(encode(outcome.entry), outcome.entry.cubin.ptx.view());
   if (!sealed) {
     return RunResult::of(sealed.error());
   }

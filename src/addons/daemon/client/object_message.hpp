@@ -2,6 +2,7 @@
 #pragma once
 
 #include <optional>
+#include <string>
 
 #include "addons/daemon/protocol/daemon_frame.hpp"
 #include "core/base/bytes.hpp"
@@ -12,11 +13,12 @@
 
 namespace cukiln {
 
-/// Makes the attachment of `object` and of `put_blob`: an object as stores encode it, and a
-/// checksum. Errors: io.
-Result<UniqueFd> seal_object(const Object& object);
-/// Decodes such an attachment, to which the object's `data` refers. Nothing if it is malformed.
-std::optional<Object> open_object(const SharedBytes& attachment);
+/// Makes the attachment of `object` and of `put_blob`: an object as stores encode it, the PTX that
+/// its compile made too, and a checksum. Errors: io.
+Result<UniqueFd> seal_object(const Object& object, ByteView ptx = {});
+/// Decodes such an attachment, to which the object's `data` refers, without its PTX if `ptx` is
+/// null. Nothing if it is malformed.
+std::optional<Object> open_object(const SharedBytes& attachment, std::string* ptx = nullptr);
 
 /// The entry, or the blob, in a frame's attachment. Nothing if it is malformed, or not what its
 /// name says.

@@ -47,6 +47,10 @@ TEST_CASE("an entry and a blob round-trip, and their bytes are not copied") {
   REQUIRE(read);
   CHECK(same_content(*read, entry));
   CHECK(read->compile_us == entry.compile_us);
+  CHECK(read->cubin.ptx.empty());
+  wire::DaemonFrame with_ptx;
+  with_ptx.attachment = *seal_object(encode(entry), "its PTX");
+  CHECK(entry_of(with_ptx)->cubin.ptx.view() == "its PTX");
   const auto blob = blob_of(frame_of(encode(kBlob)));
   REQUIRE(blob);
   CHECK(blob->kind == "triton");
