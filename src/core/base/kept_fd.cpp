@@ -10,6 +10,9 @@
 #include <array>
 #include <atomic>
 #include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <string_view>
 
 namespace cukiln {
 
@@ -53,14 +56,31 @@ bool is_kept_too(const struct stat& what) noexcept {
   });
 }
 
-/// The lowest number of kept descriptors: above what a host uses, within its limit.
+/// How many descriptors the kernel's table of this process has room for, at first 64. Read once: it
+/// only grows.
+rlim_t table_size() noexcept {
+  static std::atomic<rlim_t> known = 0;
+  if (known == 0) {
+    std::array<char, 512> text{};
+    const UniqueFd status(::open("/proc/self/status", O_RDONLY | O_CLOEXEC));
+    const bool is_read = status && ::read(status.get(), text.data(), text.size() - 1) > 0;
+    constexpr std::string_view kName = "FDSize:";
+    const char* const line = is_read ? std::strstr(text.data(), kName.data()) : nullptr;
+    known = line != nullptr ? std::strtoul(line + kName.size(), nullptr, 10) : RLIM_INFINITY;
+  }
+  return known;
+}
+
+/// The lowest number of kept descriptors: above what a host uses, within its limit. It has a place
+/// in the table: to let that grow, a process with threads waits for all processors, some 10 ms.
 int lowest_number() noexcept {
   constexpr rlim_t kLowest = 1000;
   rlimit limit{};
   if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) {
     return 0;
   }
-  return static_cast<int>(std::min(kLowest, limit.rlim_cur - limit.rlim_cur / 4));
+  const rlim_t room = std::min(limit.rlim_cur, table_size());
+  return static_cast<int>(std::min(kLowest, room - room / 4));
 }
 
 /// Copies a descriptor to the first number from `lowest` on that is not a lost one's. -1 if there
