@@ -93,13 +93,68 @@ def test_triton_gets_a_group_whole_or_not_at_all():  # fault 401
     assert beside_the_projects(read) == str(whole | {"add.ttir": "newer", "of_others": "of_others"})
     assert cukiln.BlobStore("triton").remove("KEY/of_others")  # as an eviction does
     assert beside_the_projects(read) == "None"
-    blob = cukiln.BlobStore("triton").get("KEY/__grp__add.json")
-    outside = blob.replace(b"add.ttir", b"/add.tti")
-    for text in (b"no JSON", b"5", b"null", b"{}", b'{"child_paths": 5}', b'{"child_paths": ["../a"]}',
-                 b'{"child_paths": ["a"], "sizes": {"a": -1}}\n', b'{"child_paths": [], "sizes": {"a": 0}}\n',
-                 blob[:-1], blob + b"x", outside):  # fmt: skip
-        cukiln.BlobStore("triton").put("KEY/__grp__add.json", text)
-        assert manager.get_group("add.json") is None, text
+
+
+def hostile_groups():
+    """What another may put under a group's key. None is a group, or whole."""
+    def line(names, sizes=None, rest=b""):
+        return json.dumps({"child_paths": names} | ({} if sizes is None else {"sizes": sizes})).encode() + b"\n" + rest
+
+    yield from (b"", b"\n", b"no JSON", b"\xff", b"5", b"null", b"[]", b"{}", b'"child_paths"', b"[" * 200_000,
+                b'{"child_paths": ' + b'{"a":' * 60_000, b" " * (1 << 20) + line(["a"], {"a": 0}))  # fmt: skip
+    for names in (5, None, "abc", {"a": "/etc/passwd"}, [5], [None], [["a"]], [{}], ["add.cubin", 5], ["x"] * 20_000):
+        yield line(names)
+    for name in ("../a", "/a", "a/b", "", ".", "..", "a\0b", "\ud800", "n" * 249, "\u20ac" * 90):
+        yield from (line([name]), line([name], {name: 1}, b"x"), line(["add.json", name], {"add.json": 1, name: 1}, b"xy"))
+    for size in (-1, 2, 10**400, 1.0, float("nan"), float("inf"), True, None, "1", [], {}):
+        yield line(["add.json"], {"add.json": size}, b"x")
+    for sizes in (5, [], "add.json", [["add.json", 1]], {"of no name": 1}, {"add.json": 0}, {}):
+        yield line(["add.json"], sizes, b"x")
+    yield line(["add.json", "add.cubin"], {"add.json": 3, "add.cubin": -2}, b"x")
+    # Of members that are nowhere, and of itself.
+    yield from (line(["gone"]), line(["gone.so"]), line(["__grp__gone.json"]), line(["__grp__add.json", "gone"]))
+
+
+def test_triton_does_not_take_what_is_no_group(home):  # fault 401, fault 453
+    stored = cukiln.BlobStore("triton")
+    before = {path for path in home.rglob("*") if "store" not in path.parts}
+    for text in hostile_groups():
+        stored.put("KEY/__grp__add.json", text)
+        manager, backend = triton.CacheManager("KEY"), triton.RemoteCacheBackend("KEY")
+        assert not manager.get_group("add.json"), text[:200]
+        manager.get_file("__grp__add.json")
+        for name in ("add.json", "add.cubin", "a", "gone"):
+            assert manager.get_file(name) is None, text[:200]
+        assert not backend.get(["add.json", "add.cubin"]), text[:200]
+        for shown in backend.get(["__grp__add.json"]).values():
+            names = json.loads(shown)["child_paths"]
+            assert len(backend.get(names)) < len(names), text[:200]
+        # Nobody is going to make what a group names: no other process waits for it.
+        assert set(manager._stored._leases) <= {b"KEY/__grp__add.json"}, text[:200]
+    assert {path for path in home.rglob("*") if "store" not in path.parts} == before
+    files = [path for folder in triton._files._folders.values() for path in Path(folder.path).rglob("*")]
+    assert all(path.name == "lock" or path.name.startswith("__grp__") or path.is_dir() for path in files), files
+
+
+def test_a_remote_manager_of_triton_does_not_take_what_is_no_group(home):  # fault 453
+    if not hasattr(triton_cache, "RemoteCacheManager"):
+        pytest.skip("a stand-in of Triton")
+    code = """
+import os, pathlib
+import cukiln
+from triton.runtime.cache import get_cache_manager, _base32
+folder = pathlib.Path(os.environ["HOME"])
+stored, key = cukiln.BlobStore("triton"), _base32("00" * 32)
+for text in pathlib.Path(os.environ["GROUPS"]).read_bytes().split(b"\\0\\n\\0"):
+    stored.put(f"{key}/__grp__add.json", text)
+    assert not get_cache_manager("00" * 32).get_group("add.json"), text[:200]
+print(sorted({path.name for path in (folder / "triton" / key).iterdir()}))
+"""
+    (home / "groups").write_bytes(b"\0\n\0".join(hostile_groups()))
+    said = beside_the_projects(code, GROUPS=str(home / "groups"), TRITON_CACHE_DIR=str(home / "triton"),
+                               TRITON_CACHE_MANAGER="triton.runtime.cache:RemoteCacheManager",
+                               TRITON_REMOTE_CACHE_BACKEND="cukiln.adapters.triton:RemoteCacheBackend")
+    assert said == "['__grp__add.json']"
 
 
 def test_triton_gets_a_group_whose_files_are_blobs():
@@ -427,6 +482,30 @@ def test_cuda_core_drops_what_is_too_large(caplog):  # fault 240
     assert cache.get("k") is None
     cache["k"] = b"small"
     assert cache["k"] == b"small"
+
+
+def test_cuda_core_keeps_to_a_cap():  # fault 452
+    for cap in (0, -1):
+        with pytest.raises(ValueError, match="max_size_bytes"):
+            cuda_core.ProgramCache(max_size_bytes=cap)
+    cukiln.BlobStore("triton").put("of others", bytes(1000))
+    cache = cuda_core.ProgramCache(max_size_bytes=100)
+    for number in range(10):
+        assert cache.get(str(number)) is None
+        cache[str(number)] = bytes(10)
+    assert len(cache) == 10 and cache["0"]
+    cache["10"] = bytes(15)
+    kept = [number for number in range(11) if cache.get(str(number)) is not None]
+    assert kept == [0, *range(3, 11)]
+    assert len(cukiln.BlobStore(cuda_core.SECONDS_KIND).list()) == 8
+    for _ in range(20):
+        cache["again"] = bytes(60)
+    assert cache["again"] and len(cache) == 4
+    cuda_core.ProgramCache()["without a cap"] = bytes(200)
+    cache["k"] = bytes(90)
+    assert len(cache) == 1 and cache["k"]
+    cache["larger than the cap"] = bytes(101)  # as in cuda.core's own caches
+    assert len(cache) == 0 and len(cukiln.BlobStore("triton").list()) == 1
 
 
 def test_cuda_core_counts_what_it_finds(home):

@@ -263,6 +263,26 @@ def test_cuda_core_asks_once_and_stores_once(home, store):  # fault 389
     assert second == [first[0], "['get']" if store == "there" else "['get', 'set']", *first[2:]]
 
 
+def test_a_cap_keeps_what_cuda_cores_own_cache_keeps(home):  # fault 452
+    assert run("""
+import random
+from cuda.core.utils import InMemoryProgramCache
+from cukiln.adapters.cuda_core import ProgramCache
+rows = random.Random(1)
+theirs = InMemoryProgramCache(max_size_bytes=100)
+with ProgramCache(max_size_bytes=100) as ours:
+    for _ in range(600):
+        key, what = b"%d" % rows.randrange(12), rows.random()
+        if what < 0.5:
+            theirs[key] = ours[key] = bytes(rows.choice((0, 1, 10, 30, 60, 110)))
+        elif what < 0.9:
+            assert theirs.get(key) == ours.get(key)
+        elif theirs.get(key) is not None:
+            del theirs[key], ours[key]
+        assert len(theirs) == len(ours)
+print("equal")""", home).strip() == "equal"
+
+
 def test_cuda_core_compiles_once(home):
     first = run(CUDA_CORE, home).splitlines()
     second = run(CUDA_CORE, home, "hit").splitlines()

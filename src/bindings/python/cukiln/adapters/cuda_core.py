@@ -14,15 +14,18 @@ its key does not cover, and with name expressions, which its bytes do not hold.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from .. import _errors, _library
 from .._loader import Loader
+from .._spec import BlobSummary
 from . import _nvrtc
 from ._support import Blobs, bounded, import_peer
 
@@ -33,6 +36,9 @@ _core = import_peer("cuda.core", "cuda_core", "cuda.core", _INSTALL)
 KIND = "cuda.core"
 SECONDS_KIND = "cuda.core.seconds"  # what the compile of a key of KIND took
 _MAX_MISSED = 4096
+
+with contextlib.suppress(_errors.Error):  # a cache says so when it is used
+    _library.library()  # takes as long as to open a store
 
 
 def _key_bytes(key: object) -> bytes:
@@ -128,17 +134,63 @@ class _Telemetry:
         )
 
 
+class _Cap:
+    """`max_size_bytes` of a ProgramCache. Threads: safe."""
+
+    def __init__(self, blobs: Blobs, remove: Callable[[bytes], bool], most: int) -> None:
+        self._blobs = blobs
+        self._remove = remove
+        self._most = most
+        self._lock = threading.Lock()
+        self._used: dict[bytes, float] = {}  # the store has whole seconds, and learns of uses later
+        self._size: int | None = None  # at least what this process knows of
+
+    def used(self, key: bytes) -> None:
+        self._used[key] = time.time()
+
+    def added(self, key: bytes, size: int) -> None:
+        self.used(key)
+        with self._lock, contextlib.suppress(_errors.Error):  # a store that fails keeps nothing
+            if self._size is not None:
+                self._size += size
+                if self._size <= self._most:
+                    return
+            blobs = self._blobs.list()
+            self._size = sum(blob.size_bytes for blob in blobs)
+            for blob in sorted(blobs, key=self._last_use):
+                if self._size <= self._most:
+                    break
+                self._remove(blob.key)  # False: it is the system store's, or gone
+                self._used.pop(blob.key, None)
+                self._size -= blob.size_bytes
+
+    def _last_use(self, blob: BlobSummary) -> float:
+        return max(self._used.get(blob.key, 0.0), float(blob.last_used_s))
+
+
 class ProgramCache(_utils.ProgramCacheResource):  # type: ignore[misc, name-defined]
     """A `cuda.core.utils.ProgramCacheResource`. A value that cannot be stored is logged and
     dropped; a key of more than 4096 bytes is stored by its SHA-256. Threads: safe.
 
-    `store` is the folder of another store than the default loader's.
+    `store` is the folder of another store than the default loader's. `max_size_bytes` is that of
+    cuda.core's own caches, a soft cap on the values of all ProgramCaches in the store: a write above
+    it removes those that were used least recently. The store's own cap holds besides.
     """
 
-    def __init__(self, store: str | os.PathLike[str] | None = None) -> None:
+    def __init__(
+        self,
+        store: str | os.PathLike[str] | None = None,
+        *,
+        max_size_bytes: int | None = None,
+    ) -> None:
+        if max_size_bytes is not None and max_size_bytes <= 0:
+            raise ValueError(
+                f"max_size_bytes is {max_size_bytes}; expected a positive number, or None for no cap"
+            )
         self._loader = None if store is None else Loader(store=store)
         self._blobs = Blobs(KIND, self._loader)
         self._telemetry = _Telemetry(self._loader)
+        self._cap = None if max_size_bytes is None else _Cap(self._blobs, self._remove, max_size_bytes)
 
     def __getitem__(self, key: bytes | str) -> bytes:
         name = bounded(_key_bytes(key))
@@ -147,26 +199,33 @@ class ProgramCache(_utils.ProgramCacheResource):  # type: ignore[misc, name-defi
             self._telemetry.missed(name)
             raise KeyError(key)
         self._telemetry.hit(name, len(data))
+        if self._cap is not None:
+            self._cap.used(name)
         return data
 
     def __setitem__(self, key: bytes | str, value: Any) -> None:
         name, data = bounded(_key_bytes(key)), _value_bytes(value)
         self._blobs.put(name, data)
         self._telemetry.stored(name, len(data))
+        if self._cap is not None:
+            self._cap.added(name, len(data))
 
     def __delitem__(self, key: bytes | str) -> None:
-        name = bounded(_key_bytes(key))
-        if not self._blobs.remove(name):
+        if not self._remove(bounded(_key_bytes(key))):
             raise KeyError(key)
-        self._telemetry.removed(name)
 
     def __len__(self) -> int:
         return len(self._blobs.list())
 
     def clear(self) -> None:
         for blob in self._blobs.list():
-            self._blobs.remove(blob.key)
-            self._telemetry.removed(blob.key)
+            self._remove(blob.key)
+
+    def _remove(self, name: bytes) -> bool:
+        removed = self._blobs.remove(name)
+        if removed:
+            self._telemetry.removed(name)
+        return removed
 
     @property
     def has_default_store(self) -> bool:

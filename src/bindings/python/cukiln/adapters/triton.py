@@ -33,6 +33,8 @@ _cache = import_peer("triton.runtime.cache", "triton", "Triton", "pip install tr
 
 KIND = "triton"
 _GROUP = "__grp__"
+_MAX_NAME_BYTES = 255 - len(_GROUP)  # with which a file system takes it
+_MAX_LINE_BYTES = 64 << 10  # of a group: some 20 names
 
 _PREFIX = "cukiln-triton-"
 _MEMORY = "/dev/shm"  # files there are made in microseconds
@@ -157,8 +159,17 @@ def _folder_of(key: str) -> str:
     return hashlib.sha256(key.encode(), usedforsecurity=False).hexdigest()
 
 
+def _is_file_name(name: object) -> bool:
+    if not isinstance(name, str) or "/" in name or "\0" in name or name in ("", ".", ".."):
+        return False
+    try:
+        return len(name.encode()) <= _MAX_NAME_BYTES
+    except UnicodeEncodeError:
+        return False
+
+
 def _checked(filename: str) -> str:
-    if "/" in filename or filename in ("", ".", ".."):
+    if not _is_file_name(filename):
         raise ValueError(f"invalid file name {filename!r}: expected one without a folder")
     return filename
 
@@ -186,24 +197,30 @@ class _Group:
 
     @staticmethod
     def decode(blob: bytes | None) -> _Group | None:
-        """None if this is no group."""
+        """None if this is no group. Whoever may write the store can put anything there."""
         if blob is None:
             return None
-        end = blob.find(b"\n")
-        try:
-            line = json.loads((blob if end < 0 else blob[:end]).decode())
-            names, sizes = list(line["child_paths"]), line.get("sizes", {})
-            for name in names:
-                _checked(name)
-            rest = memoryview(blob)[end + 1 if end >= 0 else len(blob) :]
-            files, begin = {}, 0
-            for name, size in sizes.items():
-                files[name] = rest[begin : begin + size]
-                begin += size
-            whole = begin == len(rest) and all(size >= 0 for size in sizes.values())
-        except (TypeError, ValueError, KeyError, AttributeError):
+        end = blob.find(b"\n", 0, _MAX_LINE_BYTES)
+        text = blob[:end] if end >= 0 else blob
+        if len(text) > _MAX_LINE_BYTES:
             return None
-        return _Group(names, files) if whole and set(files) <= set(names) else None
+        try:
+            line = json.loads(text.decode())
+            names, sizes = line["child_paths"], line.get("sizes", {})
+        except (TypeError, ValueError, KeyError, AttributeError, RecursionError):
+            return None
+        if not (isinstance(names, list) and all(map(_is_file_name, names))):
+            return None
+        if not (isinstance(sizes, dict) and sizes.keys() <= set(names)):
+            return None
+        rest = memoryview(blob)[len(text) + 1 :]
+        if not all(type(size) is int and 0 <= size <= len(rest) for size in sizes.values()):
+            return None
+        files, begin = {}, 0
+        for name, size in sizes.items():
+            files[name] = rest[begin : begin + size]
+            begin += size
+        return _Group(names, files) if begin == len(rest) else None
 
     @staticmethod
     def of(filename: str) -> str:
@@ -224,13 +241,15 @@ class _Stored:
         self._blobs = Blobs(KIND)
         self._leases: dict[bytes, BlobLease] = {}
 
-    def get(self, filename: str) -> Bytes | None:
-        if filename.startswith(_GROUP):
-            group = self.get_group(filename.removeprefix(_GROUP))
-            return group.text() if group is not None else None
+    def get(self, filename: str, *, of_group: bool = False) -> Bytes | None:
+        """`of_group`: a group names it, so that nobody is going to make it."""
         name = _blob_key(self._key, filename)
+        read = self._blobs.get if of_group else self._get_or_lease
+        if filename.startswith(_GROUP):
+            group = _Group.decode(read(name))
+            return group.text() if group is not None else None
         # Always: it counts as a use.
-        data = self._get_or_lease(name) if filename.endswith(".so") else self._blobs.get(name)
+        data = read(name) if filename.endswith(".so") else self._blobs.get(name)
         if data is not None:
             return data
         group = _Group.decode(self._blobs.get(self._group_key(_Group.of(filename))))
@@ -294,9 +313,12 @@ class CacheManager(_cache.CacheManager):  # type: ignore[misc, name-defined]
     def get_file(self, filename: str) -> str | None:
         if self._files is not None:
             return self._files.get_file(filename)
+        return self._find(filename)
+
+    def _find(self, filename: str, *, of_group: bool = False) -> str | None:
         data: Bytes | None = self._waiting.get(filename)
         if data is None:
-            data = self._stored.get(filename)
+            data = self._stored.get(filename, of_group=of_group)
         if data is None:
             return _files.find(self.key, filename)  # of a put that could not be stored
         return _files.write(self.key, {filename: data})[filename]
@@ -317,7 +339,7 @@ class CacheManager(_cache.CacheManager):  # type: ignore[misc, name-defined]
         paths = _files.write(self.key, group.files)
         for name in group.names:
             if name not in paths:
-                path = self.get_file(name)
+                path = self._find(name, of_group=True)
                 if path is None:
                     return None  # it was evicted: compile again
                 paths[name] = path
@@ -339,7 +361,8 @@ class RemoteCacheBackend(_cache.RemoteCacheBackend):  # type: ignore[misc, name-
         self._stored = _Stored(key)
 
     def get(self, filenames: list[str]) -> dict[str, bytes]:
-        found = {name: self._stored.get(name) for name in filenames}
+        of_group = len(filenames) > 1
+        found = {name: self._stored.get(name, of_group=of_group) for name in filenames}
         return {name: bytes(data) for name, data in found.items() if data is not None}
 
     def put(self, filename: str, data: bytes) -> None:
