@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Adapters beside the caches that their projects have by default: time, bytes and inodes.
 
-usage: CUKILN_LIBRARY=… PYTHONPATH=src/bindings/python:PEERS tests/bench/adapters.py
+usage: CUKILN_LIBRARY=… PYTHONPATH=src/bindings/python:PEERS tests/bench/adapters.py [--open]
 
-PEERS has Triton and cuda-core: .cukiln-nvrtc-packages, after scripts/bootstrap --all-tests. Each case is a process that
+--open: what a process pays before the first value. PEERS has Triton and cuda-core: .cukiln-nvrtc-packages, after scripts/bootstrap --all-tests. Each case is a process that
 puts, then a process that gets. What is put has the sizes of the six files that Triton keeps for a
 kernel, and of a cubin for cuda.core.
 """
@@ -54,13 +54,31 @@ for i in range(%d):
 print((time.perf_counter() - begin) / %d)
 """
 
+OPEN = """
+import sys, time
+times = [time.perf_counter()]
+def ends(): times.append(time.perf_counter())
+import cuda.core, cuda.core.utils; ends()
+if sys.argv[1] == "cukiln":
+    import cukiln; ends()
+    from cukiln.adapters.cuda_core import ProgramCache as Cache; ends()
+else:
+    from cuda.core.utils import FileStreamProgramCache as Cache; ends(); ends()
+cache = Cache(); ends()
+cache.get(b"warm"); ends()
+cache.get(b"warm"); ends()
+print(*(b - a for a, b in zip(times, times[1:])))
+"""
+OPENINGS = 100
+STEPS = ("import cuda.core", "import cukiln", "import the adapter and libcukiln", "make the cache", "first get", "second get")
 
-def run(code: str, *arguments: str, **environment: str) -> float:
+
+def run(code: str, *arguments: str, **environment: str) -> list[float]:
     done = subprocess.run([sys.executable, "-c", code, *arguments], env={**os.environ, **environment},
                           capture_output=True, text=True, check=False)
     if done.returncode != 0:
         sys.exit(done.stderr)
-    return float(done.stdout)
+    return list(map(float, done.stdout.split()))
 
 
 def size_of(folder: Path) -> tuple[int, int]:
@@ -73,12 +91,30 @@ def measure(code: str, owner: str, folder: Path, **environment: str) -> tuple[fl
     folder.mkdir()
     environment = {"XDG_CACHE_HOME": str(folder), "TRITON_CACHE_DIR": str(folder / "triton"),
                    "CUKILN_STORE": str(folder / "store"), "CUKILN_DAEMON": "off", **environment}
-    put = run(code, "put", owner, **environment)
-    get = run(code, "get", owner, **environment)
+    (put,) = run(code, "put", owner, **environment)
+    (get,) = run(code, "get", owner, **environment)
     return put, get, *size_of(folder)
 
 
+def measure_opening() -> None:
+    columns = {}
+    with tempfile.TemporaryDirectory() as scratch:
+        environment = {"XDG_CACHE_HOME": scratch, "CUKILN_STORE": f"{scratch}/store", "CUKILN_DAEMON": "off"}
+        for owner in ("its own", "cukiln"):
+            run(CUDA_CORE % (KERNELS, KERNELS), "put", owner, **environment)
+            runs = [run(OPEN, owner, **environment) for _ in range(OPENINGS)]
+            columns[owner] = [statistics.median(column) for column in zip(*runs, strict=True)]
+    print("| step | its own | cukiln |\n|---|---|---|")
+    for step, *times in zip(STEPS, *columns.values(), strict=True):
+        print(f"| {step} | " + " | ".join(f"{seconds * 1e3:.2f} ms" for seconds in times) + " |")
+    opened = [sum(times[-3:-1]) for times in columns.values()]
+    print("| open: the cache and its first get | " + " | ".join(f"{seconds * 1e3:.2f} ms" for seconds in opened) + " |")
+
+
 def main() -> None:
+    if sys.argv[1:] == ["--open"]:
+        measure_opening()
+        return
     manager = {"TRITON_CACHE_MANAGER": "cukiln.adapters.triton:CacheManager"}
     cases = {"Triton": (TRITON % KERNELS, {}, manager), "cuda.core": (CUDA_CORE % (KERNELS, KERNELS), {}, {})}
     print("| cache | put | get | bytes on disk | inodes |\n|---|---|---|---|---|")
