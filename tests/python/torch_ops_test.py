@@ -156,6 +156,7 @@ def test_w4a16_gemm_does_not_quantise_its_input(tokens, with_bias):
     assert_rounded(y, expected + numbers(bias) if with_bias else expected)
     wide = torch.cat([x, x], 1)
     assert ops.w4a16_gemm(wide[:, 96:], *b.tensors(), bias).equal(y)
+    assert ops.w4a16_gemm(x, *b.tensors(), bias, constant_b=True).equal(y)
 
 
 def test_rows_may_have_gaps():

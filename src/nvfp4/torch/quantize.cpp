@@ -140,7 +140,8 @@ Tensor gemm(const MatrixArgument& a, const MatrixArgument& b, const std::optiona
   return multiply(&DeviceLaunchers::gemm, a.data, left, right, options);
 }
 
-Tensor w4a16_gemm(const Tensor& x, const MatrixArgument& b, const std::optional<Tensor>& bias) {
+Tensor w4a16_gemm(const Tensor& x, const MatrixArgument& b, const std::optional<Tensor>& bias,
+                  bool constant_b) {
   const MatrixView left = require_bf16_matrix(x, "x");
   const nvfp4::QuantizedMatrix right = require_matrix(b, x);
   if (left.columns != right.columns) {
@@ -150,6 +151,7 @@ Tensor w4a16_gemm(const Tensor& x, const MatrixArgument& b, const std::optional<
   require_aligned_rows(left, x, "x");
   nvfp4::GemmOptions options;
   options.bias = require_bias(bias, b, right, x);
+  options.constant_b = constant_b;
   return multiply(&DeviceLaunchers::w4a16_gemm, x, left, right, options);
 }
 

@@ -54,7 +54,8 @@ struct MatrixArgument {
 };
 Tensor gemm(const MatrixArgument& a, const MatrixArgument& b, const std::optional<Tensor>& bias);
 
-/// Multiplies x, which is not quantised, by b.
-Tensor w4a16_gemm(const Tensor& x, const MatrixArgument& b, const std::optional<Tensor>& bias);
+/// Multiplies x, which is not quantised, by b. `constant_b` as in GemmOptions.
+Tensor w4a16_gemm(const Tensor& x, const MatrixArgument& b, const std::optional<Tensor>& bias,
+                  bool constant_b);
 
 }  // namespace cukiln::torch

@@ -204,9 +204,10 @@ void w4a16_gemm_op(StableValue* stack, std::uint64_t /*arguments*/, std::uint64_
   const Tensor b_scales = arguments.tensor();
   const Tensor b_global_scale = arguments.tensor();
   const std::optional<Tensor> bias = arguments.optional_tensor();
+  const bool constant_b = arguments.flag();
   stack[0] =
       w4a16_gemm(x, {b_data, b_scales, b_global_scale, "b_data", "b_scales", "b_global_scale"},
-                 bias)
+                 bias, constant_b)
           .release();
 }
 
@@ -236,13 +237,11 @@ constexpr Op kQuantizeOps[] = {
      swiglu_amax_gsa},
     {"gemm",
      "gemm(Tensor a_data, Tensor a_scales, Tensor a_global_scale, Tensor b_data, Tensor b_scales, "
-     "Tensor "
-     "b_global_scale, Tensor? bias=None) -> Tensor",
+     "Tensor b_global_scale, Tensor? bias=None) -> Tensor",
      gemm_op},
     {"w4a16_gemm",
      "w4a16_gemm(Tensor x, Tensor b_data, Tensor b_scales, Tensor b_global_scale, Tensor? "
-     "bias=None) -> "
-     "Tensor",
+     "bias=None, bool constant_b=False) -> Tensor",
      w4a16_gemm_op},
 };
 

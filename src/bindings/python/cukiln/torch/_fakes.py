@@ -104,7 +104,12 @@ def _(
 
 @torch.library.register_fake("nvfp4::w4a16_gemm")
 def _(
-    x: Tensor, b_data: Tensor, b_scales: Tensor, b_global_scale: Tensor, bias: Tensor | None = None
+    x: Tensor,
+    b_data: Tensor,
+    b_scales: Tensor,
+    b_global_scale: Tensor,
+    bias: Tensor | None = None,
+    constant_b: bool = False,
 ) -> Tensor:
     return x.new_empty((x.shape[0], b_data.shape[0]))
 
