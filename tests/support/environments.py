@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Virtual environments with NVRTC in them."""
+"""Virtual environments with NVRTC and nvJitLink in them."""
 
 import os
 import subprocess
@@ -12,7 +12,7 @@ def environment_with(nvrtc: Path, folder: Path) -> Path:
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", "--symlinks", folder], check=True)
     (packages,) = folder.glob("lib/python3*/site-packages")
     for path in nvrtc.parents[2].glob("*/*"):
-        if path.parent.name in ("cu13", "cuda_nvrtc"):
+        if path.parent.name in ("cu13", "cuda_nvrtc", "nvjitlink"):
             linked = packages / "nvidia" / path.parent.name / path.name
             linked.parent.mkdir(parents=True, exist_ok=True)
             linked.symlink_to(os.path.realpath(path))

@@ -8,19 +8,21 @@
 #include <cstdlib>
 #include <cstring>
 #include <memory>
-#include <new>
 #include <set>
 #include <string>
 #include <string_view>
-#include <unordered_map>
 #include <utility>
 #include <vector>
 
+#include "addons/nvrtc/handles.hpp"
 #include "addons/nvrtc/host.hpp"
+#include "addons/nvrtc/link.hpp"
+#include "addons/nvrtc/linker_functions.hpp"
 #include "addons/nvrtc/nvrtc_functions.hpp"
 #include "addons/nvrtc/program.hpp"
 #include "core/base/fork_gate.hpp"
 #include "core/compile/nvrtc_library.hpp"
+#include "core/loader/addons.hpp"
 #include "core/loader/make_compiler.hpp"
 #include "core/loader/module_request.hpp"
 
@@ -31,58 +33,18 @@ namespace cukiln::dropin {
 
 namespace {
 
-/// The live programs by handle. Handles are numbers that are not used twice in a process: one of a
-/// destroyed program is no program, where NVRTC would read freed memory. Threads: safe.
-class Programs {
- public:
-  Handle add(std::shared_ptr<Program> program) {
-    const ForkSafeLock lock(mutex_);
-    const std::uintptr_t handle = next_ += kStep;
-    live_.emplace(handle, std::move(program));
-    return reinterpret_cast<Handle>(handle);
-  }
-  /// Null if there is no such program.
-  std::shared_ptr<Program> find(Handle handle) {
-    const ForkSafeLock lock(mutex_);
-    const auto at = live_.find(reinterpret_cast<std::uintptr_t>(handle));
-    return at != live_.end() ? at->second : nullptr;
-  }
-  std::shared_ptr<Program> remove(Handle handle) {
-    const ForkSafeLock lock(mutex_);
-    const auto at = live_.find(reinterpret_cast<std::uintptr_t>(handle));
-    if (at == live_.end()) {
-      return nullptr;
-    }
-    std::shared_ptr<Program> program = std::move(at->second);
-    live_.erase(at);
-    return program;
-  }
-
- private:
-  static constexpr std::uintptr_t kStep = 16;
-  Mutex mutex_;
-  std::uintptr_t next_ CUKILN_GUARDED_BY(mutex_) = 0;
-  std::unordered_map<std::uintptr_t, std::shared_ptr<Program>> live_ CUKILN_GUARDED_BY(mutex_);
-};
-
 // Never destroyed: threads of the host may compile while the process ends.
 Host* g_host = nullptr;
 constinit Mutex g_host_mutex;  // while it is made
-Programs& programs() {
-  static Programs* const all = new Programs;
+Handles<Program>& programs() {
+  static auto* const all = new Handles<Program>;
   return *all;
 }
 
 /// Runs a call. No exception leaves it.
 template <class Body>
 int call(Body&& body) noexcept {
-  try {
-    return body();
-  } catch (const std::bad_alloc&) {
-    return kOutOfMemory;
-  } catch (...) {
-    return kInternalError;
-  }
+  return guarded_call(kOutOfMemory, kInternalError, body);
 }
 
 /// Runs a call for a live program.
@@ -174,7 +136,7 @@ bool copy(const std::string& from, char (&to)[PATH_MAX]) {
   return true;
 }
 
-bool find(const char* opened, FoundNvrtc& found) {
+bool find_program_library(const char* opened, FoundLibrary& found) {
   auto settings = Settings::load();
   LoaderOptions options = settings ? std::move(settings->loader) : LoaderOptions();
   if (opened != nullptr) {
@@ -189,32 +151,54 @@ bool find(const char* opened, FoundNvrtc& found) {
          copy(install->builtins, found.builtins);
 }
 
+/// As a module's link does, for the NVRTC that a program of this process would get.
+bool find_linker_library(const char* opened, FoundLibrary& found) {
+  FoundLibrary nvrtc{};
+  if (opened != nullptr || addons().link_tool == nullptr) {
+    return false;
+  }
+  static_cast<void>(find_program_library(nullptr, nvrtc));
+  auto settings = Settings::load();
+  const NvrtcSearch search = nvrtc_search(settings ? settings->loader : LoaderOptions());
+  const auto library = addons().link_tool->find(nvrtc.library, search);
+  return library && copy(*library, found.library);
+}
+
+const void* open_programs(const void* real, const char* report) {
+  const int opened = call([&] {
+    const ForkSafeLock lock(g_host_mutex);
+    if (g_host != nullptr) {
+      return kSuccess;  // another thread opened it
+    }
+    static_cast<void>(programs());
+    g_host = new Host(*static_cast<const RealNvrtc*>(real), report);
+    std::atexit([] { g_host->close(); });
+    return kSuccess;
+  });
+  return opened == kSuccess ? &kFunctions : nullptr;
+}
+
 }  // namespace
 
 }  // namespace cukiln::dropin
 
 extern "C" CUKILN_API bool cukiln_nvrtc_find(std::uint32_t version, const char* opened,
-                                             cukiln::dropin::FoundNvrtc* found) {
+                                             cukiln::dropin::FoundLibrary* found) {
   using namespace cukiln::dropin;
-  return version == kInterface && found != nullptr &&
+  const auto find = version == kInterface       ? find_program_library
+                    : version == kLinkInterface ? find_linker_library
+                                                : nullptr;
+  return find != nullptr && found != nullptr &&
          call([&] { return find(opened, *found) ? kSuccess : kInternalError; }) == kSuccess;
 }
 
-extern "C" CUKILN_API const cukiln::dropin::ProgramFunctions* cukiln_nvrtc_open(
-    std::uint32_t version, const cukiln::dropin::RealNvrtc* real, const char* report) {
+extern "C" CUKILN_API const void* cukiln_nvrtc_open(std::uint32_t version, const void* real,
+                                                    const char* report) {
   using namespace cukiln::dropin;
-  if (version != kInterface || real == nullptr) {
+  if (real == nullptr) {
     return nullptr;
   }
-  const int opened = call([&] {
-    const cukiln::ForkSafeLock lock(g_host_mutex);
-    if (g_host != nullptr) {
-      return kSuccess;  // another thread opened it
-    }
-    static_cast<void>(programs());
-    g_host = new Host(*real, report);
-    std::atexit([] { g_host->close(); });
-    return kSuccess;
-  });
-  return opened == kSuccess ? &kFunctions : nullptr;
+  return version == kInterface       ? open_programs(real, report)
+         : version == kLinkInterface ? open_links(*static_cast<const RealLinker*>(real), report)
+                                     : nullptr;
 }

@@ -32,17 +32,10 @@ void print(LogLevel level, std::string_view message) {
 
 }  // namespace
 
-Host::Host(const RealNvrtc& real, const char* report)
-    : real_(real), library_(absolute_path(real.library)), report_(report != nullptr ? report : "") {
-  int major = 0;
-  int minor = 0;
-  if (real.version != nullptr && real.version(&major, &minor) == kSuccess) {
-    constexpr int kFirstWithTuring = 13;  // NVRTC 12 compiles for sm_52 if nothing is said
-    default_capability_ = major >= kFirstWithTuring ? 75 : 52;
-  }
-}
+DropinStore::DropinStore(std::string nvrtc, const char* report)
+    : nvrtc_(std::move(nvrtc)), report_(report != nullptr ? report : "") {}
 
-Result<std::shared_ptr<Host::Opened>> Host::find() {
+Result<std::shared_ptr<DropinStore::Opened>> DropinStore::find() {
   const ForkSafeLock lock(mutex_);
   if (is_closed_) {
     return Error(ErrorCode::io, "the process is ending");
@@ -50,7 +43,7 @@ Result<std::shared_ptr<Host::Opened>> Host::find() {
   return opened_;
 }
 
-Result<std::shared_ptr<Host::Opened>> Host::open() {
+Result<std::shared_ptr<DropinStore::Opened>> DropinStore::open() {
   CUKILN_TRY(std::shared_ptr<Opened> known, find());
   if (known != nullptr) {
     return known;
@@ -61,7 +54,9 @@ Result<std::shared_ptr<Host::Opened>> Host::open() {
     return known;
   }
   CUKILN_TRY(Settings settings, Settings::load());
-  settings.loader.nvrtc_library = library_;
+  if (!nvrtc_.empty()) {
+    settings.loader.nvrtc_library = nvrtc_;
+  }
   settings.loader.log = [highest = settings.log_level](LogLevel level, std::string_view message) {
     if (level <= highest) {
       print(level, message);
@@ -78,22 +73,8 @@ Result<std::shared_ptr<Host::Opened>> Host::open() {
   return opened;
 }
 
-Result<ProgramResult> Host::compile(const ProgramSpec& spec, NvrtcFailure& failure) {
-  CUKILN_TRY(const auto opened, open());
-  return compile_program(opened->loader, spec, failure);
-}
-
-void Host::store(const std::vector<StoreEntry>& entries) {
-  const auto opened = find();
-  if (opened && *opened != nullptr) {
-    for (const StoreEntry& entry : entries) {
-      LoaderServices((*opened)->loader).put(entry);
-    }
-  }
-}
-
-void Host::report(std::string_view what, std::int64_t microseconds, const void* caller,
-                  std::string_view why) {
+void DropinStore::report(std::string_view what, std::int64_t microseconds, const void* caller,
+                         std::string_view why) {
   if (report_.empty()) {
     return;
   }
@@ -108,11 +89,36 @@ void Host::report(std::string_view what, std::int64_t microseconds, const void* 
   static_cast<void>(!::write(file.get(), line.data(), line.size()));
 }
 
-void Host::close() noexcept {
+void DropinStore::close() noexcept {
   std::shared_ptr<Opened> opened;  // destroyed after the lock is released
   const ForkSafeLock lock(mutex_);
   is_closed_ = true;
   opened.swap(opened_);
+}
+
+// The path is absolute, since the process may change its folder.
+Host::Host(const RealNvrtc& real, const char* report)
+    : DropinStore(absolute_path(real.library), report), real_(real) {
+  int major = 0;
+  int minor = 0;
+  if (real.version != nullptr && real.version(&major, &minor) == kSuccess) {
+    constexpr int kFirstWithTuring = 13;  // NVRTC 12 compiles for sm_52 if nothing is said
+    default_capability_ = major >= kFirstWithTuring ? 75 : 52;
+  }
+}
+
+Result<ProgramResult> Host::compile(const ProgramSpec& spec, NvrtcFailure& failure) {
+  CUKILN_TRY(const auto opened, open());
+  return compile_program(opened->loader, spec, failure);
+}
+
+void Host::store(const std::vector<StoreEntry>& entries) {
+  const auto opened = find();
+  if (opened && *opened != nullptr) {
+    for (const StoreEntry& entry : entries) {
+      LoaderServices((*opened)->loader).put(entry);
+    }
+  }
 }
 
 }  // namespace cukiln::dropin

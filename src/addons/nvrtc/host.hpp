@@ -17,9 +17,40 @@
 
 namespace cukiln::dropin {
 
-/// What all programs of a process share: the real NVRTC, store and loader, which the first compile
-/// opens with the settings of the environment, and the report for `cukiln run`. Threads: safe.
-class Host {
+/// What a library in the place of another one has of a process: store and loader, which its first
+/// use opens with the settings of the environment, and the report for `cukiln run`. Threads: safe.
+class DropinStore {
+ public:
+  DropinStore(std::string nvrtc, const char* report);
+
+  /// Appends a line to the report: what became of a program that a library made.
+  void report(std::string_view what, std::int64_t microseconds, const void* caller,
+              std::string_view why);
+
+  /// Closes the store, as at the end of the process. What is compiled later is not stored.
+  void close() noexcept;
+
+ protected:
+  struct Opened {
+    Store store;
+    KernelLoader loader;
+  };
+  Result<std::shared_ptr<Opened>> open();
+
+  /// Null if there is none. Errors: io (closed).
+  Result<std::shared_ptr<Opened>> find();
+
+ private:
+  const std::string nvrtc_;      ///< empty: the one of the settings
+  const std::string report_;     ///< its path
+  ProcessLocal<Mutex> opening_;  ///< held while the store is opened, which a fork does not wait for
+  Mutex mutex_;
+  std::shared_ptr<Opened> opened_ CUKILN_GUARDED_BY(mutex_);
+  bool is_closed_ CUKILN_GUARDED_BY(mutex_) = false;
+};
+
+/// What all programs of a process share. Threads: safe.
+class Host : public DropinStore {
  public:
   Host(const RealNvrtc& real, const char* report);
 
@@ -33,31 +64,9 @@ class Host {
   /// Stores the entries of a program's PTX.
   void store(const std::vector<StoreEntry>& entries);
 
-  /// Appends a line to the report: what became of a program that a library made.
-  void report(std::string_view what, std::int64_t microseconds, const void* caller,
-              std::string_view why);
-
-  /// Closes the store, as at the end of the process. Later compiles are NVRTC's own.
-  void close() noexcept;
-
  private:
-  struct Opened {
-    Store store;
-    KernelLoader loader;
-  };
-  Result<std::shared_ptr<Opened>> open();
-
-  /// Null if there is none. Errors: io (closed).
-  Result<std::shared_ptr<Opened>> find();
-
   const RealNvrtc& real_;
-  const std::string library_;  ///< absolute: the process may change its folder
   int default_capability_ = 0;
-  const std::string report_;     ///< its path
-  ProcessLocal<Mutex> opening_;  ///< held while the store is opened, which a fork does not wait for
-  Mutex mutex_;
-  std::shared_ptr<Opened> opened_ CUKILN_GUARDED_BY(mutex_);
-  bool is_closed_ CUKILN_GUARDED_BY(mutex_) = false;
 };
 
 }  // namespace cukiln::dropin

@@ -69,27 +69,28 @@ struct ProgramFunctions {
   int (*set_flow_callback)(Handle, int (*)(void*, void*), void*);
 };
 
-/// The paths of an NVRTC and of its builtins library; the second is empty if it is not there.
-struct FoundNvrtc {
+/// The paths of a library and of NVRTC's builtins library; the second is empty if there is none.
+struct FoundLibrary {
   char library[PATH_MAX];
   char builtins[PATH_MAX];
 };
 
-/// Changes with every change of the structures above.
-inline constexpr std::uint32_t kInterface = 4;
+/// Changes with every change of the structures above. That of nvJitLink's functions is another
+/// (linker_functions.hpp), and tells the two functions below which library is meant.
+inline constexpr std::uint32_t kInterface = 5;
 
 /// The name under which libcukiln exports a FindFunction.
 inline constexpr const char* kFindName = "cukiln_nvrtc_find";
-/// Searches for an NVRTC as the loader does, or, if `opened` is the path of one, for its builtins
-/// only. False if there is none, or if `interface` is another.
-using FindFunction = bool (*)(std::uint32_t interface, const char* opened, FoundNvrtc* found);
+/// Searches for a library as the loader does, or, if `opened` is the path of an NVRTC, for its
+/// builtins only. False if there is none, or if `interface` is another.
+using FindFunction = bool (*)(std::uint32_t interface, const char* opened, FoundLibrary* found);
 
 /// The name under which libcukiln exports an OpenFunction.
 inline constexpr const char* kOpenName = "cukiln_nvrtc_open";
-/// Only the first call in a process makes what the functions work with. `real` must stay valid;
-/// `report` is a file to which a line is appended for each program (`cukiln run`), or null. Null if
-/// `interface` is another.
-using OpenFunction = const ProgramFunctions* (*)(std::uint32_t interface, const RealNvrtc* real,
-                                                 const char* report);
+/// Returns ProgramFunctions for a RealNvrtc, LinkFunctions for a RealLinker. Only the first call in
+/// a process makes what the functions work with. `real` must stay valid; `report` is a file to
+/// which a line is appended for each program (`cukiln run`), or null. Null if `interface` is
+/// another.
+using OpenFunction = const void* (*)(std::uint32_t interface, const void* real, const char* report);
 
 }  // namespace cukiln::dropin

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// A host that opens libnvrtc itself, as cuda.bindings does by absolute path, takes the functions
-// from the handle. So dlopen is defined here too: for an NVRTC it opens that, remembers it as the
-// real one, and returns this library. All other calls are libc's, made with the host's return
-// address, since dlopen searches the folders of the library that calls it.
+// A host that opens the peer itself, as cuda.bindings does by absolute path, takes the functions
+// from the handle. So dlopen is defined here too: for a peer it opens that, remembers it as the
+// real one, and returns this library. All other calls are those of the next library that defines
+// it, libc in the end, made with the host's return address, since dlopen searches the folders of
+// the library that calls it.
 
 #include <dlfcn.h>
 #include <link.h>
@@ -17,7 +18,7 @@
 
 #define CUKILN_EXPORTED extern "C" __attribute__((visibility("default")))
 
-namespace cukiln::nvrtc_binding {
+namespace cukiln::binding {
 
 namespace {
 
@@ -75,9 +76,9 @@ void* open_in(const char* folders, const char* library, const char* file, int mo
   return nullptr;
 }
 
-/// Opens an NVRTC as libc would for the library that `caller` is in. Null if it cannot, or if that
+/// Opens a peer as libc would for the library that `caller` is in. Null if it cannot, or if that
 /// library is cukiln's.
-void* open_nvrtc(const char* file, int mode, void* caller) {
+void* open_peer(const char* file, int mode, void* caller) {
   Dl_info info{};
   link_map* map = nullptr;
   if (::dladdr1(caller, &info, reinterpret_cast<void**>(&map), RTLD_DL_LINKMAP) != 0) {
@@ -103,10 +104,12 @@ void* open_nvrtc(const char* file, int mode, void* caller) {
   return libc_dlopen()(file, mode);
 }
 
-/// This library, as its handle. Null if the NVRTC cannot be replaced: another one is already.
-void* replacement_for(void* nvrtc) {
+/// This library, as its handle. Null if the peer cannot be replaced: another one is already, or
+/// this one is too new.
+void* replacement_for(void* peer) {
   Dl_info own{};
-  if (!set_real(nvrtc) || ::dladdr(reinterpret_cast<void*>(&replacement_for), &own) == 0) {
+  if (!kPeer.is_known(peer) || !set_real(peer) ||
+      ::dladdr(reinterpret_cast<void*>(&replacement_for), &own) == 0) {
     return nullptr;
   }
   return libc_dlopen()(own.dli_fname, RTLD_NOW);
@@ -116,7 +119,7 @@ void* replacement_for(void* nvrtc) {
 
 void* open_library(const char* file, int mode) { return libc_dlopen()(file, mode); }
 
-}  // namespace cukiln::nvrtc_binding
+}  // namespace cukiln::binding
 
 // Optimised always: the last call must be a jump, which leaves the caller's return address in
 // place.
@@ -126,9 +129,9 @@ void* open_library(const char* file, int mode) { return libc_dlopen()(file, mode
 #define CUKILN_OPTIMISED __attribute__((optimize("O2")))
 #endif
 CUKILN_EXPORTED CUKILN_OPTIMISED void* dlopen(const char* file, int mode) noexcept {
-  using namespace cukiln::nvrtc_binding;
-  if (file != nullptr && is_nvrtc(file)) {
-    if (void* const handle = open_nvrtc(file, mode, __builtin_return_address(0))) {
+  using namespace cukiln::binding;
+  if (file != nullptr && is_peer(file)) {
+    if (void* const handle = open_peer(file, mode, __builtin_return_address(0))) {
       void* const replacement = replacement_for(handle);
       return replacement != nullptr ? replacement : handle;
     }

@@ -3,7 +3,7 @@
 
 #include <cstddef>
 
-#include "addons/nvrtc/library/real_library.hpp"
+#include "addons/nvrtc/library/nvrtc_api.hpp"
 
 #define CUKILN_EXPORTED extern "C" __attribute__((visibility("default")))
 // In the library that makes the call, but for one that returns what a call returns: that is a jump.
@@ -11,13 +11,13 @@
 
 namespace {
 
+using cukiln::binding::Api;
+using cukiln::binding::api_for;
 using cukiln::dropin::Handle;
 using cukiln::dropin::kInternalError;
 using cukiln::dropin::Part;
 using cukiln::dropin::ProgramFunctions;
 using cukiln::dropin::RealNvrtc;
-using cukiln::nvrtc_binding::Api;
-using cukiln::nvrtc_binding::api_for;
 
 template <class Function, class... Arguments>
 int forward(Function function, Arguments... arguments) {
@@ -52,7 +52,7 @@ int bytes_of(const void* caller, Part part, Handle program, char* out) {
 /// Opens the real NVRTC, as the first call of a function below does, and has programs reported to a
 /// file, unless CUKILN_RUN_REPORT names one. Without effect after such a call.
 CUKILN_EXPORTED void cukiln_nvrtc_open_with_report(const char* file) {
-  static_cast<void>(cukiln::nvrtc_binding::api_with_report(file));
+  static_cast<void>(cukiln::binding::api_with_report(file));
 }
 
 // NOLINTBEGIN(readability-identifier-naming): NVRTC's names

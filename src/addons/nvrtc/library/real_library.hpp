@@ -1,54 +1,73 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "addons/nvrtc/nvrtc_functions.hpp"
+#include <dlfcn.h>
 
-namespace cukiln::nvrtc_binding {
+#include <cstdint>
+
+// What a library that stands in front of another one does: libcukiln_nvrtc and libcukiln_nvjitlink
+// are built of these sources, and of their own functions.
+namespace cukiln::binding {
+
+/// The library that this one stands in front of.
+struct Peer {
+  const char* stem;         ///< of its file: `libnvrtc.so`
+  const char* function;     ///< that it exports, and a library does that has it linked into it
+  const char* variable;     ///< of the environment, with the path of one
+  const char* own;          ///< the report's word for a library that has it linked into it
+  std::uint32_t interface;  ///< of libcukiln's functions for it
+  /// False for a version with functions that this library lacks: a host that opens one gets it.
+  bool (*is_known)(void* handle);
+};
+extern const Peer kPeer;
+
+/// The peer's functions, and libcukiln's in their place, if that can be opened. Each library's own.
+struct Api;
+/// The functions of an open peer; those of none if it is null.
+Api* make_api(void* handle);
+/// Adds libcukiln's to those of the real peer.
+void add_functions(Api& api);
+/// Has libcukiln open its functions for a peer. Null if it cannot be opened.
+const void* open_functions(const void* real);
 
 /// libc's dlopen, called from this library: see dlopen.cpp.
 void* open_library(const char* file, int mode);
 
-/// True for the file name of an NVRTC, `libnvrtc.so.13`.
-bool is_nvrtc(const char* path) noexcept;
+/// True for the file name of a peer, `libnvrtc.so.13`.
+bool is_peer(const char* path) noexcept;
 
-/// Makes an open NVRTC the real one. False if another one is already.
+/// The path of an open library; null if it is not known.
+const char* path_of(void* handle) noexcept;
+
+/// Makes an open peer the real one. False if another one is already.
 bool set_real(void* handle) noexcept;
 
-/// The functions of the real NVRTC that `Api` does not need by program.
-struct RealApi {
-  dropin::RealNvrtc programs;
-  const char* (*error_string)(int) = nullptr;
-  int (*count_architectures)(int*) = nullptr;
-  int (*architectures)(int*) = nullptr;
-  int (*pch_heap)(std::size_t*) = nullptr;
-  int (*set_pch_heap)(std::size_t) = nullptr;
-  int (*install_headers)(const char*, unsigned, const char**) = nullptr;
-  int (*headers_info)(void*, const char**) = nullptr;
-  int (*remove_headers)(const char*, unsigned, const char**) = nullptr;
-};
+/// Sets a function of an open library.
+template <class Function>
+void find_function(Function& function, void* handle, const char* name) {
+  function = reinterpret_cast<Function>(::dlsym(handle, name));
+}
 
-/// The real NVRTC and, if libcukiln can be opened, its functions for programs; else `programs` is
-/// null and the real one's are used.
-struct Api {
-  RealApi real;
-  const dropin::ProgramFunctions* programs = nullptr;
-};
-/// The functions of an open library.
-RealApi functions_of(void* handle);
+/// The first variable of the environment that is set and begins with one of these, which end with
+/// null.
+const char* find_variable(const char* const* prefixes);
 
 /// Appends a line to the report of `cukiln run`, if there is one: what is not reached, with its
 /// path.
 void report_unreached(const char* word, const char* path) noexcept;
 
-/// Finds both, once. The real NVRTC is: CUKILN_NVRTC_LIBRARY; the one that the host opened or is
-/// linked with; the first of libcukiln's search. Its builtins library is opened with it. Its
+/// True once a function of this library was called.
+bool was_called() noexcept;
+
+/// Finds both, once. The real peer is: the one of the variable; the one that the host opened or is
+/// linked with; the first of libcukiln's search. NVRTC's builtins library is opened with it. Its
 /// functions are null if there is none.
 const Api& api();
-/// The functions for a call from an address: those of the NVRTC that its own library has in it,
-/// else api().
+/// The functions for a call from an address: those of the peer that its own library has in it, else
+/// api().
 const Api& api_for(const void* caller);
 /// As api(). The first call of either opens both libraries: if it is this one, programs are
 /// reported to `file`, unless CUKILN_RUN_REPORT names one. Threads: one at a time.
 const Api& api_with_report(const char* file);
 
-}  // namespace cukiln::nvrtc_binding
+}  // namespace cukiln::binding

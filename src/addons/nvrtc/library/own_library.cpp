@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "addons/nvrtc/library/own_nvrtc.hpp"
+#include "addons/nvrtc/library/own_library.hpp"
 
 #include <dlfcn.h>
 #include <link.h>
@@ -9,18 +9,16 @@
 #include <cstring>
 #include <new>
 
-namespace cukiln::nvrtc_binding {
+namespace cukiln::binding {
 
 namespace {
 
-constexpr const char* kName = "nvrtcCompileProgram";
-
-/// A library that has an NVRTC of its own. Never removed: its addresses stay as they are while the
+/// A library that has a peer of its own. Never removed: its addresses stay as they are while the
 /// handle is open.
 struct Own {
   std::uintptr_t begin = 0;
   std::uintptr_t end = 0;
-  Api api;
+  const Api* api = nullptr;
   Own* next = nullptr;
 };
 std::atomic<Own*> g_owns = nullptr;
@@ -87,11 +85,12 @@ Symbols symbols_of(const dl_phdr_info& info) noexcept {
   return symbols;
 }
 
-/// False for NVRTC itself, whatever its name, and for this library, of which a process may have
-/// two.
+/// False for the peer itself, whatever the end of its name, and for this library, of which a
+/// process may have two.
 bool may_have_own(const char* path) noexcept {
   const char* const slash = path != nullptr ? std::strrchr(path, '/') : nullptr;
-  return slash != nullptr && std::strncmp(slash, "/libnvrtc", 9) != 0 &&
+  const std::size_t stem = std::strcspn(kPeer.stem, ".");
+  return slash != nullptr && std::strncmp(slash + 1, kPeer.stem, stem) != 0 &&
          std::strncmp(slash, "/libcukiln", 10) != 0;
 }
 
@@ -118,7 +117,7 @@ int find_own(dl_phdr_info* info, std::size_t /*size*/, void* out) {
   if (search.address < begin || search.address >= end) {
     return 0;
   }
-  if (may_have_own(info->dlpi_name) && symbols_of(*info).define(kName)) {
+  if (may_have_own(info->dlpi_name) && symbols_of(*info).define(kPeer.function)) {
     search.path = info->dlpi_name;
     search.begin = begin;
     search.end = end;
@@ -127,7 +126,8 @@ int find_own(dl_phdr_info* info, std::size_t /*size*/, void* out) {
 }
 
 int find_any(dl_phdr_info* info, std::size_t /*size*/, void* found) {
-  *static_cast<bool*>(found) = may_have_own(info->dlpi_name) && symbols_of(*info).define(kName);
+  *static_cast<bool*>(found) =
+      may_have_own(info->dlpi_name) && symbols_of(*info).define(kPeer.function);
   return *static_cast<bool*>(found) ? 1 : 0;
 }
 
@@ -136,7 +136,7 @@ int count_loaded(dl_phdr_info* info, std::size_t /*size*/, void* count) {
   return 1;
 }
 
-/// Whether a library of the process has an NVRTC of its own. Most processes have none, and then a
+/// Whether a library of the process has a peer of its own. Most processes have none, and then a
 /// call costs no search for its caller's library.
 bool any_has_own() {
   static std::atomic<bool> any = false;
@@ -153,14 +153,14 @@ bool any_has_own() {
 
 }  // namespace
 
-const Api* own_nvrtc_of(const void* caller) {
+const Api* own_library_of(const void* caller) {
   if (!any_has_own()) {
     return nullptr;
   }
   Search search{reinterpret_cast<std::uintptr_t>(caller)};
   for (const Own* own = g_owns; own != nullptr; own = own->next) {
     if (search.address >= own->begin && search.address < own->end) {
-      return &own->api;
+      return own->api;
     }
   }
   ::dl_iterate_phdr(find_own, &search);
@@ -172,19 +172,19 @@ const Api* own_nvrtc_of(const void* caller) {
   }
   own->begin = search.begin;
   own->end = search.end;
-  own->api.real = functions_of(handle);
+  own->api = make_api(handle);
   own->next = g_owns;
   while (!g_owns.compare_exchange_weak(own->next, own)) {
   }
-  report_unreached("own", search.path);
-  return &own->api;
+  report_unreached(kPeer.own, search.path);
+  return own->api;
 }
 
-bool has_own_nvrtc() noexcept { return g_owns != nullptr; }
+bool has_own_library() noexcept { return g_owns != nullptr; }
 
-const Api* own_nvrtc_of_process() {
-  const void* const next = ::dlsym(RTLD_NEXT, kName);
-  return next != nullptr ? own_nvrtc_of(next) : nullptr;
+const Api* own_library_of_process() {
+  const void* const next = ::dlsym(RTLD_NEXT, kPeer.function);
+  return next != nullptr ? own_library_of(next) : nullptr;
 }
 
-}  // namespace cukiln::nvrtc_binding
+}  // namespace cukiln::binding
