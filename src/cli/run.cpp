@@ -20,6 +20,8 @@ namespace {
 namespace paths = std::filesystem;
 
 constexpr const char* kLibrary = "libcukiln_nvrtc.so";
+constexpr const char* kLinkLibrary = "libcukiln_nvjitlink.so";  // beside it
+constexpr std::string_view kLinkWord = "link-";  // before a word about a link, `link-hit`
 constexpr double kUsPerMs = 1000;
 
 /// Finds the drop-in beside this program, or in the library folder of its prefix.
@@ -57,7 +59,7 @@ std::string short_name(std::string_view path) {
   return name.empty() ? "?" : name;
 }
 
-/// What became of programs, of a run or of one library in it.
+/// What became of programs, or of links, of a run or of one library in it.
 struct Totals {
   std::uint64_t hits = 0, compiled = 0, failed = 0, bypassed = 0;
   double saved_ms = 0, compile_ms = 0;
@@ -89,10 +91,31 @@ struct Totals {
   }
 };
 
+/// What a run's processes reported of programs, or of links.
+struct Reported {
+  Totals all;
+  std::map<std::string, Totals> libraries;  ///< by the library that made the programs
+
+  void add(const std::string& library, std::string_view word, double milliseconds,
+           std::string_view text) {
+    all.add(word, milliseconds, text);
+    libraries[library].add(word, milliseconds, text);
+  }
+  Json json() const {
+    Json document = all.json();
+    document["libraries"] = Json::array();
+    for (const auto& [name, totals] : libraries) {
+      document["libraries"].push_back(totals.json());
+      document["libraries"].back()["name"] = name;
+    }
+    return document;
+  }
+};
+
 /// What a run's processes reported.
 struct RunReport {
-  Totals all;
-  std::map<std::string, Totals> libraries;       ///< by the library that made the programs
+  Reported compiles;
+  Reported links;
   std::map<std::string, std::string> unreached;  ///< by library or program, why
 
   /// Adds a line: a word, microseconds, the path of a library or program, a tab, and a text.
@@ -107,14 +130,18 @@ struct RunReport {
     const std::string name = short_name(line.substr(second + 1, tab - second - 1));
     if (word == "own") {
       unreached[name] = "it has an NVRTC in it, which it used";
+    } else if (word == "own-nvjitlink") {
+      unreached[name] = "it has an nvJitLink in it, which it used";
     } else if (word == "unseen") {
       unreached[name] = "it used CUDA, and no call to NVRTC was seen";
     } else {
       std::int64_t microseconds = 0;
       std::from_chars(line.data() + first + 1, line.data() + second, microseconds);
       const double milliseconds = static_cast<double>(microseconds) / kUsPerMs;
-      all.add(word, milliseconds, line.substr(tab + 1));
-      libraries[name].add(word, milliseconds, line.substr(tab + 1));
+      const bool is_link = word.starts_with(kLinkWord);
+      (is_link ? links : compiles)
+          .add(name, is_link ? word.substr(kLinkWord.size()) : word, milliseconds,
+               line.substr(tab + 1));
     }
   }
 };
@@ -133,12 +160,13 @@ class RunCommand final : public Command {
     return {
         "run",
         "-- COMMAND...",
-        "run a program whose NVRTC compiles through the store",
-        "Runs COMMAND with libcukiln_nvrtc in front of NVRTC, for it and its child processes: what "
-        "they compile with NVRTC is found in the store or stored there, with the same results, and "
-        "nothing of theirs changes. In the end it says what was found, what was compiled, and what "
-        "NVRTC had to do itself and why, by the libraries that asked for it. The exit code is the "
-        "program's. A program that has NVRTC linked statically is not reached.",
+        "run a program whose NVRTC and nvJitLink use the store",
+        "Runs COMMAND with libcukiln_nvrtc in front of NVRTC and libcukiln_nvjitlink in front of "
+        "nvJitLink, for it and its child processes: what they compile and link with these is found "
+        "in the store or stored there, with the same results, and nothing of theirs changes. In "
+        "the end it says what was found, what was compiled or linked, and what NVRTC and nvJitLink "
+        "had to do themselves and why, by the libraries that asked for it. The exit code is the "
+        "program's. A program that has them linked statically is not reached.",
         {{"cukiln run -- python serve.py", "the second run compiles nothing"},
          {"cukiln --json run -- ./engine", "the totals as a document; the output goes to stderr"}}};
   }
@@ -170,8 +198,10 @@ class RunCommand final : public Command {
     }
     const std::string preloaded = inherited_variable("LD_PRELOAD");
     const std::string others = preloaded.empty() ? preloaded : ":" + preloaded;
+    const std::string linker = folder_of(*library) + "/" + kLinkLibrary;
+    const std::string both = paths::exists(linker, ignored) ? *library + ":" + linker : *library;
     std::vector<std::pair<std::string, std::string>> variables = {
-        {"LD_PRELOAD", *library + others}, {"CUKILN_RUN_REPORT", report->path()}};
+        {"LD_PRELOAD", both + others}, {"CUKILN_RUN_REPORT", report->path()}};
     if (!context.settings().store.directory.empty()) {
       variables.emplace_back("CUKILN_STORE", context.settings().store.directory);
     }
@@ -194,13 +224,9 @@ class RunCommand final : public Command {
  private:
   static void print(Context& context, const RunReport& report, int ended) {
     if (context.json()) {
-      Json document = report.all.json();
+      Json document = report.compiles.json();
+      document["links"] = report.links.json();
       document["exit_code"] = ended;
-      document["libraries"] = Json::array();
-      for (const auto& [name, totals] : report.libraries) {
-        document["libraries"].push_back(totals.json());
-        document["libraries"].back()["name"] = name;
-      }
       document["unreached"] = report.unreached;
       context.print_json(document);
       return;
@@ -209,35 +235,48 @@ class RunCommand final : public Command {
   }
 
   static std::string text_of(const RunReport& report) {
-    const Totals& all = report.all;
-    std::string text;
-    if (all.programs() == 0) {
-      text =
-          "No program was compiled with NVRTC. One that is linked statically, was opened with "
-          "RTLD_DEEPBIND, or has another file name than libnvrtc.so is not seen.";
-    } else {
-      text = fmt::format("{}: {} in the store ({} saved), {} compiled ({})",
-                         counted(all.programs(), "program of NVRTC", "programs of NVRTC"),
-                         human_count(all.hits), human_ms(all.saved_ms), human_count(all.compiled),
-                         human_ms(all.compile_ms));
-      text += all.failed != 0 ? fmt::format(", {} did not compile", human_count(all.failed)) : "";
-      text +=
-          all.bypassed != 0 ? fmt::format(", {} by NVRTC itself", human_count(all.bypassed)) : "";
-      text += ".";
-      text += fmt::format(kRow, "library", "hits", "compiled", "failed", "bypassed", "saved");
+    std::string text =
+        report.compiles.all.programs() == 0 && report.links.all.programs() == 0
+            ? "No program was compiled with NVRTC. One that is linked statically, was opened with "
+              "RTLD_DEEPBIND, or has another file name than libnvrtc.so is not seen."
+            : "";
+    add_table(report.compiles, {"program", "compile", "compiled", "NVRTC"}, text);
+    add_table(report.links, {"link", "link", "linked", "nvJitLink"}, text);
+    for (const auto& [name, reason] : report.unreached) {
+      text += fmt::format("\n  not reached: {}: {}", name, reason);
     }
-    for (const auto& [name, totals] : report.libraries) {
+    return text;
+  }
+
+  struct Words {
+    const char *thing, *verb, *made, *peer;
+  };
+  static void add_table(const Reported& reported, const Words& words, std::string& text) {
+    const Totals& all = reported.all;
+    if (all.programs() == 0) {
+      return;
+    }
+    text += text.empty() ? "" : "\n";
+    text += fmt::format("{}: {} in the store ({} saved), {} {} ({})",
+                        counted(all.programs(), fmt::format("{} of {}", words.thing, words.peer),
+                                fmt::format("{}s of {}", words.thing, words.peer)),
+                        human_count(all.hits), human_ms(all.saved_ms), human_count(all.compiled),
+                        words.made, human_ms(all.compile_ms));
+    text +=
+        all.failed != 0 ? fmt::format(", {} did not {}", human_count(all.failed), words.verb) : "";
+    text += all.bypassed != 0
+                ? fmt::format(", {} by {} itself", human_count(all.bypassed), words.peer)
+                : "";
+    text += ".";
+    text += fmt::format(kRow, "library", "hits", words.made, "failed", "bypassed", "saved");
+    for (const auto& [name, totals] : reported.libraries) {
       text += fmt::format(kRow, fitted(name), human_count(totals.hits),
                           human_count(totals.compiled), human_count(totals.failed),
                           human_count(totals.bypassed), human_ms(totals.saved_ms));
     }
     for (const auto& [reason, count] : all.reasons) {
-      text += fmt::format("\n  {} by NVRTC itself: {}", human_count(count), reason);
+      text += fmt::format("\n  {} by {} itself: {}", human_count(count), words.peer, reason);
     }
-    for (const auto& [name, reason] : report.unreached) {
-      text += fmt::format("\n  not reached: {}: {}", name, reason);
-    }
-    return text;
   }
 
   std::vector<std::string> command_;

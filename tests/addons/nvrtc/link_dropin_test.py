@@ -152,12 +152,11 @@ class LinkDropin(unittest.TestCase):
         self.extra: dict[str, str] = {}
 
     def environment(self) -> dict[str, str]:
-        return {"PATH": os.environ["PATH"], "HOME": str(self.folder), **self.extra}
+        parts = "LinkedLTOIR" if "13.5" in str(self.linker) else ""  # which others lack
+        return {"PATH": os.environ["PATH"], "HOME": str(self.folder), "HOST_PARTS": parts, **self.extra}
 
     def run_host(self, *links: list[Step], dropin: bool, code: str = HOST) -> str:
         environment = self.environment()
-        if "13.5" in str(self.linker):
-            environment["HOST_PARTS"] = "LinkedLTOIR"
         if dropin:
             self.report_file.write_text("")
             environment |= {"LD_PRELOAD": str(LIBRARY), "CUKILN_STORE": str(self.folder / "store"), "CUKILN_DAEMON": "off",
@@ -510,6 +509,57 @@ class Hosts(LinkDropin):
         said = self.run_host(*links, dropin=True, code=THREADS).splitlines()
         self.assertEqual(sorted(set(said)), plain)
         self.assertLessEqual({"compiled", "hit"}, set(self.outcomes()))
+
+
+class Run(LinkDropin):
+    """`cukiln run` puts both libraries in front."""
+
+    # As cuDF: NVRTC makes LTO-IR, and nvJitLink links it.
+    COMPILES_AND_LINKS = MAKES_INPUT.replace("Path(out).write_bytes(code.raw)", HOST.replace("import ctypes as c, hashlib, json, os, sys, threading", (
+        "Path(out).write_bytes(code.raw)\nimport hashlib, json, os\nsys.argv[1] = os.environ['HOST_LINKER']")))  # fmt: skip
+
+    def run_program(self, *links: list[Step], by: tuple[str, ...] = ()) -> tuple[str, str]:
+        """Compiles a part, then links."""
+        command = [COMMAND, "--store", self.folder / "store", *by, "run", "--"] if by else []
+        words = [self.python, "-c", self.COMPILES_AND_LINKS.replace("sys.stdin.buffer.read()", repr(TEXTS["part"].encode())),
+                 nvrtc_of(self.linker), "LTOIR", self.folder / "made.lto", *KINDS["lto"][2]]  # fmt: skip
+        environment = self.environment() | {"CUKILN_DAEMON": "off", "HOST_LINKER": str(self.linker)}
+        done = subprocess.run([*command, *words], env=environment, cwd=self.folder, input=json.dumps(links), capture_output=True, text=True,
+                              timeout=300)  # fmt: skip
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return done.stdout, done.stderr
+
+    def test_lto_ir_of_nvrtc(self) -> None:
+        """fault 430: the second process compiles nothing, and links nothing."""
+        for self.linker in linkers():
+            with self.subTest(linker=self.linker):
+                shutil.rmtree(self.folder / "store", ignore_errors=True)
+                steps: list[Step] = [["create", "-arch=sm_90", "-lto"], self.data("main.lto"), ["data", 3, str(self.folder / "made.lto"), "m"],
+                                     ["complete"], ["parts"]]  # fmt: skip
+                plain, _ = self.run_program(steps)
+                totals = []
+                for made in (1, 0):
+                    shown, said = self.run_program(steps, by=("--json",))
+                    self.assertEqual(said, plain)
+                    totals.append(json.loads(shown))
+                    for kind in (totals[-1], totals[-1]["links"]):
+                        self.assertEqual((kind["compiled"], kind["hits"], kind["bypassed"]), (made, 1 - made, 0))
+                self.assertEqual(totals[1]["links"]["saved_ms"], totals[0]["links"]["compile_ms"])
+
+    def test_table(self) -> None:
+        """fault 421"""
+        links = [self.link("main.cubin", "part.cubin"), self.link("main.cubin", "part.cubin"), self.link("garbage.cubin"),
+                 self.link("main.cubin", "part.cubin", options=("-arch=sm_90", "-time"))]  # fmt: skip
+        links[2][1] = ["data", 1, self.file("garbage"), "g"]
+        _, said = self.run_program(*links, by=("--color", "never"))
+        table = re.search(r"(?ms)^1 program of NVRTC: .*?\n(4 links of nvJitLink: .*)", said)
+        assert table is not None, said
+        rows = table[1].splitlines()
+        self.assertRegex(rows[0], r"^4 links of nvJitLink: 1 in the store \(.* saved\), 1 linked \(.*\), 1 did not link, 1 by nvJitLink itself\.$")
+        self.assertEqual(rows[1].split(), ["library", "hits", "linked", "failed", "bypassed", "saved"])
+        self.assertEqual(rows[2].split()[1:5], ["1"] * 4)
+        self.assertEqual(rows[3:], ["  1 by nvJitLink itself: the option -time"])
+        self.assertLessEqual(max(map(len, rows[1:])), 80)
 
 
 if __name__ == "__main__":
