@@ -24,8 +24,8 @@ if(TARGET cukiln_nvfp4)
   install(DIRECTORY "${PROJECT_SOURCE_DIR}/include/cukiln/nvfp4" DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/cukiln
     FILES_MATCHING PATTERN "*.h" PATTERN "*.hpp")
 endif()
-if(TARGET cukiln_nvrtc)  # opened by its path or preloaded: it has no version of its own
-  install(TARGETS cukiln_nvrtc LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
+if(TARGET cukiln_nvrtc)  # opened by their paths or preloaded: they have no version of their own
+  install(TARGETS cukiln_nvrtc cukiln_nvjitlink LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
 endif()
 # Started by the library that it is built with, never by hand: not in PATH, and beside those of other versions.
 if(TARGET cukiln-compile-worker)
@@ -38,7 +38,7 @@ foreach(program cukiln_cli cukilnd)
 endforeach()
 # What is installed, without tests and examples.
 add_custom_target(product)
-foreach(target cukiln cukiln_nvrtc cukiln_nvfp4 cukiln-compile-worker cukiln_cli cukilnd)
+foreach(target cukiln cukiln_nvrtc cukiln_nvjitlink cukiln_nvfp4 cukiln-compile-worker cukiln_cli cukilnd)
   if(TARGET ${target})
     add_dependencies(product ${target})
   endif()

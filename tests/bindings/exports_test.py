@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 
-# For libcukiln_nvrtc, which is built with libcukiln.
+# For libcukiln_nvrtc and libcukiln_nvjitlink, which are built with libcukiln.
 INTERNAL = {"cukiln_nvrtc_find", "cukiln_nvrtc_open"}
 
 
