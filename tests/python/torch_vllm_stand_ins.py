@@ -35,7 +35,9 @@ class MoEActivation(Enum):
     GELU = "gelu"
 
 
-envs = types.SimpleNamespace(VLLM_BATCH_INVARIANT=False, VLLM_DISABLED_KERNELS=[])
+envs = types.SimpleNamespace(
+    VLLM_BATCH_INVARIANT=False, VLLM_DISABLED_KERNELS=[], environment_variables={}
+)
 current_platform = types.SimpleNamespace(
     capability=namedtuple("DeviceCapability", "major minor")(9, 0),
     is_cuda=lambda: True,

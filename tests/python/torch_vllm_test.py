@@ -119,9 +119,8 @@ def test_a_name_that_vllm_lacks_leaves_its_own_kernels_and_is_said_once(vllm, ca
     assert [line for line in caplog.messages if attribute in line] == caplog.messages
     assert len(caplog.messages) == 1
     if name in PRIVATE["vllm_linear"]:
-        assert vllm.own._POSSIBLE_NVFP4_KERNELS == {
-            vllm.own.PlatformEnum.CUDA: [vllm.own.MarlinNvFp4LinearKernel]
-        }
+        (possible,) = vllm.own._POSSIBLE_NVFP4_KERNELS.values()
+        assert possible == [vllm.own.MarlinNvFp4LinearKernel]
     else:
         method = vllm.own.ModelOptNvFp4Config.FusedMoEMethodCls
         assert method is vllm.own.ModelOptNvFp4FusedMoE
@@ -221,7 +220,6 @@ def test_linear_layers_compute_with_the_memory_that_vllm_loaded(plugged, kind, u
 
 @pytest.mark.parametrize(("rows", "columns"), [(20, 64), (64, 48), (12, 16)])
 def test_shards_of_any_size_are_padded(plugged, rows, columns):
-    """fault 442"""
     method, layer = plugged.linear(LINEAR[0]), nn.Module()
     expected = load_linear(method, layer, parts(rows, columns=columns))
     method.process_weights_after_loading(layer)
@@ -275,6 +273,22 @@ def test_a_reload_with_other_scales_for_each_part_is_refused(plugged):
             lambda: load_linear(method, layer, parts(64, 32, equal=False)),
             method.process_weights_after_loading,
         )
+
+
+def test_graphs_that_weights_make_different_have_other_compile_keys(plugged):
+    """fault 442"""
+    factor, keys = plugged["vllm"].envs.environment_variables["CUKILN_VLLM"], []
+    for equal in (True, False):
+        method, layer = plugged.linear(LINEAR[0]), nn.Module()
+        load_linear(method, layer, parts(64, 32, equal=equal))
+        method.process_weights_after_loading(layer)
+        reload(
+            layer,
+            lambda: load_linear(method, layer, parts(64, 32)),  # noqa: B023
+            method.process_weights_after_loading,
+        )
+        keys.append(factor())
+    assert keys[1] == f"{keys[0]} 1" and keys[0].endswith(" 0")
 
 
 def test_layers_of_one_shape_share_a_graph(plugged):
@@ -422,9 +436,20 @@ def test_experts_of_another_kind_stay_vllms_and_it_is_said(plugged, caplog, kind
 def test_router_weights_on_inputs_are_vllms(plugged, caplog):
     """fault 445"""
     method, layer = plugged.experts(EXPERTS[0], plugged.moe()), nn.Module()
-    layer.apply_router_weight_on_input = True
+    layer.expert_map, layer.swiglu_limit, layer.apply_router_weight_on_input = None, None, True
     method.process_weights_after_loading(layer)
-    assert layer.built_in and "router's weights are applied" in caplog.text
+    assert layer.built_in and "the router's weights scale their inputs" in caplog.text
+
+
+def test_experts_without_an_attribute_that_is_asked_for_are_vllms(plugged, caplog):
+    """fault 441"""
+    moe = plugged.moe()
+    del moe.has_bias
+    assert plugged.experts(EXPERTS[0], moe).is_monolithic and "'has_bias'" in caplog.text
+    method, layer = plugged.experts(EXPERTS[0], plugged.moe()), nn.Module()
+    layer.expert_map = layer.swiglu_limit = None
+    method.process_weights_after_loading(layer)
+    assert layer.built_in and "no apply_router_weight_on_input" in caplog.text
 
 
 @pytest.fixture(autouse=True)

@@ -29,10 +29,11 @@ from vllm.model_executor.utils import replace_parameter
 from ._checkpoints import one_decode
 from ._layer import as_rows, like
 from ._runners import MoeRunner
-from ._vllm import LOG, reason_unsupported, require_parameters
+from ._vllm import LOG, count_in_compile_keys, reason_unsupported, require_parameters
 from ._weights import K_MULTIPLE, swizzle
 
 _RUNNER = "cukiln_runner"
+_LAYER = ("apply_router_weight_on_input", "expert_map", "swiglu_limit")
 
 
 def _reason(moe: Any) -> str | None:
@@ -59,7 +60,10 @@ class CukilnExperts(FusedMoEMethodBase):
 
     def __init__(self, *arguments: Any, **settings: Any) -> None:
         super().__init__(*arguments, **settings)
-        self._decline(_reason(self.moe))
+        try:
+            self._decline(_reason(self.moe))
+        except AttributeError as error:  # another vLLM
+            self._decline(str(error))
 
     def _decline(self, reason: str | None) -> None:
         self.cukiln_reason = reason
@@ -71,8 +75,11 @@ class CukilnExperts(FusedMoEMethodBase):
         return self.cukiln_reason is not None and super().is_monolithic
 
     def process_weights_after_loading(self, layer: nn.Module) -> None:
-        if self.cukiln_reason is None and layer.apply_router_weight_on_input:
-            self._decline("the router's weights are applied to the experts' inputs")
+        lacking = [name for name in _LAYER if not hasattr(layer, name)]
+        if self.cukiln_reason is None and lacking:
+            self._decline(f"their layer has no {', '.join(lacking)}")
+        elif self.cukiln_reason is None and layer.apply_router_weight_on_input:
+            self._decline("the router's weights scale their inputs")
         if self.cukiln_reason is not None:
             return super().process_weights_after_loading(layer)
         if layer.w13_weight_scale.dtype != torch.uint8:  # a weight cache has the kernels' order
@@ -173,5 +180,6 @@ def install() -> None:
         require_parameters(method.process_weights_after_loading, "self", "layer")
         tensors = ("x", "topk_weights", "topk_ids", "shared_experts", "shared_experts_input")
         require_parameters(method.apply, "self", "layer", *tensors)
+    count_in_compile_keys()
     ModelOptNvFp4Config.FusedMoEMethodCls = _subclass(ModelOptNvFp4FusedMoE)
     compressed_tensors.CompressedTensorsW4A4Nvfp4MoEMethod = _subclass(compressed)

@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """NVFP4 linear layers of vLLM, for `cukiln.adapters.vllm`.
 
-All memory is parameters of vLLM's layer under its own names, which the op takes as arguments: so a
+All memory is parameters of vLLM's layer under its own names, which the op takes as arguments: a
 reload that writes them, sleep mode and the weight cache work, graphs of equal layers are equal, and
-nothing is kept twice. `weight` stays as it was loaded, but for padding where a shard has no multiple
-of 32 columns or of 8 rows; block scales get the kernels' order; `weight_global_scale` becomes
-{encode, decode}.
+nothing is kept twice. `weight` stays as it was loaded, but for padding where a shard has no
+multiple of 32 columns or of 8 rows; block scales get the kernels' order; `weight_global_scale`
+becomes {encode, decode}.
 
-Parts of one matrix, such as q, k and v, may have global scales of their own, of which vLLM takes one.
-Results of each part are then multiplied by what its scale is to that one (`cukiln_column_scale`).
+Parts of one matrix, such as q, k and v, may have global scales of their own, of which vLLM takes
+one. Results of each part are then multiplied by the ratio of its scale to that one.
 """
 
 from __future__ import annotations
@@ -42,7 +42,13 @@ from vllm.platforms import PlatformEnum
 
 from ._layer import as_rows, like
 from ._runners import use_loader
-from ._vllm import LOG, reason_unsupported, require_parameters
+from ._vllm import (
+    LOG,
+    SCALED,
+    count_in_compile_keys,
+    reason_unsupported,
+    require_parameters,
+)
 from ._weights import K_MULTIPLE, N_MULTIPLE, make_global_scale, pad_data, pad_scales, swizzle, up
 
 BACKEND = "cukiln"  # of --linear-backend
@@ -83,9 +89,9 @@ class CukilnNvFp4LinearKernel(NvFp4LinearKernel):
         scaled = getattr(layer, "cukiln_scaled", None)  # as it was loaded before, if it was
         if scaled is False and ratios is not None:
             raise ValueError(
-                "the parts of a layer that were loaded with one weight_scale_2 are loaded again with "
-                "different ones, and graphs compute without; expected scales as at the first load: "
-                "start the engine with these weights"
+                "the parts of a layer that was loaded with one weight_scale_2 have different ones, "
+                "and its graphs compute without; expected scales as at the first load: start the "
+                "engine with these weights"
             )
         layer.cukiln_scaled = bool(scaled) or ratios is not None
         if layer.cukiln_scaled:
@@ -141,9 +147,14 @@ def _equalise(layer: nn.Module) -> Tensor | None:
 def _with_ratios(process: Callable[..., None]) -> Callable[..., None]:
     @functools.wraps(process)
     def process_weights_after_loading(self: Any, layer: nn.Module) -> None:
-        if isinstance(self.kernel, CukilnNvFp4LinearKernel):
-            self.kernel.ratios = _equalise(layer)
-        process(self, layer)
+        if not isinstance(self.kernel, CukilnNvFp4LinearKernel):
+            return process(self, layer)
+        is_reload = hasattr(layer, "cukiln_scaled")
+        self.kernel.ratios = _equalise(layer)
+        process(self, layer)  # which leaves weights of a weight cache as they are
+        if not is_reload:
+            layer.cukiln_scaled = hasattr(layer, _COLUMN_SCALE)
+            SCALED.append(layer.cukiln_scaled)
 
     return process_weights_after_loading
 
@@ -187,12 +198,13 @@ def install() -> None:
     more = getattr(CukilnNvFp4LinearKernel, "__abstractmethods__", ())
     if more:
         raise TypeError(f"NvFp4LinearKernel has abstract methods more: {', '.join(sorted(more))}")
+    count_in_compile_keys()
     _offer_backend()
     for method in methods:
         method.process_weights_after_loading = _with_ratios(method.process_weights_after_loading)
-    for module in list(sys.modules.values()):  # some have imported it by now
-        if getattr(module, "__name__", "").startswith("vllm."):
-            if vars(module).get("init_nvfp4_linear_kernel") is init_nvfp4_linear_kernel:
-                vars(module)["init_nvfp4_linear_kernel"] = _init_nvfp4_linear_kernel
+    for name, module in list(sys.modules.items()):  # some have imported it by now
+        names = vars(module) if name.startswith("vllm.") else {}
+        if names.get("init_nvfp4_linear_kernel") is init_nvfp4_linear_kernel:
+            names["init_nvfp4_linear_kernel"] = _init_nvfp4_linear_kernel
     _LINEAR_BACKEND_KERNEL_MAP[BACKEND] = {CukilnNvFp4LinearKernel}
     possible.insert(0, CukilnNvFp4LinearKernel)
