@@ -191,6 +191,9 @@ class FusedMoEMethodBase:
     def process_weights_after_loading(self, layer):
         layer.built_in = True
 
+    def get_fused_moe_quant_config(self, layer):
+        return "vLLM's"
+
     def apply(self, layer, x, topk_weights, topk_ids, shared_experts, shared_experts_input):
         return "vLLM's"
 

@@ -47,7 +47,12 @@ class Engine:
         return getattr(module, kind)(moe)
 
     def moe(self, experts=3, hidden=64, width=32, topk=2, **settings):
-        parallel = {"enable_eplb": False, "dp_size": 1, "use_all2all_kernels": False}
+        parallel = {
+            "enable_eplb": False,
+            "dp_size": 1,
+            "use_all2all_kernels": False,
+            "use_passthrough_all2all": False,
+        }
         for name in parallel.keys() & settings.keys():
             parallel[name] = settings.pop(name)
         given = {

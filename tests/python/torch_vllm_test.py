@@ -420,6 +420,7 @@ def test_weights_of_a_cache_in_the_kernels_order_are_used_as_they_are(plugged):
         ({"enable_eplb": True}, "EPLB"),
         ({"dp_size": 2}, "ranks exchange tokens"),
         ({"use_all2all_kernels": True}, "ranks exchange tokens"),
+        ({"use_passthrough_all2all": True}, "ranks exchange tokens"),
         ({"width": 48}, "multiples of 32"),
     ],
 )
@@ -430,6 +431,7 @@ def test_experts_of_another_kind_stay_vllms_and_it_is_said(plugged, caplog, kind
     assert method.is_monolithic
     method.process_weights_after_loading(layer)
     assert layer.built_in and apply(method, layer, *[None] * 3) == "vLLM's"
+    assert method.get_fused_moe_quant_config(layer) == "vLLM's"
     assert reason in caplog.text
 
 

@@ -11,6 +11,7 @@ requests setproctitle tiktoken tqdm transformers<5.21 uvloop watchfiles, and, wi
 require, compressed-tensors==0.17.0 and xgrammar==0.2.8.
 """
 
+import functools
 import importlib.metadata
 import os
 import sys
@@ -23,12 +24,24 @@ from torch import nn
 
 import torch_vllm_stand_ins as stand_ins
 from cukiln.adapters.vllm import register
+from torch_layers_support import cosine
 from torch_support import matrix
-from torch_vllm_support import EXPERTS, LINEAR, Engine, fill, load_linear, modelopt
+from torch_vllm_support import (
+    EXPERTS,
+    LINEAR,
+    Engine,
+    emulated_experts,
+    fill,
+    load_experts,
+    load_linear,
+    modelopt,
+)
 from torch_vllm_test import (  # noqa: F401  (run again, in vLLM)
     KERNEL,
     assert_product,
+    experts,
     parts,
+    routing,
     test_a_rank_computes_its_own_experts,
     test_a_reload_with_other_scales_for_each_part_is_refused,
     test_a_reload_writes_into_what_graphs_read,
@@ -150,6 +163,28 @@ def test_what_is_asked_of_a_mixture_is_there(plugged):
     for name in vars(moe["moe_parallel_config"]):
         given = config.FusedMoEParallelConfig
         assert name in given.__dataclass_fields__ or hasattr(given, name)
+
+
+@pytest.mark.parametrize("kind", EXPERTS)
+def test_vllms_runner_calls_the_experts(plugged, kind):
+    method, layer = plugged.experts(kind, plugged.moe()), nn.Module()
+    expected = load_experts(method, layer, experts())
+    method.process_weights_after_loading(layer)
+    routed = plugged[f"{stand_ins.LAYERS}.fused_moe.routed_experts"].RoutedExperts
+    layer.quant_method = method
+    layer.forward_modular = functools.partial(routed.forward_modular, layer)
+    x, (weights, ids) = matrix(6, 64, 9), routing()
+    runner = types.SimpleNamespace(
+        routed_experts=layer,
+        router=types.SimpleNamespace(select_experts=lambda **_: (weights, ids)),
+        _maybe_apply_shared_experts=lambda *_: None,
+        _quant_method=method,
+        _shared_experts=None,
+    )
+    routed._ensure_moe_quant_config_init(layer)
+    module = plugged[f"{stand_ins.LAYERS}.fused_moe.runner.moe_runner"]
+    _, y = module.MoERunner._apply_quant_method(runner, x, None, None)
+    assert cosine(y, emulated_experts(x, weights, ids, expected)) > 0.99999
 
 
 @pytest.mark.parametrize("kind", LINEAR[:1])

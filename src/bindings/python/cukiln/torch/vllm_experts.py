@@ -46,7 +46,9 @@ def _reason(moe: Any) -> str | None:
         "the experts have biases": moe.has_bias,
         "LoRA is enabled": moe.is_lora_enabled,
         "EPLB moves experts": parallel.enable_eplb,
-        "ranks exchange tokens": parallel.dp_size > 1 or parallel.use_all2all_kernels,
+        "ranks exchange tokens": parallel.dp_size > 1
+        or parallel.use_all2all_kernels
+        or parallel.use_passthrough_all2all,
         f"the sizes are {sizes}, and not multiples of {K_MULTIPLE}": any(
             size % K_MULTIPLE for size in sizes
         ),
@@ -86,6 +88,10 @@ class CukilnExperts(FusedMoEMethodBase):
             _process(layer)
         if not hasattr(layer, _RUNNER):  # a reload is copied into what the first load left
             setattr(layer, _RUNNER, _runner(layer, self.moe))
+
+    def get_fused_moe_quant_config(self, layer: nn.Module) -> Any:
+        """vLLM asks before each call, and its own answer is of its own kernels' layout."""
+        return None if self.cukiln_reason is None else super().get_fused_moe_quant_config(layer)
 
     def apply(
         self,
@@ -178,6 +184,7 @@ def install() -> None:
         )
     for method in (ModelOptNvFp4FusedMoE, compressed):
         require_parameters(method.process_weights_after_loading, "self", "layer")
+        require_parameters(method.get_fused_moe_quant_config, "self", "layer")
         tensors = ("x", "topk_weights", "topk_ids", "shared_experts", "shared_experts_input")
         require_parameters(method.apply, "self", "layer", *tensors)
     count_in_compile_keys()
