@@ -165,6 +165,36 @@ def test_what_is_asked_of_a_mixture_is_there(plugged):
         assert name in given.__dataclass_fields__ or hasattr(given, name)
 
 
+@pytest.mark.parametrize("algorithm", ["NVFP4", "W4A16_NVFP4"])
+def test_tensor_parallel_layers_load_their_shards(plugged, monkeypatch, algorithm):
+    linear = plugged["vllm.model_executor.layers.linear"]
+    config = plugged[stand_ins.MODELOPT].ModelOptNvFp4Config(algorithm, True, None, [])
+    named = {"quant_config": config, "bias": False, "params_dtype": torch.bfloat16}
+    heads = {"q": matrix(64, 96, 1), "k": matrix(32, 96, 2), "v": 1.4 * matrix(32, 96, 3)}
+    out, x, sums = matrix(40, 96, 4), matrix(5, 96, 9), 0.0
+    for rank in range(2):
+        for module in (linear, plugged["vllm.model_executor.parameter"]):
+            monkeypatch.setattr(module, "get_tensor_model_parallel_rank", lambda: rank)  # noqa: B023
+            monkeypatch.setattr(module, "get_tensor_model_parallel_world_size", lambda: 2)
+        qkv = linear.QKVParallelLinear(96, 16, 4, 2, prefix="qkv_proj", **named)
+        row = linear.RowParallelLinear(96, 40, prefix="o_proj", reduce_results=False, **named)
+        expected = []
+        for layer, matrices in ((qkv, heads), (row, {None: out})):
+            for part, whole in matrices.items():
+                tensors, weight = modelopt(whole)
+                tensors["input_scale"] = torch.tensor(1 / 64)
+                for name, parameter in layer.named_parameters():
+                    where = () if part is None else (part,)
+                    parameter.weight_loader(parameter, tensors[name], *where)
+                size = len(weight) // 2
+                expected.append(torch.from_numpy(weight[rank * size : (rank + 1) * size]))
+            layer.quant_method.process_weights_after_loading(layer)
+        assert_product(qkv(x)[0], x, torch.cat(expected[:3]), roundings=2)
+        sums = sums + row(x[:, rank * 48 : (rank + 1) * 48])[0].double()
+    expected = x.double() @ torch.from_numpy(modelopt(out)[1]).T
+    assert cosine(sums, expected) > 0.99999
+
+
 @pytest.mark.parametrize("kind", EXPERTS)
 def test_vllms_runner_calls_the_experts(plugged, kind):
     method, layer = plugged.experts(kind, plugged.moe()), nn.Module()
