@@ -83,9 +83,11 @@ bool is_stored(int type) noexcept {
 /// none, what it returns depends on more than it was given.
 bool is_open_text(int type, const void* data, std::size_t bytes) noexcept {
   constexpr int kPtx = 2;
+  constexpr string_view kBeginnings = "./ \t\r\n";
   const auto* const text = static_cast<const char*>(data);
-  const bool may_be_text = type == kPtx || (type == kAny && text[0] > 0 && text[0] != '\x7f');
-  return may_be_text && text[bytes - 1] != '\0' && text[bytes] != '\0';
+  const bool is_text =
+      type == kPtx || (type == kAny && kBeginnings.find(text[0]) != string_view::npos);
+  return is_text && text[bytes - 1] != '\0' && text[bytes] != '\0';
 }
 
 /// True if the file that the process has mapped was removed or replaced since.
@@ -370,15 +372,14 @@ LinkResult Link::read_real() {
   const RealLinker& linker = host_.real();
   LinkResult result;
   for (int i = 0; i < kLinkParts; ++i) {
-    LinkResult::Output& part = result.parts[i];
+    LinkResult::Output& output = result.parts[i];
+    const auto part = static_cast<LinkPart>(i);
     std::size_t size = 0;
-    part.code = linker.size[i] != nullptr && linker.bytes[i] != nullptr
-                    ? linker.size[i](real_, &size)
-                    : kLinkInternalError;
-    if (part.code == 0) {
-      part.bytes.resize(size + 1);
-      part.code = linker.bytes[i](real_, part.bytes.data());
-      part.bytes.resize(size);
+    output.code = linker.size_of(real_, part, &size);
+    if (output.code == 0) {
+      output.bytes.resize(size + 1);  // an empty log has a zero nonetheless
+      output.code = linker.bytes_of(real_, part, output.bytes.data());
+      output.bytes.resize(size);
     }
   }
   return result;
@@ -395,8 +396,7 @@ int Link::size(LinkPart part, std::size_t* bytes) {
     return known.code;
   }
   static_cast<void>(make_real());
-  const auto real = host_.real().size[index];
-  return real != nullptr ? real(real_, bytes) : kLinkInternalError;
+  return host_.real().size_of(real_, part, bytes);
 }
 
 int Link::bytes(LinkPart part, void* out) {
@@ -409,8 +409,7 @@ int Link::bytes(LinkPart part, void* out) {
     return 0;
   }
   static_cast<void>(make_real());
-  const auto real = host_.real().bytes[index];
-  return real != nullptr ? real(real_, out) : kLinkInternalError;
+  return host_.real().bytes_of(real_, part, out);
 }
 
 int Link::destroy() {

@@ -33,15 +33,15 @@ int run(Body&& body) noexcept {
   return guarded_call(kLinkInternalError, kLinkInternalError, body);
 }
 
-/// Runs `body` for a live link, and `real` for a null handle, for which nvJitLink has an error.
-template <class Body, class Real>
-int call_for(Handle handle, Body&& body, Real&& real) noexcept {
+/// Calls a live link, or the real nvJitLink for a null handle, for which it has an error.
+template <class Ours, class Real, class... Arguments>
+int call(Handle handle, Ours Link::*ours, Real RealLinker::*real, Arguments... arguments) {
   return run([&] {
     if (handle == nullptr) {
-      return real(g_host->real());
+      return (g_host->real().*real)(handle, arguments...);
     }
     const std::shared_ptr<Link> link = all_links().find(handle);
-    return link != nullptr ? body(*link) : kLinkInvalidInput;
+    return link != nullptr ? (link.get()->*ours)(arguments...) : kLinkInvalidInput;
   });
 }
 
@@ -74,35 +74,17 @@ int destroy(Handle* handle) {
 }
 
 int add_data(Handle handle, int type, const void* data, std::size_t bytes, const char* name) {
-  return call_for(
-      handle, [&](Link& link) { return link.add_data(type, data, bytes, name); },
-      [&](const RealLinker& real) { return real.add_data(handle, type, data, bytes, name); });
+  return call(handle, &Link::add_data, &RealLinker::add_data, type, data, bytes, name);
 }
 int add_file(Handle handle, int type, const char* path) {
-  return call_for(
-      handle, [&](Link& link) { return link.add_file(type, path); },
-      [&](const RealLinker& real) { return real.add_file(handle, type, path); });
+  return call(handle, &Link::add_file, &RealLinker::add_file, type, path);
 }
-int complete(Handle handle) {
-  return call_for(
-      handle, [](Link& link) { return link.complete(); },
-      [&](const RealLinker& real) { return real.complete(handle); });
-}
+int complete(Handle handle) { return call(handle, &Link::complete, &RealLinker::complete); }
 int size_of(LinkPart part, Handle handle, std::size_t* bytes) {
-  return call_for(
-      handle, [&](Link& link) { return link.size(part, bytes); },
-      [&](const RealLinker& real) {
-        const auto function = real.size[static_cast<int>(part)];
-        return function != nullptr ? function(handle, bytes) : kLinkInternalError;
-      });
+  return call(handle, &Link::size, &RealLinker::size_of, part, bytes);
 }
 int bytes_of(LinkPart part, Handle handle, void* out) {
-  return call_for(
-      handle, [&](Link& link) { return link.bytes(part, out); },
-      [&](const RealLinker& real) {
-        const auto function = real.bytes[static_cast<int>(part)];
-        return function != nullptr ? function(handle, out) : kLinkInternalError;
-      });
+  return call(handle, &Link::bytes, &RealLinker::bytes_of, part, out);
 }
 
 constexpr LinkFunctions kFunctions = {create,   destroy, add_data, add_file,

@@ -31,6 +31,15 @@ struct RealLinker {
   int (*bytes[kLinkParts])(Handle, void*) = {};
   /// The variable that changes what nvJitLink returns, or has it write files; null if none is set.
   const char* (*environment_of_results)() = nullptr;
+
+  int size_of(Handle link, LinkPart part, std::size_t* bytes_out) const {
+    const auto function = size[static_cast<int>(part)];
+    return function != nullptr ? function(link, bytes_out) : kLinkInternalError;
+  }
+  int bytes_of(Handle link, LinkPart part, void* out) const {
+    const auto function = bytes[static_cast<int>(part)];
+    return function != nullptr ? function(link, out) : kLinkInternalError;
+  }
 };
 
 /// What libcukiln offers to libcukiln_nvjitlink, which is built with it. All functions behave as

@@ -218,7 +218,10 @@ class SameResults(LinkDropin):
                                 ["complete"]])  # fmt: skip
 
     def test_several_links_of_a_process(self) -> None:
-        links = [[*self.link("main.ptx", "part.ptx"), ["parts"], ["destroy"]], [*self.link("main.cubin", "part.cubin"), ["parts"]]]
+        links = [
+            [*self.link("main.ptx", "part.ptx"), ["parts"], ["destroy"]],
+            [*self.link("main.cubin", "part.cubin"), ["parts"]],
+        ]
         self.check_same(*links, links[0], first=["compiled", "compiled", "hit"], second=["hit"] * 3)
 
 
@@ -402,7 +405,9 @@ class Opening(LinkDropin):
     """fault 437: however a host comes by nvJitLink, and by every name that a version exports."""
 
     def check_linked(self) -> None:
-        self.check_same([["version"], *self.link("main.cubin", "part.cubin"), ["parts"], ["destroy"]], first=["compiled"], second=["hit"])
+        self.check_same(
+            [["version"], *self.link("main.cubin", "part.cubin"), ["parts"], ["destroy"]], first=["compiled"], second=["hit"]
+        )
 
     def test_by_name(self) -> None:
         self.opens = self.linker.name
@@ -413,9 +418,14 @@ class Opening(LinkDropin):
         for self.linker in linkers():
             with self.subTest(linker=self.linker):
                 shutil.rmtree(self.folder / "store", ignore_errors=True)
-                theirs, ours = ({match[1] for match in re.finditer(r"(?m) T (\w+)", self.symbols(library))} for library in (self.linker, LIBRARY))
+                theirs, ours = (
+                    {match[1] for match in re.finditer(r"(?m) T (\w+)", self.symbols(library))}
+                    for library in (self.linker, LIBRARY)
+                )
                 self.assertLessEqual(theirs, ours)
-                suffixes = sorted(name.removeprefix("__nvJitLinkCreate") for name in theirs if name.startswith("__nvJitLinkCreate"))
+                suffixes = sorted(
+                    name.removeprefix("__nvJitLinkCreate") for name in theirs if name.startswith("__nvJitLinkCreate")
+                )
                 self.assertGreater(len(suffixes), 0)
                 for number, self.extra["HOST_SUFFIX"] in enumerate(suffixes):
                     steps = [*self.link("main.cubin", "part.cubin"), ["parts"], ["destroy"]]
@@ -460,7 +470,9 @@ class Opening(LinkDropin):
                 source.write_text(f"int __nvJitLinkCreate_{major}_0(void**, unsigned, const char**);\n"
                                   f"int run(void) {{ return __nvJitLinkCreate_{major}_0(0, 0, 0); }}\n")  # fmt: skip
                 users.append(self.folder / f"libuser{len(users)}.so")
-                subprocess.run(["cc", "-shared", "-fPIC", "-o", users[-1], source, linker, f"-Wl,-rpath,{linker.parent}"], check=True)
+                subprocess.run(
+                    ["cc", "-shared", "-fPIC", "-o", users[-1], source, linker, f"-Wl,-rpath,{linker.parent}"], check=True
+                )
         alone = []
         for user in users:
             self.opens = str(user)
@@ -471,8 +483,53 @@ class Opening(LinkDropin):
             self.opens = ",".join(map(str, order))
             self.assertEqual(self.run_host(dropin=True, code=code), self.run_host(dropin=False, code=code))
 
+    def test_by_a_library_that_opens_the_one_in_its_folder(self) -> None:
+        """As cuFFT and cuSPARSE: by soname, with their RPATH, and by the names of the version that it says it is."""
+        if shutil.which("cc") is None:
+            self.skipTest("there is no C compiler")
+        source = self.folder / "opens.c"
+        source.write_text("""
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <stdio.h>
+int run(const char* options[], void* data, size_t size) {
+  void* library = dlopen(NAME, RTLD_LAZY);
+  if (library == NULL) return -1;
+  unsigned major, minor;
+  ((int (*)(unsigned*, unsigned*))dlsym(library, "nvJitLinkVersion"))(&major, &minor);
+  char name[64];
+  void* handle = NULL;
+  size_t linked = 0;
+#define CALL(function) (snprintf(name, sizeof name, "__nvJitLink" function "_%u_%u", major, minor), dlsym(library, name))
+  int code = ((int (*)(void**, unsigned, const char**))CALL("Create"))(&handle, 1, options);
+  code |= ((int (*)(void*, int, void*, size_t, const char*))CALL("AddData"))(handle, 1, data, size, "n");
+  code |= ((int (*)(void*))CALL("Complete"))(handle);
+  code |= ((int (*)(void*, size_t*))CALL("GetLinkedCubinSize"))(handle, &linked);
+  code |= ((int (*)(void**))CALL("Destroy"))(&handle);
+  return code ? -code : (int)linked;
+}
+""")
+        code = ("import ctypes as c, sys\nfrom pathlib import Path\nlibrary, part = sys.argv[1].split(',')\ndata = Path(part).read_bytes()\n"
+                "print(c.CDLL(library).run((c.c_char_p * 1)(b'-arch=sm_90'), data, c.c_size_t(len(data))))\n")  # fmt: skip
+        for number, self.linker in enumerate(linkers()):
+            with self.subTest(linker=self.linker):
+                folder = self.folder / f"lib{number}"
+                folder.mkdir()
+                (folder / self.linker.name).symlink_to(self.linker)
+                subprocess.run(["cc", "-shared", "-fPIC", f'-DNAME="{self.linker.name}"', "-o", folder / "libopens.so", source,
+                                "-Wl,--disable-new-dtags,-rpath,$ORIGIN"], check=True)  # fmt: skip
+                self.opens = f"{folder}/libopens.so,{self.file('part.cubin')}"
+                plain = self.run_host(dropin=False, code=code)
+                self.assertGreater(int(plain), 0)
+                for outcome in ("compiled", "hit"):
+                    self.assertEqual(self.run_host(dropin=True, code=code), plain)
+                    self.assertEqual(self.outcomes(), [outcome])
+                    self.assertIn(f"{folder}/libopens.so", self.report_file.read_text())
 
-THREADS = HOST[: HOST.index("for steps in")] + """
+
+THREADS = (
+    HOST[: HOST.index("for steps in")]
+    + """
 import io, contextlib
 links = json.loads(sys.stdin.read())
 def work():
@@ -497,6 +554,7 @@ for at_once in range(3):
     library = c.CDLL(sys.argv[1])
 assert all(os.pread(file, 1 << 20, 0) == b"mine" * 10000 for file in own)
 """
+)
 
 
 class Hosts(LinkDropin):
@@ -555,7 +613,10 @@ class Run(LinkDropin):
         table = re.search(r"(?ms)^1 program of NVRTC: .*?\n(4 links of nvJitLink: .*)", said)
         assert table is not None, said
         rows = table[1].splitlines()
-        self.assertRegex(rows[0], r"^4 links of nvJitLink: 1 in the store \(.* saved\), 1 linked \(.*\), 1 did not link, 1 by nvJitLink itself\.$")
+        self.assertRegex(
+            rows[0],
+            r"^4 links of nvJitLink: 1 in the store \(.* saved\), 1 linked \(.*\), 1 did not link, 1 by nvJitLink itself\.$",
+        )
         self.assertEqual(rows[1].split(), ["library", "hits", "linked", "failed", "bypassed", "saved"])
         self.assertEqual(rows[2].split()[1:5], ["1"] * 4)
         self.assertEqual(rows[3:], ["  1 by nvJitLink itself: the option -time"])

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Packages that compile with NVRTC, unchanged, by `cukiln run`: the second process compiles nothing, and both get what NVRTC
-returns by itself. NVRTC is a wheel of the virtual environment, and no variable says where. No GPU is needed.
+"""Packages that compile with NVRTC and link with nvJitLink, unchanged, by `cukiln run`: the second process does neither, and both
+get what these return by themselves. They are wheels of the virtual environment, and no variable says where. No GPU is needed.
 
 usage: packages_test.py COMMAND REPOSITORY [unittest's arguments]
 """
@@ -48,6 +48,17 @@ for kind, more in (("cubin", {}), ("ltoir", {"link_time_optimization": True})):
     code = Program(text, "c++", ProgramOptions(arch="sm_90", **more)).compile(kind, name_expressions=("k<int>", "p"))
     show(kind, code.code)
     print(code.symbol_mapping)
+"""
+
+LINKS = """
+from cuda.core import Linker, LinkerOptions, Program, ProgramOptions
+texts = ('extern "C" __device__ int f(int); extern "C" __global__ void k(int* x) { *x = f(*x); }',
+         'extern "C" __device__ int f(int x) { return 3 * x; }')
+parts = [Program(text, "c++", ProgramOptions(arch="sm_90", link_time_optimization=True)).compile("ltoir") for text in texts]
+for kind in ("cubin", "ptx"):
+    linker = Linker(*parts, options=LinkerOptions(arch="sm_90", link_time_optimization=True, ptx=kind == "ptx"))
+    show(kind, linker.link(kind).code)
+    print(linker.get_error_log(), linker.get_info_log())
 """
 
 CUPY = """
@@ -105,20 +116,25 @@ class Packages(unittest.TestCase):
         lines = [line for line in done.stderr.splitlines(keepends=True) if "Warning" not in line]
         return "".join(lines), json.loads(done.stdout)
 
-    def check_same(self, text: str, *, compiled: int, failed: int = 0) -> None:
+    def check_same(self, text: str, *, compiled: int, failed: int = 0, linked: int = 0) -> None:
         plain, _ = self.run_python(text, through=False)
         first, totals = self.run_python(text, through=True)
         self.assertEqual(first, plain)
         self.assertEqual((totals["compiled"], totals["failed"], totals["bypassed"]), (compiled, failed, 0), totals)
+        self.assertEqual((totals["links"]["compiled"], totals["links"]["bypassed"]), (linked, 0), totals)
         second, totals = self.run_python(text, through=True)
         self.assertEqual(second, plain)
         self.assertEqual((totals["compiled"], totals["hits"], totals["bypassed"]), (0, compiled, 0), totals)
+        self.assertEqual((totals["links"]["compiled"], totals["links"]["hits"]), (0, linked), totals)
 
     def test_cuda_bindings(self) -> None:
         self.check_same(BINDINGS, compiled=4)
 
     def test_cuda_core(self) -> None:
         self.check_same(CORE, compiled=2)
+
+    def test_cuda_core_links(self) -> None:  # fault 430
+        self.check_same(LINKS, compiled=2, linked=2)
 
     def test_cupy(self) -> None:  # fault 399
         self.check_same(CUPY, compiled=1)

@@ -112,11 +112,11 @@ int create(const Api& api, const void* caller, Handle* handle, std::uint32_t cou
 }
 int size_of(const Api& api, LinkPart part, Handle handle, std::size_t* bytes) {
   return api.links != nullptr ? api.links->size(part, handle, bytes)
-                              : forward(api.real.size[static_cast<int>(part)], handle, bytes);
+                              : api.real.size_of(handle, part, bytes);
 }
 int bytes_of(const Api& api, LinkPart part, Handle handle, void* out) {
   return api.links != nullptr ? api.links->bytes(part, handle, out)
-                              : forward(api.real.bytes[static_cast<int>(part)], handle, out);
+                              : api.real.bytes_of(handle, part, out);
 }
 
 }  // namespace
