@@ -102,6 +102,8 @@ class CUKILN_API MoeGemm {
  public:
   /// Errors: incompatible (a device below 9.0).
   static Result<MoeGemm> create(KernelLoader& loader, int device);
+  /// For 1 to `most.tokens` tokens.
+  static ModuleNames modules(int capability, const MoeShape& most);
 
   /// Bytes of workspace for this shape; 0 for a shape that `launch` refuses or launches nothing
   /// for.

@@ -21,9 +21,9 @@ CUKILN_API cukiln_code cukiln_nvfp4_preload(cukiln_loader* loader,
                                             const cukiln_preload_options* options,
                                             cukiln_preload_report* report);
 
-/// The text of a source that comes with cukiln, by its file's name (`sampler.cu`). Ended by NUL;
-/// there as long as the library. NULL, and `*text_bytes` 0: there is none. `text_bytes` may be
-/// NULL.
+/// The text of a source or header that comes with cukiln, by its file's name (`sampler.cu`) or its
+/// path (`sampling/sampler.cu`), or of their manifest, `shipped.json`. Ended by NUL; there as long
+/// as the library. NULL, and `*text_bytes` 0: there is none. `text_bytes` may be NULL.
 CUKILN_API const char* cukiln_nvfp4_source(const char* file_name, size_t* text_bytes);
 
 /// cukiln::nvfp4::Gemm or W4a16Gemm, a launcher of one device, for hosts that measure its tactics.

@@ -4,7 +4,9 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <set>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <cukiln/export.hpp>
@@ -48,6 +50,15 @@ inline namespace v0 {
 /// The kernels that come with cukiln, those of <cukiln/nvfp4/sampling.hpp> too, their sources
 /// inside this library. Ids stay: a module that is added comes last.
 CUKILN_API Manifest manifest();
+
+/// The text of a source or header that comes with cukiln, by its file's name or its path
+/// (`sampling/sampler.cu`), or of their manifest, `shipped.json`. Null: there is none.
+CUKILN_API std::string_view shipped_text(std::string_view file) noexcept;
+
+/// Names of modules of `manifest()`, literals: all whose kernels launches for 1 to so many tokens
+/// may use, on any card of a compute capability (90), with any tactics that a store keeps. After
+/// they are preloaded and the loader is sealed, a launch for more tokens may be an error, `sealed`.
+using ModuleNames = std::set<std::string_view>;
 
 /// `loader.preload(manifest(), …)`.
 CUKILN_API Result<PreloadReport> preload_all(KernelLoader& loader,
@@ -330,6 +341,8 @@ class CUKILN_API Gemm : public GemmLauncher {
  public:
   /// Errors: incompatible (a device below 9.0).
   static Result<Gemm> create(KernelLoader& loader, int device);
+  static ModuleNames modules(int capability, std::int64_t max_tokens, std::int64_t n,
+                             std::int64_t k);
 
   Result<void> launch(Stream stream, const MutableMatrixView& output, const QuantizedMatrix& a,
                       const QuantizedMatrix& b, const Workspace& workspace,
@@ -350,6 +363,8 @@ class CUKILN_API W4a16Gemm : public GemmLauncher {
  public:
   /// Errors: incompatible (a device below 9.0).
   static Result<W4a16Gemm> create(KernelLoader& loader, int device);
+  static ModuleNames modules(int capability, std::int64_t max_tokens, std::int64_t n,
+                             std::int64_t k);
 
   Result<void> launch(Stream stream, const MutableMatrixView& output, const MatrixView& a,
                       const QuantizedMatrix& b, const Workspace& workspace,

@@ -96,6 +96,14 @@ typedef struct cukiln_torch_moe {
 CUKILN_API cukiln_code cukiln_torch_linear_create(const cukiln_torch_linear* linear, int64_t* id);
 CUKILN_API cukiln_code cukiln_torch_moe_create(const cukiln_torch_moe* moe, int64_t* id);
 
+/// Names the shipped modules that a runner launches kernels of for 1 to max_tokens tokens, on any
+/// card of a compute capability (90): what a process preloads before `seal()`. One of `linear` and
+/// `moe` is given, of which sizes and formats are read. `*count` is that of all names, which are
+/// there as long as the library; `capacity` of them are written. Errors: invalid_argument.
+CUKILN_API cukiln_code cukiln_torch_modules(const cukiln_torch_linear* linear,
+                                            const cukiln_torch_moe* moe, int capability,
+                                            const char** names, size_t capacity, size_t* count);
+
 /// A runner whose GEMMs are computed in Python: `nvfp4::linear_gemm` and `nvfp4::moe_gemm` call
 /// the ops `cukiln::run_linear` and `cukiln::run_moe` for it, which take the same arguments, and
 /// which the Python package defines. Errors: invalid_argument.

@@ -22,19 +22,8 @@ cukiln_code cukiln_nvfp4_preload(cukiln_loader* loader, const cukiln_preload_opt
 }
 
 const char* cukiln_nvfp4_source(const char* file_name, size_t* text_bytes) {
-  std::string_view found;
-  to_code([&]() -> Result<void> {
-    const Manifest shipped = nvfp4::manifest();
-    for (const ModuleSpec& module : shipped.modules()) {
-      for (const Source& source : module.sources) {
-        const std::string_view path = name_of(source);
-        if (file_name != nullptr && path.substr(path.rfind('/') + 1) == file_name) {
-          found = text_of(source).value_or(std::string_view());
-        }
-      }
-    }
-    return {};
-  });
+  const std::string_view wanted = file_name != nullptr ? file_name : "";
+  const std::string_view found = nvfp4::shipped_text(wanted);
   if (text_bytes != nullptr) {
     *text_bytes = found.size();
   }

@@ -2,6 +2,7 @@
 #include "nvfp4/host/device_kernels.hpp"
 
 #include <algorithm>
+#include <utility>
 
 #include "core/base/target_families.hpp"
 
@@ -48,7 +49,7 @@ Result<DeviceKernels> DeviceKernels::open(KernelLoader& loader, int device) {
   return made;
 }
 
-Result<Kernel> DeviceKernels::get(const std::string& module, const std::string& kernel) const {
+Kernel DeviceKernels::find_loaded(const std::string& module, const std::string& kernel) const {
   const std::string name = module + "/" + kernel;
   const auto loaded = [&](const std::string& suffix) {
     const Kernel found = loader_->kernels().find(name + suffix);
@@ -62,7 +63,11 @@ Result<Kernel> DeviceKernels::get(const std::string& module, const std::string& 
       return found;
     }
   }
-  if (const Kernel found = loaded({})) {
+  return loaded({});
+}
+
+Result<Kernel> DeviceKernels::get(const std::string& module, const std::string& kernel) const {
+  if (const Kernel found = find_loaded(module, kernel)) {
     return found;
   }
   const Manifest shipped = nvfp4::manifest();
@@ -76,6 +81,15 @@ Result<Kernel> DeviceKernels::get(const std::string& module, const std::string& 
   CUKILN_TRY(const Kernel found, loader_->get(for_device, kernel));
   CUKILN_TRY([[maybe_unused]] const auto attributes, found.attributes(info_.ordinal));
   return found;
+}
+
+Result<Kernel> DeviceKernels::get_unless_sealed(const char* module, const char* kernel) const {
+  if (refuses_) {
+    return find_loaded(module, kernel);
+  }
+  auto found = get(module, kernel);
+  refuses_ = !found && found.error().code() == ErrorCode::sealed;
+  return refuses_ ? Kernel() : std::move(found);
 }
 
 Result<std::uint32_t> DeviceKernels::wave_blocks(const Kernel& kernel,

@@ -43,16 +43,44 @@ class DeviceKernels {
     return found;
   }
 
+  /// As `get`, with dynamic shared memory reserved. An empty kernel where the loader is sealed and
+  /// has none: the launcher then serves the numbers of tokens that need others.
+  template <class Check>
+  Result<Kernel> get_unless_sealed(const char* module, const char* kernel, Check check,
+                                   std::uint32_t shared_bytes) const {
+    CUKILN_TRY(const Kernel found, get_unless_sealed(module, kernel));
+    if (found) {
+      CUKILN_CHECK(check(found));
+      CUKILN_CHECK(found.reserve_shared(shared_bytes));
+    }
+    return found;
+  }
+
   /// Returns how many blocks of so many threads the whole device holds at the same time.
   Result<std::uint32_t> wave_blocks(const Kernel& kernel, std::uint32_t block_threads) const;
 
  private:
   explicit DeviceKernels(KernelLoader& loader) : loader_(&loader) {}
 
+  /// A kernel that is loaded already; else empty.
+  Kernel find_loaded(const std::string& module, const std::string& kernel) const;
+  Result<Kernel> get_unless_sealed(const char* module, const char* kernel) const;
+
   KernelLoader* loader_;
+  mutable bool refuses_ = false;  // the loader, after seal(): it is asked once
   DeviceInfo info_;
   LaunchDevice device_;
 };
+
+/// Errors: sealed, if get_unless_sealed returned an empty kernel.
+inline Result<void> check_ready(const Kernel& kernel, std::int64_t tokens) noexcept {
+  return kernel ? Result<void>() : guarded([&]() -> Result<void> {
+    return make_error(ErrorCode::sealed,
+                      "the kernel for {} tokens was not loaded before seal(): preload a manifest "
+                      "for as many, as cukiln.torch.manifest_for writes it",
+                      tokens);
+  });
+}
 
 /// Checks that this thread's current context is one of the device. `name`: the launcher's class.
 Result<void> check_current_device(const char* name, const LaunchDevice& device) noexcept;

@@ -2,6 +2,7 @@
 #include "nvfp4/host/gemm_kernels.hpp"
 
 #include <algorithm>
+#include <functional>
 #include <tuple>
 
 #include "nvfp4/host/gemm_checks.hpp"
@@ -67,16 +68,39 @@ Result<std::shared_ptr<const GemmKernels>> create_gemm(KernelLoader& loader, int
     gemm->architecture = &architecture_of(family, kernels.info().capability);
     for (std::size_t i = 0; i < gemm->architecture->kernel_count; ++i) {
       const GemmKernel& each = gemm->architecture->kernels[i];
-      CUKILN_TRY(const Kernel kernel, kernels.get(each.module, each.name));
-      CUKILN_CHECK(each.check(kernel));
-      CUKILN_CHECK(kernel.reserve_shared(each.shared_bytes));
+      CUKILN_TRY(const Kernel kernel,
+                 kernels.get_unless_sealed(each.module, each.name, each.check, each.shared_bytes));
       gemm->kernels.push_back(kernel);
+    }
+    if (std::none_of(gemm->kernels.begin(), gemm->kernels.end(),
+                     std::mem_fn(&Kernel::operator bool))) {
+      const GemmKernel& first = gemm->architecture->kernels[0];
+      CUKILN_CHECK(kernels.get(first.module, first.name));
     }
     CUKILN_TRY(gemm->stored,
                load_stored_tactics(loader, kernels.info(), family.name, *gemm->architecture));
     gemm->device = kernels.device();
     return std::shared_ptr<const GemmKernels>(gemm);
   });
+}
+
+ModuleNames modules_of(const GemmFamily& family, int capability, std::int64_t max_tokens,
+                       std::int64_t n, std::int64_t k) {
+  constexpr std::uint32_t kAnySms = 132;  // they change how K is split, and no module
+  const GemmArchitecture& gemm = architecture_of(family, capability);
+  ModuleNames all;
+  for (std::size_t i = 0; i < gemm.kernel_count; ++i) {
+    all.insert(gemm.kernels[i].module);
+  }
+  ModuleNames found;
+  for (std::int64_t m = 1; is_shape(m, n, k) && m <= max_tokens && found != all; ++m) {
+    for (const GemmTactic& tactic :
+         gemm.tactics(static_cast<std::uint32_t>(m), static_cast<std::uint32_t>(n),
+                      static_cast<std::uint32_t>(k), kAnySms)) {
+      found.insert(gemm.kernels[tactic.kernel].module);
+    }
+  }
+  return found;
 }
 
 Result<void> launch_gemm(const GemmKernels& gemm, GemmCall call, const MutableMatrixView& output,
@@ -92,6 +116,7 @@ Result<void> launch_gemm(const GemmKernels& gemm, GemmCall call, const MutableMa
   CUKILN_CHECK(kernels::check_optional_vector("bias", options.bias, DataType::bf16, n, 16));
   CUKILN_CHECK(check_workspace(workspace, gemm_workspace_bytes(gemm, m, n, k), 16));
   CUKILN_TRY(call.tactic, choose_tactic(gemm, m, n, k, options.tactic));
+  CUKILN_CHECK(kernels::check_ready(gemm.kernels[call.tactic.kernel], m));
   call.output = output.data_as<std::uint16_t>();
   call.bias = options.bias.data_as<const std::uint16_t>();
   call.n = static_cast<std::uint32_t>(n);

@@ -25,6 +25,10 @@ struct GemmKernels {
 Result<std::shared_ptr<const GemmKernels>> create_gemm(KernelLoader& loader, int device,
                                                        const GemmFamily& family);
 
+/// What GemmLaunchers have as `modules`.
+ModuleNames modules_of(const GemmFamily& family, int capability, std::int64_t max_tokens,
+                       std::int64_t n, std::int64_t k);
+
 /// Launches a GEMM whose `stream`, A, B and `m` are in `call`, their sizes checked. Checks all
 /// else.
 Result<void> launch_gemm(const GemmKernels& gemm, GemmCall call, const MutableMatrixView& output,

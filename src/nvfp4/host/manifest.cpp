@@ -87,14 +87,10 @@ Result<Source> embedded_source(const std::string& path) {
   return make_error(ErrorCode::internal, "kernels_src/{} is not in this build", name);
 }
 
+constexpr std::string_view kManifest = "shipped.json";
+
 Result<Manifest> embedded_manifest() {
-  std::string_view json;
-  for (const embedded::File& file : embedded::manifests()) {
-    if (file.name == "shipped.json") {
-      json = file.bytes;
-    }
-  }
-  CUKILN_TRY(Manifest read, Manifest::parse(json, embedded_source));
+  CUKILN_TRY(Manifest read, Manifest::parse(shipped_text(kManifest), embedded_source));
   std::vector<ModuleSpec> modules = std::move(read).modules();
   EmbeddedHeaders headers;
   for (ModuleSpec& module : modules) {
@@ -108,6 +104,16 @@ Result<Manifest> embedded_manifest() {
 }
 
 }  // namespace
+
+std::string_view v0::shipped_text(std::string_view file) noexcept {
+  for (const embedded::File& each :
+       file == kManifest ? embedded::manifests() : embedded::kernels_src()) {
+    if (each.name == file || each.name.substr(each.name.rfind('/') + 1) == file) {
+      return each.bytes;
+    }
+  }
+  return {};
+}
 
 Manifest v0::manifest() {
   return guarded(embedded_manifest).value_or(Manifest());  // a test reads the same and fails first

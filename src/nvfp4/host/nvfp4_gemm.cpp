@@ -10,6 +10,10 @@ Result<Gemm> Gemm::create(KernelLoader& loader, int device) {
   return made;
 }
 
+ModuleNames Gemm::modules(int capability, std::int64_t max_tokens, std::int64_t n, std::int64_t k) {
+  return detail::modules_of(detail::kGemmFamily, capability, max_tokens, n, k);
+}
+
 Result<void> Gemm::launch(Stream stream, const MutableMatrixView& output, const QuantizedMatrix& a,
                           const QuantizedMatrix& b, const Workspace& workspace,
                           const GemmOptions& options) const noexcept {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <cassert>
 #include <memory>
+#include <utility>
 
 #include "nvfp4/host/device_kernels.hpp"
 #include "nvfp4/host/moe_checks.hpp"
@@ -72,6 +73,7 @@ constexpr TileModule kModules[2][kMoeTileSizes] = {
          128},
     }};
 constexpr std::size_t kFirstWarpgroupModule = 3;
+constexpr const char* kGroupedModule = "nvfp4_moe_grouped";
 
 std::size_t module_index(const MoePlan& plan) noexcept {
   assert(plan.kernels != MoeKernels::grouped);
@@ -80,6 +82,13 @@ std::size_t module_index(const MoePlan& plan) noexcept {
     ++index;
   }
   return index;
+}
+
+/// The kernels of a device for many tokens.
+MoeKernels kernels_for_many(int capability) noexcept {
+  return capability == kWarpgroupCapability ? MoeKernels::warpgroups
+         : GroupedGemm::runs_on(capability) ? MoeKernels::grouped
+                                            : MoeKernels::skinny;
 }
 
 MoeShape filled_in(MoeShape shape) noexcept {
@@ -436,18 +445,21 @@ struct GroupedSteps {
 template <class SkinnyUp, class SkinnyDown, class ManyUp, class ManyDown>
 Result<void> load_tiles(const DeviceKernels& kernels, const TileModule (&modules)[kMoeTileSizes],
                         Kernel* up, Kernel* down) noexcept {
+  const auto load = [&](std::size_t i, auto check_up, auto check_down) -> Result<void> {
+    const TileModule& tile = modules[i];
+    CUKILN_TRY(up[i], kernels.get_unless_sealed(tile.module, tile.up, check_up, tile.shared_bytes));
+    CUKILN_TRY(down[i],
+               kernels.get_unless_sealed(tile.module, tile.down, check_down, tile.shared_bytes));
+    return {};
+  };
   for (std::size_t i = 0; i < kFirstWarpgroupModule; ++i) {
-    CUKILN_TRY(up[i], kernels.get<SkinnyUp>(modules[i].module, modules[i].up));
-    CUKILN_TRY(down[i], kernels.get<SkinnyDown>(modules[i].module, modules[i].down));
+    CUKILN_CHECK(load(i, SkinnyUp::check, SkinnyDown::check));
   }
   if (kernels.info().capability != kWarpgroupCapability) {
     return {};
   }
   for (std::size_t i = kFirstWarpgroupModule; i < kMoeTileSizes; ++i) {
-    CUKILN_TRY(up[i], kernels.get<ManyUp>(modules[i].module, modules[i].up));
-    CUKILN_TRY(down[i], kernels.get<ManyDown>(modules[i].module, modules[i].down));
-    CUKILN_CHECK(up[i].reserve_shared(modules[i].shared_bytes));
-    CUKILN_CHECK(down[i].reserve_shared(modules[i].shared_bytes));
+    CUKILN_CHECK(load(i, ManyUp::check, ManyDown::check));
   }
   return {};
 }
@@ -456,6 +468,7 @@ Result<void> load_tiles(const DeviceKernels& kernels, const TileModule (&modules
 
 struct MoeGemm::Impl {
   kernels::LaunchDevice device;
+  MoeKernels for_many = MoeKernels::skinny;
   Kernel route;
   Kernel quantize_rows;
   Kernel expand;  // empty where there is no warpgroup MMA, as the last two of each format below
@@ -469,17 +482,38 @@ struct MoeGemm::Impl {
   Kernel grouped_up;
   Kernel grouped_up_dynamic;
   GroupedGemm grouped;
-
-  MoeKernels kernels_for_many() const noexcept {
-    return expand ? MoeKernels::warpgroups : grouped_up ? MoeKernels::grouped : MoeKernels::skinny;
-  }
 };
+
+ModuleNames MoeGemm::modules(int capability, const MoeShape& most) {
+  constexpr std::uint32_t kAnySms = 132;  // they change how K is split, and no module
+  ModuleNames names = {"nvfp4_moe_route", "nvfp4_moe_combine"};
+  const MoeKernels for_many = kernels_for_many(capability);
+  MoeShape shape = filled_in(most);
+  for (; shape.tokens > 0; --shape.tokens) {
+    if (!check_moe_shape(shape)) {
+      continue;  // launch refuses it
+    }
+    const MoePlan plan = moe_plan(shape, for_many, kAnySms);
+    if (plan.kernels == MoeKernels::grouped) {
+      names.insert({kGroupedModule, kMoeGroupedUp.module, kMoeGroupedUpDynamic.module,
+                    kSm100Kernels[kSm100Grouped].module});
+      continue;
+    }
+    const auto& modules = kModules[shape.w4a16 ? 1 : 0];
+    names.insert(modules[module_index(plan)].module);
+    if (plan.kernels == MoeKernels::warpgroups) {
+      names.insert(modules[kMoeTileSizes - 1].module);  // moe_expand's, moe_w4a16_gather's
+    }
+  }
+  return names;
+}
 
 Result<MoeGemm> MoeGemm::create(KernelLoader& loader, int device) {
   return guarded([&]() -> Result<MoeGemm> {
     CUKILN_TRY(const DeviceKernels kernels, DeviceKernels::open(loader, device));
     CUKILN_CHECK(detail::check_hopper_or_later(kernels.info(), "nvfp4_moe_gemm"));
     const auto impl = std::make_shared<Impl>();
+    impl->for_many = kernels_for_many(kernels.info().capability);
     CUKILN_TRY(impl->route, kernels.get<Route>("nvfp4_moe_route", "moe_route"));
     CUKILN_TRY(impl->quantize_rows,
                kernels.get<QuantizeRows>("nvfp4_moe_route", "moe_quantize_rows"));
@@ -490,20 +524,27 @@ Result<MoeGemm> MoeGemm::create(KernelLoader& loader, int device) {
                                                                    impl->up[0], impl->down[0])));
     CUKILN_CHECK((load_tiles<W4a16Up, W4a16Down, W4a16WarpgroupUp, W4a16WarpgroupDown>(
         kernels, kModules[1], impl->up[1], impl->down[1])));
-    if (kernels.info().capability == kWarpgroupCapability) {
-      CUKILN_TRY(impl->expand, kernels.get<Expand>("nvfp4_moe_prefill", "moe_expand"));
-      CUKILN_TRY(impl->w4a16_gather,
-                 kernels.get<W4a16Gather>("nvfp4_moe_w4a16_prefill", "moe_w4a16_gather"));
+    const auto get = [&](const char* module, const char* kernel, auto check,
+                         std::uint32_t shared_bytes = 0) {
+      return kernels.get_unless_sealed(module, kernel, check, shared_bytes);
+    };
+    if (impl->for_many == MoeKernels::warpgroups) {
+      CUKILN_TRY(impl->expand,
+                 get(kModules[0][kMoeTileSizes - 1].module, "moe_expand", Expand::check));
+      CUKILN_TRY(impl->w4a16_gather, get(kModules[1][kMoeTileSizes - 1].module, "moe_w4a16_gather",
+                                         W4a16Gather::check));
     }
-    if (GroupedGemm::runs_on(kernels.info().capability)) {
-      CUKILN_TRY(impl->grouped, GroupedGemm::create(loader, device));
-      CUKILN_TRY(impl->route_rows, kernels.get<RouteRows>("nvfp4_moe_grouped", "moe_route_rows"));
-      CUKILN_TRY(impl->grouped_up,
-                 kernels.get<GroupedUp>(kMoeGroupedUp.module, kMoeGroupedUp.name));
-      CUKILN_CHECK(impl->grouped_up.reserve_shared(kMoeGroupedUp.shared_bytes));
-      CUKILN_TRY(impl->grouped_up_dynamic,
-                 kernels.get<GroupedUp>(kMoeGroupedUpDynamic.module, kMoeGroupedUpDynamic.name));
-      CUKILN_CHECK(impl->grouped_up_dynamic.reserve_shared(kMoeGroupedUpDynamic.shared_bytes));
+    if (impl->for_many == MoeKernels::grouped) {
+      CUKILN_TRY(impl->route_rows, get(kGroupedModule, "moe_route_rows", RouteRows::check));
+      for (const auto& [kernel, wanted] :
+           {std::pair(&impl->grouped_up, &kMoeGroupedUp),
+            std::pair(&impl->grouped_up_dynamic, &kMoeGroupedUpDynamic)}) {
+        CUKILN_TRY(*kernel,
+                   get(wanted->module, wanted->name, GroupedUp::check, wanted->shared_bytes));
+      }
+      if (impl->route_rows) {
+        CUKILN_TRY(impl->grouped, GroupedGemm::create(loader, device));
+      }
     }
     impl->device = kernels.device();
     MoeGemm made;
@@ -515,14 +556,13 @@ Result<MoeGemm> MoeGemm::create(KernelLoader& loader, int device) {
 std::size_t MoeGemm::workspace_bytes(const MoeShape& shape) const noexcept {
   return !impl_ || shape.tokens == 0 || !check_moe_shape(shape)
              ? 0
-             : moe_plan(filled_in(shape), impl_->kernels_for_many(), impl_->device.num_sms)
-                   .total_bytes;
+             : moe_plan(filled_in(shape), impl_->for_many, impl_->device.num_sms).total_bytes;
 }
 
 std::size_t MoeGemm::max_workspace_bytes(const MoeShape& shape) const noexcept {
   return !impl_ || shape.tokens == 0 || !check_moe_shape(shape)
              ? 0
-             : moe_max_bytes(filled_in(shape), impl_->kernels_for_many(), impl_->device.num_sms);
+             : moe_max_bytes(filled_in(shape), impl_->for_many, impl_->device.num_sms);
 }
 
 Result<void> MoeGemm::launch(Stream stream, const MutableMatrixView& output, const MoeInput& input,
@@ -537,19 +577,21 @@ Result<void> MoeGemm::launch(Stream stream, const MutableMatrixView& output, con
   }
   CUKILN_CHECK(check_moe_input(output, input, shape));
   CUKILN_CHECK(check_layer(layer, shape));
-  const MoePlan plan = moe_plan(shape, impl.kernels_for_many(), impl.device.num_sms);
+  const MoePlan plan = moe_plan(shape, impl.for_many, impl.device.num_sms);
   CUKILN_CHECK(check_workspace(workspace, plan.total_bytes, 16));
 
   const MoeCall call{stream, output.data_as<std::uint16_t>(),           shape, input,
                      layer,  static_cast<std::uint8_t*>(workspace.data)};
   if (plan.kernels == MoeKernels::grouped) {
+    CUKILN_CHECK(kernels::check_ready(impl.route_rows, shape.tokens));
     return run_moe_grouped(plan, call, impl.device.num_sms,
                            GroupedSteps{stream, impl.route_rows, impl.grouped_up,
                                         impl.grouped_up_dynamic, impl.combine_rows, impl.grouped});
   }
-  CUKILN_CHECK(launch_route(plan, call, impl.device.num_sms, impl.route));
   const Kernel& up_kernel = impl.up[shape.w4a16 ? 1 : 0][module_index(plan)];
   const Kernel& down_kernel = impl.down[shape.w4a16 ? 1 : 0][module_index(plan)];
+  CUKILN_CHECK(kernels::check_ready(up_kernel, shape.tokens));
+  CUKILN_CHECK(launch_route(plan, call, impl.device.num_sms, impl.route));
   const auto hidden = static_cast<std::uint32_t>(shape.hidden);
   const auto topk = static_cast<std::uint32_t>(shape.topk);
   const auto tokens = static_cast<std::uint32_t>(shape.tokens);

@@ -26,6 +26,11 @@ Result<W4a16Gemm> W4a16Gemm::create(KernelLoader& loader, int device) {
   return made;
 }
 
+ModuleNames W4a16Gemm::modules(int capability, std::int64_t max_tokens, std::int64_t n,
+                               std::int64_t k) {
+  return detail::modules_of(detail::kW4a16Family, capability, max_tokens, n, k);
+}
+
 Result<void> W4a16Gemm::launch(Stream stream, const MutableMatrixView& output, const MatrixView& a,
                                const QuantizedMatrix& b, const Workspace& workspace,
                                const GemmOptions& options) const noexcept {

@@ -194,6 +194,32 @@ Result<void> create_moe(const cukiln_torch_moe* given, std::int64_t* id) {
   return add<MoeRunner>(*here, weights, id);
 }
 
+Result<void> list_modules(const cukiln_torch_linear* linear, const cukiln_torch_moe* moe,
+                          int capability, const char** names, std::size_t capacity,
+                          std::size_t* count) {
+  CUKILN_CHECK(check_given("count", count));
+  if ((linear == nullptr) == (moe == nullptr)) {
+    return make_error(ErrorCode::invalid_argument, "linear and moe are both {}; expected one",
+                      moe == nullptr ? "NULL" : "given");
+  }
+  nvfp4::ModuleNames found;
+  if (linear != nullptr) {
+    CUKILN_TRY(const auto weights, c::read_struct(*linear, "cukiln_torch_linear"));
+    found = modules_of(weights, capability);
+  } else {
+    CUKILN_TRY(const auto weights, c::read_struct(*moe, "cukiln_torch_moe"));
+    found = modules_of(weights, capability);
+  }
+  *count = found.size();
+  for (const std::string_view name : found) {
+    if (capacity > 0) {
+      *names++ = name.data();  // a literal
+      --capacity;
+    }
+  }
+  return {};
+}
+
 Result<void> create_python(std::int64_t* id) {
   CUKILN_TRY(Host* const here, registered());
   CUKILN_CHECK(check_given("id", id));
@@ -236,6 +262,13 @@ cukiln_code cukiln_torch_linear_create(const cukiln_torch_linear* linear, int64_
 
 cukiln_code cukiln_torch_moe_create(const cukiln_torch_moe* moe, int64_t* id) {
   return to_code([&] { return cukiln::torch::create_moe(moe, id); });
+}
+
+cukiln_code cukiln_torch_modules(const cukiln_torch_linear* linear, const cukiln_torch_moe* moe,
+                                 int capability, const char** names, size_t capacity,
+                                 size_t* count) {
+  return to_code(
+      [&] { return cukiln::torch::list_modules(linear, moe, capability, names, capacity, count); });
 }
 
 cukiln_code cukiln_torch_python_create(int64_t* id) {

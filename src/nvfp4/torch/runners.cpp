@@ -193,6 +193,32 @@ void MoeRunner::run(nvfp4::MoeInput input, const MutableMatrixView& output) cons
   require(moe.launch(scope.stream, output, input, layer_, {start + kScratchGlobalScale, bytes}));
 }
 
+// ---- Modules
+
+namespace {
+
+constexpr const char* kGlobalScaleModule = "amax_gsa";  // without it Cuda::create fails
+
+}  // namespace
+
+nvfp4::ModuleNames modules_of(const cukiln_torch_linear& weights, int capability) {
+  const auto modules = weights.w4a16 != 0 ? nvfp4::W4a16Gemm::modules : nvfp4::Gemm::modules;
+  nvfp4::ModuleNames names =
+      modules(capability, weights.max_tokens, weights.out_features, weights.in_features);
+  names.insert(kGlobalScaleModule);
+  if (weights.w4a16 == 0) {
+    names.insert("fused_amax_quantize");
+  }
+  return names;
+}
+
+nvfp4::ModuleNames modules_of(const cukiln_torch_moe& weights, int capability) {
+  nvfp4::ModuleNames names = nvfp4::MoeGemm::modules(
+      capability, layer_of(weights).shape(weights.max_tokens, weights.max_topk));
+  names.insert(kGlobalScaleModule);
+  return names;
+}
+
 // ---- By number
 
 namespace {

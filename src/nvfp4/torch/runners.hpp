@@ -73,6 +73,10 @@ class MoeRunner final : public DeviceRunner {
   nvfp4::MoeLayer layer_;
 };
 
+/// The shipped modules that a runner of such weights needs for 1 to `max_tokens` tokens.
+nvfp4::ModuleNames modules_of(const cukiln_torch_linear& weights, int capability);
+nvfp4::ModuleNames modules_of(const cukiln_torch_moe& weights, int capability);
+
 /// Throws std::out_of_range if no runner has this id, or it has not this fingerprint (0: any), and
 /// std::runtime_error if it is of the other kind.
 LinearRunner& linear_runner(std::int64_t id, std::int64_t fingerprint);

@@ -23,6 +23,8 @@ static void sources_are_found_by_their_names(void) {
   const char* const text = cukiln_nvfp4_source("sampler.cu", &bytes);
   CHECK(text != NULL && bytes > 1000 && strlen(text) == bytes && strstr(text, "sampler") != NULL);
   CHECK(cukiln_nvfp4_source("ampler.cu", &bytes) == NULL && bytes == 0);
+  CHECK(cukiln_nvfp4_source("sampling/sampler.cu", NULL) == text);
+  CHECK(strstr(cukiln_nvfp4_source("shipped.json", NULL), "\"sampler_f16\"") != NULL);
   CHECK(cukiln_nvfp4_source(NULL, NULL) == NULL);
 }
 
@@ -45,6 +47,33 @@ static void a_preload_knows_the_modules_that_come_with_cukiln(void) {
   CHECK(cukiln_nvfp4_preload(loader, &preload, NULL) == CUKILN_NOT_FOUND);
   CHECK(strstr(cukiln_last_error(), "the manifest has no module \"axpy\"") != NULL);
   cukiln_loader_destroy(loader);
+}
+
+static void a_runner_needs_the_modules_of_its_format_and_tokens(void) {
+  const char* names[8] = {NULL};
+  size_t count = 0;
+  cukiln_torch_linear linear = {.struct_bytes = sizeof linear,
+                                .in_features = 4096,
+                                .out_features = 1024,
+                                .max_tokens = 8,
+                                .w4a16 = 1};
+  CHECK(cukiln_torch_modules(&linear, NULL, 90, names, 8, &count) == CUKILN_OK);
+  CHECK(count == 2 && strcmp(names[0], "amax_gsa") == 0);
+  CHECK(strcmp(names[1], "nvfp4_w4a16_gemm") == 0);
+  linear.max_tokens = 4096;
+  CHECK(cukiln_torch_modules(&linear, NULL, 90, names, 1, &count) == CUKILN_OK && count == 6);
+  CHECK(strcmp(names[1], "nvfp4_w4a16_gemm") == 0);  // only as many as there is place for
+  const cukiln_torch_moe moe = {.struct_bytes = sizeof moe,
+                                .experts = 8,
+                                .hidden = 128,
+                                .width = 128,
+                                .max_tokens = 4,
+                                .max_topk = 2};
+  CHECK(cukiln_torch_modules(NULL, &moe, 90, names, 8, &count) == CUKILN_OK && count == 4);
+  CHECK(strcmp(names[3], "nvfp4_moe_w4a16") == 0);
+  CHECK(cukiln_torch_modules(&linear, &moe, 90, names, 8, &count) == CUKILN_INVALID_ARGUMENT);
+  CHECK(cukiln_torch_modules(NULL, NULL, 90, names, 8, &count) == CUKILN_INVALID_ARGUMENT);
+  CHECK(cukiln_torch_modules(&linear, NULL, 90, names, 8, NULL) == CUKILN_INVALID_ARGUMENT);
 }
 
 static void errors_are_the_ones_that_libcukiln_keeps(void) {
@@ -84,6 +113,7 @@ static void a_gemm_needs_a_device_and_refuses_null(void) {
 int main(void) {
   sources_are_found_by_their_names();
   a_preload_knows_the_modules_that_come_with_cukiln();
+  a_runner_needs_the_modules_of_its_format_and_tokens();
   errors_are_the_ones_that_libcukiln_keeps();
   a_gemm_needs_a_device_and_refuses_null();
   printf("%d failed checks\n", failures);

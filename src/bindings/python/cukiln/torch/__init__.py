@@ -31,6 +31,7 @@ from . import _native
 _native.call("register")
 
 from . import _autograd, _fakes  # noqa: E402, F401
+from ._manifest import manifest_for  # noqa: E402
 from ._runners import (  # noqa: E402
     LinearRunner,
     MoeRunner,
@@ -57,6 +58,7 @@ __all__ = [
     "QuantizeReport",
     "Runner",
     "get_runner",
+    "manifest_for",
     "process_weights_after_loading",
     "quantize_",
     "register_runner",

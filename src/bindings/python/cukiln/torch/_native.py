@@ -8,6 +8,7 @@ import functools
 from ctypes import (
     POINTER,
     byref,
+    c_char_p,
     c_float,
     c_int,
     c_int64,
@@ -70,6 +71,14 @@ _PROTOTYPES: dict[str, tuple[object, ...]] = {
     "cukiln_torch_set_loader": (c_void_p,),
     "cukiln_torch_linear_create": (POINTER(Linear), POINTER(c_int64)),
     "cukiln_torch_moe_create": (POINTER(Moe), POINTER(c_int64)),
+    "cukiln_torch_modules": (
+        POINTER(Linear),
+        POINTER(Moe),
+        c_int,
+        POINTER(c_char_p),
+        c_size_t,
+        POINTER(c_size_t),
+    ),
     "cukiln_torch_python_create": (POINTER(c_int64),),
     "cukiln_torch_runner_reserve": (c_int64, c_int64),
     "cukiln_torch_runner_destroy": (c_int64,),

@@ -24,12 +24,13 @@ def use_loader(loader: Loader | None = None) -> Loader:
     """Makes the kernels ready that the ops launch on CUDA tensors; for the whole process, once.
 
     Without an argument it is the loader that get_cuda_module and preload_all use. Runners on CUDA
-    call this themselves.
+    call this themselves. A sealed loader has them ready: see manifest_for.
     """
     global _loader
     if _loader is None or loader not in (None, _loader):
         chosen = default_loader() if loader is None else loader
-        _native.preload(chosen.handle)
+        if not chosen.sealed:
+            _native.preload(chosen.handle)
         _native.call("set_loader", chosen.handle)
         _loader = chosen
     return _loader
