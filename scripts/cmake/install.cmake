@@ -10,7 +10,7 @@ function(install_library target export)
     ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
   install(EXPORT ${export} NAMESPACE cukiln:: DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/cukiln)
 endfunction()
-# Where the headers of include/cukiln/nvfp4 were in 0.3.
+# Where the headers of include/cukiln/nvfp4 were before 0.4.
 set(forwarding_headers nvfp4.h nvfp4.hpp nvfp4_moe.hpp sampling.hpp tensor_view.hpp torch.h)
 list(TRANSFORM forwarding_headers PREPEND "${PROJECT_SOURCE_DIR}/include/cukiln/" OUTPUT_VARIABLE forwarding_files)
 file(GLOB core_files CONFIGURE_DEPENDS
