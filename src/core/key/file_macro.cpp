@@ -18,16 +18,30 @@ bool has_one_of(std::string_view text, std::initializer_list<std::string_view> w
   });
 }
 
-/// True if a text may have a raw string, or make one by token pasting.
-bool may_have_raw_strings(ByteView text) {
-  const auto begins_word = [&](std::size_t at) {
-    return at == 0 || std::isalnum(static_cast<unsigned char>(text[at - 1])) == 0 ||
-           std::string_view("LUu8").find(text[at - 1]) != std::string_view::npos;
-  };
+constexpr ByteView kLineBlanks = " \t\v\f";
+
+ByteView without_blanks(ByteView text) {
+  return text.substr(std::min(text.find_first_not_of(kLineBlanks), text.size()));
+}
+
+bool is_in_word(char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_'; }
+
+/// True if a word of the text is the prefix of raw strings, and `is` what is before it and, without
+/// blanks, behind it.
+template <class Is>
+bool has_raw_prefix(ByteView text, const Is& is) {
   for (std::size_t at = text.find('R'); at != ByteView::npos; at = text.find('R', at + 1)) {
-    const std::size_t next = text.find_first_not_of(" \t", at + 1);
-    if (begins_word(at) && next != ByteView::npos &&
-        std::string_view("\"#%\\?").find(text[next]) != std::string_view::npos) {
+    ByteView before = text.substr(0, at);
+    for (const ByteView prefix : {"u8", "u", "U", "L"}) {
+      if (before.ends_with(prefix)) {
+        before.remove_suffix(prefix.size());
+        break;
+      }
+    }
+    const ByteView after = text.substr(at + 1);
+    const bool is_word = (before.empty() || !is_in_word(before.back())) &&
+                         (after.empty() || !is_in_word(after.front()));
+    if (is_word && is(before, without_blanks(after))) {
       return true;
     }
   }
@@ -38,7 +52,8 @@ bool may_have_raw_strings(ByteView text) {
 
 bool names_its_file(ByteView text) {
   const auto is_named_in = [](std::string_view joined) {
-    return has_one_of(joined, {"__FILE__", "__BASE_FILE__", "__builtin_FILE", "source_location"});
+    return has_one_of(joined, {"__FILE__", "__BASE_FILE__", "__builtin_FILE", "_CCCL_BUILTIN_FILE",
+                               "source_location", "/cukiln/"});
   };
   if (is_named_in(text)) {
     return true;
@@ -47,8 +62,32 @@ bool names_its_file(ByteView text) {
   return joined && is_named_in(*joined);
 }
 
+bool may_paste_raw_strings(ByteView text) {
+  for (std::size_t at = text.find("##"); at != ByteView::npos; at = text.find("##", at + 1)) {
+    const ByteView operand = without_blanks(text.substr(at + 2));
+    if (operand.starts_with("\"") || operand.starts_with("#")) {
+      return true;
+    }
+  }
+  return has_raw_prefix(text, [](ByteView before, ByteView after) {
+    const std::size_t last = before.find_last_not_of(kLineBlanks);
+    const bool is_operand = last != ByteView::npos && before[last] == '#';
+    const bool is_argument =
+        after.starts_with(",") && without_blanks(after.substr(1)).starts_with("\"");
+    const bool ends_line = after.starts_with("\n") || after.starts_with("\r");
+    const ByteView line = before.substr(before.rfind('\n') + 1);  // npos + 1: 0
+    const bool ends_macro = ends_line && without_blanks(line).starts_with("#");
+    return after.empty() || is_operand || is_argument || ends_macro || after.starts_with("/*") ||
+           ByteView("#%\\?").find(after.front()) != ByteView::npos;
+  });
+}
+
 std::optional<std::string> with_unusable_names(ByteView text) {
-  if (may_have_raw_strings(text) || text.find("?\?/") != ByteView::npos) {
+  const auto is_literal = [](ByteView /*before*/, ByteView after) {
+    return after.starts_with("\"");
+  };
+  if (may_paste_raw_strings(text) || has_raw_prefix(text, is_literal) ||
+      has_one_of(text, {"?\?/"})) {
     return std::nullopt;
   }
   std::string out(text);

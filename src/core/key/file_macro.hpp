@@ -9,7 +9,8 @@
 
 namespace cukiln {
 
-/// True if a text spells a macro or a function of the compiler that gives the name of its file.
+/// True if a text spells a macro or a function of the compiler that gives the name of its file, or
+/// a hidden folder, in whose place a log gets the real one.
 bool names_its_file(ByteView text);
 
 /// What `with_unusable_names` puts in the place of a name, with underscores up to its length.
@@ -22,6 +23,10 @@ inline constexpr std::string_view kUnusableName = "\\xq_____";
 /// instances. Nothing if a use could go unnoticed: in a raw string, as a part of a longer name,
 /// after a backslash, or of a function that gives the name.
 std::optional<std::string> with_unusable_names(ByteView text);
+
+/// True if a text may make a raw string by token pasting, also of what another text spells: a use
+/// of an unusable name goes unnoticed there.
+bool may_paste_raw_strings(ByteView text);
 
 /// The folder of a library of CUDA's, `…/cub/`, if a file is the header that each compile with that
 /// library reads, as `…/cub/version.cuh`; else nothing. These libraries use the names of their

@@ -56,14 +56,18 @@ struct Arguments {
 };
 Arguments g_arguments;
 
-/// Whether the program, the arguments or the name expressions spell a date macro.
+/// Whether the program, a header with it, an argument or a name expression is so.
+template <class Is>
+bool is_one_of_texts(const wire::Compile& job, const Is& is) {
+  const auto is_header = [&](const auto& header) { return is(header.second); };
+  return is(job.unit_text) || std::any_of(job.headers.begin(), job.headers.end(), is_header) ||
+         std::any_of(job.arguments.begin(), job.arguments.end(), is) ||
+         std::any_of(job.name_expressions.begin(), job.name_expressions.end(), is);
+}
+
 bool spells_time_macro(const wire::Compile& job) {
-  const auto spells = [](const std::string& text) { return !find_time_macro(text).empty(); };
-  const auto spells_header = [&](const auto& header) { return spells(header.second); };
-  return spells(job.unit_text) ||
-         std::any_of(job.headers.begin(), job.headers.end(), spells_header) ||
-         std::any_of(job.arguments.begin(), job.arguments.end(), spells) ||
-         std::any_of(job.name_expressions.begin(), job.name_expressions.end(), spells);
+  return is_one_of_texts(job,
+                         [](const std::string& text) { return !find_time_macro(text).empty(); });
 }
 
 bool has_hidden_folders(const wire::Compile& job) {
@@ -252,8 +256,9 @@ class Session {
     files.make_names_unusable(has_hidden_folders(job));
     wire::Compiled compiled = compile_with(api_, job, output, headers);
     const bool is_usable = compiled.status == wire::CompileStatus::ok &&
-                           !files.looked_for_unusable_name() &&
-                           compiled.log.find(kUnusableName) == std::string::npos;
+                           !files.looked_for_unusable_name() && !files.pastes_raw_strings() &&
+                           compiled.log.find(kUnusableName) == std::string::npos &&
+                           !is_one_of_texts(job, may_paste_raw_strings);
     if (!files.made_names_unusable() || is_usable || ran_out_of_memory()) {
       return compiled;
     }

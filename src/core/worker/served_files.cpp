@@ -80,6 +80,7 @@ void ServedFiles::make_names_unusable(bool unusable) {
   makes_unusable_ = unusable;
   made_unusable_ = false;
   looked_for_unusable_ = false;
+  pastes_raw_strings_ = false;
 }
 
 SharedBytes ServedFiles::note_read(std::string_view path, const ServedFile& file) {
@@ -87,11 +88,13 @@ SharedBytes ServedFiles::note_read(std::string_view path, const ServedFile& file
     uses_time_ = true;
   }
   const bool names_itself = names_its_file(file.bytes);
+  const bool pastes = makes_unusable_ && may_paste_raw_strings(file.bytes);
   const std::string_view folder = folder_of_cuda_library(path, file.bytes);
   const MutexLock lock(mutex_);
   if (!folder.empty()) {
     cuda_folders_.emplace_back(folder);
   }
+  pastes_raw_strings_ = pastes_raw_strings_ || (pastes && !is_of_cuda(path));
   if (!names_itself || is_of_cuda(path)) {
     return file.bytes;
   }

@@ -46,6 +46,8 @@ class ServedFiles {
   /// Whether a file was read so, and whether NVRTC then looked for a file of such a name.
   bool made_names_unusable() const noexcept { return made_unusable_; }
   bool looked_for_unusable_name() const noexcept { return looked_for_unusable_; }
+  /// Whether a file was read that may paste raw strings, those of CUDA's libraries not counted.
+  bool pastes_raw_strings() const noexcept { return pastes_raw_strings_; }
 
   /// Must be called for every file that is read. Returns the bytes to give to NVRTC.
   SharedBytes note_read(std::string_view path, const ServedFile& file);
@@ -77,6 +79,7 @@ class ServedFiles {
   std::atomic<bool> makes_unusable_ = false;
   std::atomic<bool> made_unusable_ = false;
   std::atomic<bool> looked_for_unusable_ = false;
+  std::atomic<bool> pastes_raw_strings_ = false;
   mutable Mutex mutex_;  // NVRTC may compile on several threads (--split-compile)
   wire::FrameSocket* socket_ = nullptr;
   std::string working_folder_;

@@ -32,6 +32,21 @@ TEST_CASE("each name of a file becomes unusable where its use cannot go unnotice
   }
 }
 
+// fault 411
+TEST_CASE("a text that may make a raw string of another's words is found") {
+  for (const char* text :
+       {"#define S(x) R ## #x", "#define S(x) R/**/## #x", "#define S(x) u8R\v## #x", "A(R, \"(\")",
+        "# define P R\n", "#define P LR\r\n", "-DP=R", "#define F(x) x ##\"(\""}) {
+    CAPTURE(text);
+    CHECK(may_paste_raw_strings(text));
+  }
+  for (const char* text : {"template <class R, class S>\nR\nf(R r);", "xR ## y", "R_ #", "f<R>(R)",
+                           "a ## b", "#define A(R) b(R)\n"}) {
+    CAPTURE(text);
+    CHECK_FALSE(may_paste_raw_strings(text));
+  }
+}
+
 // fault 333
 TEST_CASE("a folder of CUDA's libraries is known by the header that each compile with it reads") {
   const auto folder = [](const char* path) { return folder_of_cuda_library(path, "// NVIDIA"); };
