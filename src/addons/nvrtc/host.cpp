@@ -11,6 +11,7 @@
 #include "core/base/file.hpp"
 #include "core/base/file_size_limit.hpp"
 #include "core/base/fork_gate.hpp"
+#include "core/base/printable.hpp"
 #include "core/base/result.hpp"
 #include "core/loader/loader_services.hpp"
 #include "core/loader/module_request.hpp"
@@ -83,8 +84,9 @@ void DropinStore::report(std::string_view what, std::int64_t microseconds, const
   const std::string_view first_line = why.substr(0, why.find('\n'));
   Dl_info library{};
   const bool is_known = ::dladdr(caller, &library) != 0 && library.dli_fname != nullptr;
-  const std::string line = fmt::format("{} {} {}\t{}\n", what, microseconds,
-                                       is_known ? library.dli_fname : "", first_line);
+  const std::string line =
+      fmt::format("{} {} {}\t{}\n", what, microseconds,
+                  is_known ? printable(library.dli_fname) : std::string(), first_line);
   const FileSizeLimitGuard guard;
   static_cast<void>(!::write(file.get(), line.data(), line.size()));
 }
@@ -112,13 +114,20 @@ Result<ProgramResult> Host::compile(const ProgramSpec& spec, NvrtcFailure& failu
   return compile_program(opened->loader, spec, failure);
 }
 
-void Host::store(const std::vector<StoreEntry>& entries) {
+std::optional<SharedBytes> Host::ptx_of(const PtxSource& source) {
   const auto opened = find();
+  SharedBytes ptx = source.text;
   if (opened && *opened != nullptr) {
-    for (const StoreEntry& entry : entries) {
-      LoaderServices((*opened)->loader).put(entry);
+    KernelLoader& loader = (*opened)->loader;
+    for (const StoreEntry& entry : source.entries) {
+      LoaderServices(loader).put(entry);
+    }
+    auto stored = ptx.empty() ? loader.cubin(source.key()) : Result<std::string>(std::string());
+    if (stored && ptx.empty()) {
+      ptx = SharedBytes(*std::move(stored));
     }
   }
+  return ptx.empty() || may_depend_on_folders(ptx.view(), {}) ? std::nullopt : std::optional(ptx);
 }
 
 }  // namespace cukiln::dropin

@@ -61,8 +61,9 @@ class Host : public DropinStore {
   /// As compile_program, with the loader of the process.
   Result<ProgramResult> compile(const ProgramSpec& spec, NvrtcFailure& failure);
 
-  /// Stores the entries of a program's PTX.
-  void store(const std::vector<StoreEntry>& entries);
+  /// Returns the PTX of a program that was compiled to a cubin, and stores the entries of one that
+  /// was compiled here. Nothing if it is not known, or shows a hidden folder.
+  std::optional<SharedBytes> ptx_of(const PtxSource& source);
 
  private:
   const RealNvrtc& real_;

@@ -80,6 +80,7 @@ Asked read_options(const std::vector<std::string>& options, int default_capabili
   asked.target.capability = default_capability;
   bool is_lto = false;
   bool is_optix = false;
+  int precompiled = 0;  // NVRTC refuses some pairs of these options
   for (std::size_t i = 0; i < options.size(); ++i) {
     const string_view name = name_of_option(options[i]);
     for (const string_view spelling : {"gpu-architecture", "arch"}) {
@@ -91,7 +92,8 @@ Asked read_options(const std::vector<std::string>& options, int default_capabili
     }
     is_lto = is_lto || name == "dlto" || name == "dlink-time-opt";
     is_optix = is_optix || name == "optix-ir";
-    if (is_bypassed(name) && asked.bypass_reason.empty()) {
+    precompiled += name == "pch" || name.starts_with("create-pch=") || name.starts_with("use-pch=");
+    if ((is_bypassed(name) || precompiled > 1) && asked.bypass_reason.empty()) {
       asked.bypass_reason = "the option " + std::string(without_space_around(options[i]));
     }
   }

@@ -39,7 +39,9 @@ std::vector<const char*> pointers_to(const std::vector<std::string>& texts) {
 /// True for a program that the front end took: NVRTC then has its PTX. Only the assembler's errors
 /// name ptxas.
 bool is_refused_by_assembler(const NvrtcFailure& failure) {
-  return failure.code == kCompilation && failure.log.find("ptxas") != std::string::npos;
+  const std::string& log = failure.log;
+  return failure.code == kCompilation &&
+         (log.starts_with("ptxas") || log.find("\nptxas") != std::string::npos);
 }
 
 /// The working folder by the name that NVRTC writes into line tables, LTO-IR and OptiX-IR: that of
@@ -58,9 +60,13 @@ int compile_real(const RealNvrtc& nvrtc, Handle program, int count, const char* 
   if (count <= 0 || options == nullptr) {
     return nvrtc.compile(program, count, options);
   }
+  const auto is_of_pch = [](const char* option) {
+    return option != nullptr && is_of_precompiled_headers(option);
+  };
+  const bool is_alone = std::count_if(options, options + count, is_of_pch) == 1;
   std::vector<const char*> kept;
-  std::copy_if(options, options + count, std::back_inserter(kept), [](const char* option) {
-    return option == nullptr || !uses_absent_precompiled_header(option);
+  std::copy_if(options, options + count, std::back_inserter(kept), [&](const char* option) {
+    return option == nullptr || !is_alone || !uses_absent_precompiled_header(option);
   });
   return nvrtc.compile(program, static_cast<int>(kept.size()), kept.data());
 }
@@ -106,9 +112,11 @@ int Program::make_real() {
       code = nvrtc.add_name(made, expression.c_str());
     }
   }
-  if (code == kSuccess && is_compiled_) {  // if the next compile fails, these results stay
-    code =
-        compile_real(nvrtc, made, static_cast<int>(options_.size()), pointers_to(options_).data());
+  for (const auto& [output, options] : options_) {  // if the next compile fails, the results stay
+    if (code == kSuccess) {
+      code =
+          compile_real(nvrtc, made, static_cast<int>(options.size()), pointers_to(options).data());
+    }
   }
   if (code == kSuccess) {
     real_ = made;
@@ -151,6 +159,8 @@ int Program::compile(int count, const char* const* options) {
   if (!asked.bypass_reason.empty()) {
     return bypass(count, options, asked.bypass_reason);
   }
+  const auto pwd = host_.real().pwd;
+  working_folder_ = working_folder(pwd != nullptr ? pwd() : nullptr);
   ProgramSpec spec = spec_of(copied, asked);
   if (spec.working_folder.empty()) {
     return bypass(count, options, "the working folder is gone");
@@ -174,20 +184,19 @@ int Program::compile(int count, const char* const* options) {
     return failure.code;
   }
   report(result->outcome == Outcome::hit ? "hit" : "compiled", result->compile_us, name_);
-  options_ = copied;
+  std::erase_if(options_, [&](const auto& known) { return known.first == asked.output; });
+  options_.emplace_back(asked.output, copied);
   ptx_options_ = copied;
   take(*std::move(result), asked);
   return kSuccess;
 }
 
 ProgramSpec Program::spec_of(const std::vector<std::string>& options, const Asked& asked) const {
-  const auto pwd = host_.real().pwd;
   std::vector<std::string> kept;
   std::copy_if(options.begin(), options.end(), std::back_inserter(kept),
                [](const std::string& option) { return !is_of_precompiled_headers(option); });
-  return {name_,           text_,        headers_,
-          std::move(kept), expressions_, working_folder(pwd != nullptr ? pwd() : nullptr),
-          asked.target,    asked.output};
+  return {name_,        text_,           headers_,     std::move(kept),
+          expressions_, working_folder_, asked.target, asked.output};
 }
 
 void Program::take(ProgramResult result, const Asked& asked) {
@@ -200,20 +209,24 @@ void Program::take(ProgramResult result, const Asked& asked) {
   outputs_[static_cast<int>(Part::ptx)] = {};
   outputs_[static_cast<int>(part_of(asked.output))] = std::move(result.cubin.image);
   lacks_ptx_ = asked.output == OutputKind::cubin;
-  if (!result.ptx.empty()) {
+  if (lacks_ptx_) {
     ptx_ = std::move(result.ptx);
   }
 }
 
-/// Finds the PTX of a program that was compiled to a cubin, once that of the compile is stored, or
-/// compiles it. False if the real NVRTC has to.
+/// Finds the PTX of a program that was compiled to a cubin, or compiles it. False if the real NVRTC
+/// has to.
 bool Program::fetch_ptx() {
-  if (options_ != ptx_options_) {
+  if (options_.empty() || options_.back().second != ptx_options_) {
     return false;  // of a compile that the assembler refused
+  }
+  if (auto ptx = host_.ptx_of(ptx_)) {
+    outputs_[static_cast<int>(Part::ptx)] = *std::move(ptx);
+    lacks_ptx_ = false;
+    return true;
   }
   Asked asked = read_options(ptx_options_, host_.default_capability());
   asked.output = OutputKind::ptx;
-  host_.store(std::exchange(ptx_, {}));
   NvrtcFailure failure;
   auto result = host_.compile(spec_of(ptx_options_, asked), failure);
   if (!result) {
@@ -229,14 +242,14 @@ bool Program::fetch_ptx() {
 
 int Program::add_name(const char* expression) {
   const MutexLock lock(mutex_);
-  if (real_ != nullptr) {
-    return host_.real().add_name(real_, expression);
-  }
   if (expression == nullptr) {
     return kInvalidInput;
   }
   if (!takes_names_) {
     return kNamesAfterCompile;
+  }
+  if (real_ != nullptr) {
+    return host_.real().add_name(real_, expression);
   }
   expressions_.emplace_back(expression);
   return kSuccess;

@@ -64,10 +64,12 @@ class Program {
   bool is_compiled_ CUKILN_GUARDED_BY(mutex_) = false;  ///< once without an error
   bool takes_names_ CUKILN_GUARDED_BY(mutex_) = true;   ///< no text was compiled yet
   bool lacks_ptx_ CUKILN_GUARDED_BY(mutex_) = false;    ///< a cubin's, which is made when asked for
-  std::vector<std::string> options_ CUKILN_GUARDED_BY(mutex_);  ///< of the last without an error
+  /// Of the last compile without an error for each kind of output, in their order.
+  std::vector<std::pair<OutputKind, std::vector<std::string>>> options_ CUKILN_GUARDED_BY(mutex_);
+  std::string working_folder_ CUKILN_GUARDED_BY(mutex_);            ///< of the last compile
   std::vector<std::string> ptx_options_ CUKILN_GUARDED_BY(mutex_);  ///< of the compile with the PTX
   std::string log_ CUKILN_GUARDED_BY(mutex_);
-  std::vector<StoreEntry> ptx_ CUKILN_GUARDED_BY(mutex_);  ///< compiled here, until it is asked for
+  PtxSource ptx_ CUKILN_GUARDED_BY(mutex_);  ///< of the last cubin
   SharedBytes outputs_[kParts] CUKILN_GUARDED_BY(mutex_);
   Handle real_ CUKILN_GUARDED_BY(mutex_) = nullptr;
 };

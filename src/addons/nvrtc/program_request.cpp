@@ -22,8 +22,7 @@ constexpr string_view kHidden = "/cukiln/";
 constexpr string_view kHiddenInPtx = "47, 99, 117, 107, 105, 108, 110, 47";  // as bytes of data
 
 bool names_files(string_view text) {
-  return names_its_file(text) || text.find("assert") != string_view::npos ||
-         text.find(kHidden) != string_view::npos;
+  return names_its_file(text) || text.find("assert") != string_view::npos;
 }
 
 bool makes_line_tables(string_view option) {
@@ -36,6 +35,7 @@ bool makes_line_tables(string_view option) {
 /// True if a folder, a slash and a name make the same path in NVRTC as here.
 bool is_plain_folder(string_view folder) {
   return folder.size() > 1 && folder.front() == '/' && folder.back() != '/' &&
+         string_view(" \t\n\v\f\r").find(folder.back()) == string_view::npos &&  // NVRTC drops it
          std::filesystem::path(folder).lexically_normal() == folder;
 }
 
@@ -85,7 +85,7 @@ void hide_folders(const ProgramSpec& spec, ProgramRequest& out) {
 
 /// Makes of a cubin's entry and request those of the PTX from the same compile, as a program that
 /// asks for PTX looks it up.
-StoreEntry ptx_entry(StoreEntry entry, CompileRequest& request) {
+StoreEntry ptx_entry(StoreEntry entry, CompileRequest request) {
   request.program->output = OutputKind::ptx;
   entry.set_request(request.canonical());
   entry.cubin.image = std::exchange(entry.cubin.ptx, {});
@@ -101,6 +101,7 @@ bool may_hide_folders(const ProgramSpec& spec) {
   return has_plain_output && is_plain_folder(spec.working_folder) && !names(spec.text) &&
          std::none_of(spec.headers.begin(), spec.headers.end(),
                       [&](const auto& header) { return names(header.second); }) &&
+         std::none_of(spec.name_expressions.begin(), spec.name_expressions.end(), names) &&
          std::none_of(spec.options.begin(), spec.options.end(), [&](const auto& option) {
            return names(option) || makes_line_tables(option);
          });
@@ -135,6 +136,12 @@ std::string ProgramRequest::with_real_folders(std::string log) const {
   return out;
 }
 
+CacheKey PtxSource::key() const {
+  CompileRequest of_ptx = request;
+  of_ptx.program->output = OutputKind::ptx;
+  return cache_key_of(CompileRequest::digest_of(of_ptx.canonical()), dependencies.canonical());
+}
+
 ProgramRequest make_program_request(const ProgramSpec& spec, const Toolchain& toolchain,
                                     FolderNames names) {
   ProgramRequest out;
@@ -167,7 +174,7 @@ ProgramRequest make_program_request(const ProgramSpec& spec, const Toolchain& to
 
 Result<ProgramResult> compile_program(KernelLoader& loader, const ProgramSpec& spec,
                                       NvrtcFailure& failure) {
-  std::vector<StoreEntry> ptx;
+  PtxSource ptx;
   const auto compile = [&](FolderNames names) -> Result<ProgramResult> {
     ProgramRequest program;
     const auto make = [&](const Toolchain& toolchain) {
@@ -182,9 +189,12 @@ Result<ProgramResult> compile_program(KernelLoader& loader, const ProgramSpec& s
     if (built->not_stored && built->not_stored->code() == ErrorCode::incompatible) {
       return std::move(*built->not_stored).with_context(program.request.name);
     }
-    if (!built->entry.cubin.ptx.empty()) {
-      ptx.push_back(ptx_entry(built->entry, program.request.request));
+    ptx.text = built->entry.cubin.ptx;
+    if (!ptx.text.empty()) {
+      ptx.entries.push_back(ptx_entry(built->entry, program.request.request));
     }
+    ptx.request = std::move(program.request.request);
+    ptx.dependencies = std::move(built->entry.dependencies);
     Cubin& cubin = built->entry.cubin;
     cubin.log = program.with_real_folders(std::move(cubin.log));
     return ProgramResult{std::move(cubin), built->entry.key, built->outcome,

@@ -32,6 +32,18 @@ struct ProgramSpec {
   OutputKind output = OutputKind::cubin;
 };
 
+/// Where the PTX of a program that was compiled to a cubin is.
+struct PtxSource {
+  /// Of compiles here, one for each. None is stored, since most programs do not ask for PTX.
+  std::vector<StoreEntry> entries;
+  SharedBytes text;  ///< of the compile that made the cubin; empty for a hit
+  CompileRequest request;
+  DependencySet dependencies;
+
+  /// That of the PTX from the same files, whatever is in their places now.
+  CacheKey key() const;
+};
+
 /// What NVRTC would have returned for a program.
 struct ProgramResult {
   Cubin cubin;  ///< with a kernel for each name expression, in their order
@@ -39,9 +51,7 @@ struct ProgramResult {
   Outcome outcome = Outcome::hit;
   std::string reason;
   std::int64_t compile_us = 0;  ///< what the compile took, here or earlier
-  /// The entries of the PTX of a cubin that was compiled here, one for each compile. None is
-  /// stored, since most programs do not ask for PTX.
-  std::vector<StoreEntry> ptx = {};
+  PtxSource ptx = {};
 };
 
 /// Under which names NVRTC sees the folders of a program. With `hidden` ones, which are the same on

@@ -169,6 +169,19 @@ class SameResults(Dropin):
                 results.append(plain)
             self.assertEqual(len(set(results)), 3)
 
+    def test_blanks_around_a_folder(self) -> None:
+        """fault 318: NVRTC drops them."""
+        (self.folder / "inc/n.h").write_text("#define N 7\n")
+        text = self.source('#include "n.h"\nextern "C" __global__ void k(int* x) { *x = N; }\n')
+        self.check_same(text, "a.cu", f"-I{self.folder}/inc \t", "-arch=sm_90", first=["compiled"], second=["hit"])
+
+    def test_an_instance_by_the_name_of_the_file(self) -> None:
+        """fault 214"""
+        text = self.source("template <int n> __global__ void k(int* x) { *x = n; }\n")
+        for place in ("p", "longer"):
+            words = (text, f"{self.folder}/{place}.cu", "-arch=compute_90", ":k<sizeof(__BASE_FILE__)>")
+            self.check_same(*words, first=["compiled"], second=["hit"])
+
     def test_folders_that_do_not_show(self) -> None:
         """As CuPy: a temporary folder for each program. fault 214: only what shows it is compiled again."""
         quiet = '#include "sub/q.h"\n__global__ void k(int* x) { int unused; x[0] = Q; }\n'
@@ -251,6 +264,9 @@ class SameResults(Dropin):
             "#define S(...) #__VA_ARGS__\n#define N S(1, __FILE__)[5]\n",
             "#define S(x) L ## #x\n#define N S(__FILE__)[3]\n",
             "#define S(x) R ## #x\n#define N S((__FILE__))[3]\n",
+            "#define S(x) R/**/## #x\n#define N S((__FILE__))[3]\n",  # fault 411
+            '#define CAT(a, b) a##b\n#define N CAT(R, "(a (__FILE__)b)")[4]\n',
+            "#warning see /cukiln/src/x\n#define N 1\n",
             '#define N R"(a __FILE__)"[4]\n',
             '#define N "a __FILE__"[4]\n',
             '#define N "\\__FILE__"[1]\n',
@@ -380,6 +396,60 @@ class CubinAndPtx(Dropin):
         words = ("-c", TAKES, str(self.nvrtc), str(self.folder / "text.cu"), "CUBIN,PTX", "-arch=sm_90")
         self.assertEqual(self.run_host(*words, dropin=True), self.run_host(*words, dropin=False))
         self.assertEqual(self.outcomes(), ["compiled"])
+
+
+# Calls NVRTC for one program, k.cu, and Python between: "c=OPTIONS", "name=EXPRESSION", "py:STATEMENT", or a part.
+CALLS = """
+import ctypes as c, hashlib, os, sys
+nvrtc = c.CDLL(sys.argv[1])
+program, size = c.c_void_p(), c.c_size_t()
+print(nvrtc.nvrtcCreateProgram(c.byref(program), open(sys.argv[2], "rb").read(), b"k.cu", 0, None, None))
+for step in sys.argv[3:]:
+    if step.startswith("c="):
+        options = [word.encode() for word in step[2:].split(",")]
+        print(nvrtc.nvrtcCompileProgram(program, len(options), (c.c_char_p * len(options))(*options)))
+    elif step.startswith("name="):
+        print(nvrtc.nvrtcAddNameExpression(program, step[5:].encode()))
+    elif step.startswith("py:"):
+        exec(step[3:])
+    else:
+        print(step, getattr(nvrtc, f"nvrtcGet{step}Size")(program, c.byref(size)), size.value)
+        taken = c.create_string_buffer(size.value)
+        print(getattr(nvrtc, f"nvrtcGet{step}")(program, taken), hashlib.sha256(taken.raw).hexdigest())
+"""
+
+
+class Calls(Dropin):
+    """What one program returns after several calls is what NVRTC returns, in a first and in a second process."""
+
+    def check_calls(self, text: str, *steps: str, header: str = "#define N 7\n") -> None:
+        self.host = Path(sys.executable)
+        for nvrtc in nvrtcs():
+            with self.subTest(nvrtc=nvrtc, steps=steps):
+                self.nvrtc = nvrtc
+                shutil.rmtree(self.folder / "store", ignore_errors=True)
+                words = ("-c", CALLS, str(nvrtc), self.source(text), *steps)
+                got = []
+                for dropin in (False, True, True):
+                    (self.folder / "inc/n.h").write_text(header)
+                    got.append(self.run_host(*words, dropin=dropin))
+                self.assertEqual(got[1:], got[:1] * 2)
+
+    def test_ptx_is_that_of_the_cubins_files(self) -> None:
+        """fault 316: whatever is in their places when it is asked for."""
+        text = '#include "n.h"\nextern "C" __global__ void k(int* x) { *x = N; }\n'
+        for step in ("open('inc/n.h', 'w').write('#define N 8')", "os.unlink('inc/n.h')", "os.chdir('/')"):
+            self.check_calls(text, "c=-Iinc,-arch=sm_90", "py:" + step, "CUBIN", "PTX")
+
+    def test_results_of_each_kind_stay(self) -> None:
+        """fault 317"""
+        text = 'extern "C" __global__ void k() {\n#ifdef BAD\nasm("nonsense;");\n#endif\n}\n'
+        self.check_calls(text, "c=-arch=sm_90", "c=-arch=sm_90,-dlto", "c=-arch=sm_19", "CUBIN", "LTOIR")
+        self.check_calls(text, "c=-dlto,-arch=sm_90", "c=-arch=sm_90", "c=-DBAD,-arch=sm_90", "PTX", "LTOIR")
+        self.check_calls("#ifdef BAD\n#error ptxas\n#endif\n" + text, "c=-arch=sm_90", "c=-DBAD,-arch=sm_90", "CUBIN")
+
+    def test_names_come_before_the_first_compile(self) -> None:
+        self.check_calls('extern "C" __global__ void k() {}\n', "c=-arch=sm_90", "name=k", "c=-arch=sm_19", "name=k")
 
 
 class Failures(Dropin):
@@ -1097,6 +1167,14 @@ class Direct(Dropin):
         self.extra = {"NVRTCWIZ": "1"}
         self.check_direct(self.source(PLAIN), "a.cu", "-arch=compute_90")
 
+    def test_an_environment_that_the_code_generator_reads(self) -> None:
+        """fault 315"""
+        words = (self.source(PLAIN), "a.cu", "-arch=sm_90")
+        self.check_same(*words, first=["compiled"], second=["hit"])
+        for name, value in (("NV_NVVM_VERSION", "nvvm-latest"), ("NV_NVVM_VERSION", "x"), ("LLVM_OVERRIDE_PRODUCER", "x")):
+            self.extra = {name: value}
+            self.check_direct(*words)
+
     def test_other_variables_of_such_names_change_nothing(self) -> None:
         """fault 410"""
         words = (self.source(PLAIN), "a.cu", "-arch=compute_90")
@@ -1107,6 +1185,7 @@ class Direct(Dropin):
     def test_an_option_of_precompiled_headers_that_is_none(self) -> None:
         for option in ("--pch=x", "--create-pch", "--use-pch=", "--pch-verbose=maybe"):
             self.check_direct(self.source(PLAIN), "a.cu", "-arch=compute_90", option)
+        self.check_direct(self.source(PLAIN), "a.cu", "-arch=compute_90", "--create-pch=x", "--use-pch=x")
 
     def test_a_flow_callback(self) -> None:
         plain = self.run_host("flow", dropin=False)

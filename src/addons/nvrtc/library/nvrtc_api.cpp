@@ -16,13 +16,24 @@ const Peer kPeer = {"libnvrtc.so", "nvrtcCompileProgram", "CUKILN_NVRTC_LIBRARY"
 
 namespace {
 
-/// Returns what is set of the variables that may change a result. NVRTC reads the first two itself,
-/// its front end those of EDG, and the assembler in 13.5's those of the finalizer: what 12.8, 12.9,
-/// 13.0 and 13.5 ask `getenv` for. They also ask for NVRTC_DISABLE_CONCURRENT_NVVM,
-/// NVRTC_DISABLE_PCH, NVRTC_INTERNAL_GLOBAL_LOCK and NVRTC_PCH_HEAP_SIZE, which change no code.
+/// Returns what is set of the variables that may change a result, or have a file written. NVRTC
+/// reads the first two itself, its front end those of EDG, others LLVM, NVVM and the assembler:
+/// what 12.8, 12.9, 13.0 and 13.5 ask `getenv` for. They also ask for
+/// NVRTC_DISABLE_CONCURRENT_NVVM, NVRTC_DISABLE_PCH, NVRTC_INTERNAL_GLOBAL_LOCK and
+/// NVRTC_PCH_HEAP_SIZE, which change no code.
 const char* environment_of_results() {
-  static constexpr const char* kVariables[] = {"NVRTC_APPEND_FLAGS=", "NVRTCWIZ=", "EDG_",
-                                               "FINALIZER_", nullptr};
+  static constexpr const char* kVariables[] = {"NVRTC_APPEND_FLAGS=",
+                                               "NVRTCWIZ=",
+                                               "EDG_",
+                                               "FINALIZER_",
+                                               "NV_NVVM_VERSION=",
+                                               "LIBNVVM_NVVM_VERSION=",
+                                               "LLVM_OVERRIDE_PRODUCER=",
+                                               "NVVM_IR_VER_CHK=",
+                                               "CAN_FINALIZE_DEBUG=",
+                                               "DUMP_KNOBS_TO_FILE=",
+                                               "AS_SECURE_LOG_FILE=",
+                                               nullptr};
   return find_variable(kVariables);
 }
 
