@@ -243,6 +243,11 @@ class Errors(LinkDropin):
         lto: Step = ["create", "-arch=sm_90", "-lto"]
         refused = (["-foo", "-arch=sm_90"], ["-arch=sm_19"], ["-arch=bla"], ["-arch=sm_90", "-ptx"], ["-lto"], [" -arch=sm_90"])
         self.check_sequences(lambda: [
+            # Whose options and first inputs are known to be taken then.
+            [*self.link("main.ptx", "part.ptx"), ["destroy"]],
+            [*self.link("main.lto", "part.lto", options=("-arch=sm_90", "-lto")), ["destroy"]],
+            [plain, self.data("main.ptx"), self.data("broken.ptx"), ["parts"], ["destroy"]],
+            [plain, self.data("main.ptx"), ["complete"], ["parts"], ["destroy"]],
             *([["create", *options], ["parts"], ["destroy"]] for options in refused),
             [plain, self.data("main.lto"), ["parts"], ["destroy"]],
             *([plain, [word, kind, self.file("garbage"), *name], ["parts"], ["destroy"]]
@@ -271,6 +276,7 @@ class Errors(LinkDropin):
         self.check_sequences(lambda: [
             [["create", "-arch=sm_90", "-lto"], ["parts"], self.data("main.lto"), ["parts"], self.data("part.lto"), ["null"], ["complete"],
              ["parts"], ["null"], ["parts"], ["complete"], ["parts"], ["destroy"], ["destroy"]],
+            [*self.link("main.cubin", "part.cubin"), ["null"], ["parts"], ["destroy"]],
             [*self.link("main.ptx", "part.ptx"), ["complete"], ["parts"], *self.added_late("part.ptx"), ["complete"], ["parts"], ["destroy"]],
             [*self.link("main.cubin", "part.cubin"), *self.added_late("other.cubin"), ["parts"], ["null"]],
         ])  # fmt: skip
