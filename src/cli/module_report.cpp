@@ -12,6 +12,7 @@
 #include "cli/entries.hpp"
 #include "cli/human.hpp"
 #include "cli/text.hpp"
+#include "core/loader/phase_meter.hpp"
 
 namespace cukiln::cli {
 
@@ -106,38 +107,12 @@ std::string stored_summary(const PreloadReport& report) {
   return text.empty() ? text : fmt::format("{} stored{}\n", count_stored(report), text);
 }
 
-/// The phases as C++, JSON and people name them.
-struct NamedPhase {
-  const char* field;
-  const char* name;
-  Milliseconds PreloadPhases::*time;
-};
-constexpr NamedPhase kPhases[] = {
-    {"find_ms", "find", &PreloadPhases::find},
-    {"hash_ms", "hash", &PreloadPhases::hash},
-    {"look_up_ms", "look up", &PreloadPhases::look_up},
-    {"fetch_ms", "fetch", &PreloadPhases::fetch},
-    {"compile_ms", "compile", &PreloadPhases::compile},
-    {"load_ms", "load", &PreloadPhases::load},
-};
-
 Json phases_json(const PreloadPhases& phases) {
   Json json = Json::object();
   for (const NamedPhase& phase : kPhases) {
     json[phase.field] = (phases.*phase.time).count();
   }
   return json;
-}
-
-/// Returns `find 12 ms, hash 3 ms, compile 1.83 s`, without phases that there were not.
-std::string time_line(const PreloadPhases& phases, std::size_t width) {
-  std::string text;
-  for (const NamedPhase& phase : kPhases) {
-    if (const double time = (phases.*phase.time).count(); time > 0) {
-      text += fmt::format("{}{} {}", text.empty() ? "" : ", ", phase.name, human_ms(time));
-    }
-  }
-  return text.empty() ? text : wrap_indented(text, width, 2) + "\n";
 }
 
 /// Returns `at most 312 MiB of memory, for nvfp4_gemm`; empty if nothing was measured.
@@ -257,6 +232,16 @@ std::string readable_name(const std::string& name) {
 }
 
 }  // namespace
+
+std::string time_line(const PreloadPhases& phases, std::size_t width) {
+  std::string text;
+  for (const NamedPhase& phase : kPhases) {
+    if (const double time = (phases.*phase.time).count(); time > 0) {
+      text += fmt::format("{}{} {}", text.empty() ? "" : ", ", phase.name, human_ms(time));
+    }
+  }
+  return text.empty() ? text : wrap_indented(text, width, 2) + "\n";
+}
 
 KernelRows::KernelRows()
     : table_({{"", Column::Align::left, true, 16},

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstddef>
+#include <string>
 #include <vector>
 
 #include "cli/context.hpp"
@@ -17,6 +19,9 @@ namespace cukiln::cli {
 /// code takes precedence. `more`: further fields of the document.
 Exit print_report(Context& context, const PreloadReport& report, bool fills_store,
                   const Json& more = Json::object());
+
+/// Returns `find 12 ms, hash 3 ms, compile 1.83 s`, without phases that there were not.
+std::string time_line(const PreloadPhases& phases, std::size_t width);
 
 /// The rows of kernels below their modules: `32 regs`, `2.0 KiB shared`, ….
 class KernelRows {

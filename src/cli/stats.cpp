@@ -4,8 +4,10 @@
 #include "cli/command.hpp"
 #include "cli/entries.hpp"
 #include "cli/human.hpp"
+#include "cli/start_report.hpp"
 #include "cli/table.hpp"
 #include "core/base/result.hpp"
+#include "core/loader/start_record.hpp"
 #include "core/loader/stats_fields.hpp"
 
 namespace cukiln::cli {
@@ -32,20 +34,30 @@ std::string shown(const StatsField& field, const Stats& total) {
 class StatsCommand final : public Command {
  public:
   CommandHelp help() const override {
-    return {"stats",
-            "",
-            "show the store's counters",
-            "Shows the counters of all processes that used the user's store, since it was made.",
-            {{"cukiln stats", "hits, misses by reason, time saved"},
-             {"cukiln stats --json", "for a dashboard; times in milliseconds"}}};
+    return {
+        "stats",
+        "",
+        "show the store's counters",
+        "Shows the counters of all processes that used the user's store, since it was made. With "
+        "--start it shows how the last starts went, by phase and module, and what to do about "
+        "each miss: a loader leaves a record at seal() or its end.",
+        {{"cukiln stats", "hits, misses by reason, time saved"},
+         {"cukiln stats --start", "what the last starts compiled, and why"},
+         {"cukiln stats --json", "for a dashboard; times in milliseconds"}}};
   }
 
-  void add_options(CLI::App&) override {}
+  void add_options(CLI::App& app) override {
+    app.add_flag("--start", start_, "how the last 16 starts went");
+  }
 
   Exit run(Context& context) override {
     auto store = context.disk_store();
     if (!store) {
       return context.fail(Exit::store, store.error());
+    }
+    if (start_) {
+      print_starts(context, read_starts(**store));
+      return Exit::done;
     }
     StoreAdmin admin(**store);
     auto counters = admin.counters();
@@ -151,6 +163,8 @@ class StatsCommand final : public Command {
     row("remote rejected", human_count(count("remote_rejected")),
         "no valid signature of a trusted key");
   }
+
+  bool start_ = false;
 };
 
 }  // namespace

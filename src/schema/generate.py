@@ -248,7 +248,7 @@ def _() -> Lines:
 @section("src/core/loader/miss.cpp", "miss", table=True)
 def _() -> Lines:
     for row in SCHEMA["miss"].values():
-        yield f"{{&Stats::{row['counts']}, {quoted(row['text'])}, {quoted(row.get('entry', 'damaged'))}}},"
+        yield f"{{&Stats::{row['counts']}, {quoted(row['text'])}, {quoted(row.get('entry', 'damaged'))}, {quoted(row['advice'])}}},"
 
 
 @section("src/addons/daemon/ops/metrics_text.cpp", "counters of Stats", table=True)

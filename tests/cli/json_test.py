@@ -93,6 +93,7 @@ class Fields(CliTest):
             {"name": "s", "sources": ["scale.cu"]}, {"name": "v", "sources": ["v.cu"], "names": ["table"]}]}))  # fmt: skip
         self.check("preload", self.run_json("preload", "m.json", env={"CUKILN_CUDA_LIBRARY": FAKE_DRIVER}),
                    self.run_json("preload", "m.json", "--system-store", "system"))
+        self.check("`stats --start`", self.run_json("stats", "--start"))
         self.check("fits", self.run_json("fits", "m.json", env={"CUKILN_CUDA_LIBRARY": FAKE_DRIVER}, expect=None))
         self.write("tile.cuh", "#define TILE 32\n")
         self.check("explain", self.run_json("explain", *line))

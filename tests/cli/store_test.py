@@ -134,6 +134,37 @@ class Maintenance(CliTest):
         self.assertEqual(stats["misses_by_reason"]["new"], 2)
         self.assertRegex(self.run_cli("stats").out, r"(?m)^hits +2$")
 
+    def test_starts_say_what_they_compiled_and_what_to_do(self):  # fault 447
+        self.assertIn("No start left a record", self.run_cli("stats", "--start").out)
+        self.assertEqual(self.run_json("stats", "--start"), {"starts": []})
+        self.write("m.json", json.dumps({"format": 1, "modules": [
+            {"name": "add", "sources": ["add.cu"], "define": {"ADDEND": 1}},
+            {"name": "scale" + 90 * "e", "sources": ["scale.cu"]}]}))  # fmt: skip
+        driver = {"CUKILN_CUDA_LIBRARY": FAKE_DRIVER}
+        self.run_cli("preload", "m.json", env=driver)
+        self.write("tile.cuh", "#define TILE 32\n")
+        self.run_cli("preload", "m.json", env=driver)
+        first, last = self.run_json("stats", "--start")["starts"]
+        self.assertEqual((first["hits"], first["compiled"]), (0, 2))
+        self.assertEqual((last["hits"], last["compiled"], last["program"], last["sealed"]), (1, 1, "cukiln", False))
+        changed, hit = last["modules"]
+        self.assertEqual((hit["outcome"], hit["advice"]), ("hit", ""))
+        self.assertEqual(changed["reason"], f"header changed: {self.folder}/tile.cuh")
+        self.assertIn("cukiln preload MANIFEST after a change", changed["advice"])
+        # What another process may have written is escaped.
+        (newest,) = sorted((self.store / "v6" / "starts").iterdir())[1:]
+        newest.write_text(newest.read_text().replace("header changed", "\\u001b[31mheader"))
+        # So is no record: torn, another document, or one that others may write.
+        for place, text in enumerate(('{"program": "torn', "[]\n", '{"modules": [{}]}\n', "[" * 4000)):
+            self.write(f"store/v6/starts/{place:016}-0000000001.json", text).chmod(0o600)
+        self.write("store/v6/starts/0000000000000009-0000000001.json", newest.read_text()).chmod(0o644)
+        self.assertEqual(len(self.run_json("stats", "--start")["starts"]), 2)
+        code, shown = self.run_on_terminal("--color", "never", "stats", "--start")
+        self.assertEqual(code, DONE)
+        self.assertNotIn("\x1b", shown)
+        self.assertLessEqual(max(map(len, shown.splitlines())), 80, shown)
+        self.assertIn("to do: cukiln preload MANIFEST before the start", shown)
+
     def damage(self):
         """Turns bytes over in every stored cubin."""
         (database,) = self.store.rglob("store.db")

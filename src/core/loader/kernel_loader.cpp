@@ -64,6 +64,7 @@ Result<PreloadReport> KernelLoader::Impl::timed_preload(const Manifest& manifest
 }
 
 KernelLoader::Impl::~Impl() {
+  starts.write(tiers, false);
   // Best effort: it is written with the store's next write, or when the store is closed.
   static_cast<void>(guarded([this]() -> Result<void> {
     flush();
@@ -180,7 +181,10 @@ Result<void> KernelLoader::unload(const CacheKey& key) {
   return guarded([&] { return impl_->unload(key); });
 }
 
-void KernelLoader::seal(SealPolicy policy) noexcept { impl_->seal.set(policy); }
+void KernelLoader::seal(SealPolicy policy) noexcept {
+  impl_->seal.set(policy);
+  impl_->starts.write(impl_->tiers, true);
+}
 
 bool KernelLoader::sealed() const noexcept { return impl_->seal.is_set(); }
 

@@ -27,6 +27,7 @@
 #include "core/loader/phase_meter.hpp"
 #include "core/loader/recorder.hpp"
 #include "core/loader/seal.hpp"
+#include "core/loader/start_record.hpp"
 #include "core/loader/toolchains.hpp"
 #include "core/store/tiered_store.hpp"
 
@@ -131,6 +132,7 @@ struct [[gnu::visibility("hidden")]] KernelLoader::Impl {  // else exported with
   std::unique_ptr<Builder> builder;
   Table table;
   FixedBlobs fixed_blobs{tiers, log};
+  StartRecorder starts;
   Seal seal{tiers, stat_cache, telemetry, log, events};
 
  private:

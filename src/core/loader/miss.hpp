@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 
 #include <cukiln/stats.hpp>
 
@@ -30,6 +31,9 @@ struct Miss {
 
   std::string text() const;                        ///< `header changed: include/tile.cuh`
   std::uint64_t Stats::*counter() const noexcept;  ///< of misses of this reason
+  /// What to do about a miss whose `text()` is this, so that the next start hits; empty: another
+  /// text.
+  static std::string_view advice_for(std::string_view reason) noexcept;
   const char* entry() const noexcept;  ///< what an explanation says of it: `evicted or removed`
 };
 

@@ -15,6 +15,21 @@ namespace cukiln {
 /// the last of them.
 enum class Phase : std::size_t { find, hash, look_up, fetch, compile, load };
 
+/// The phases as C++, JSON and people name them.
+struct NamedPhase {
+  const char* field;
+  const char* name;
+  Milliseconds PreloadPhases::*time;
+};
+inline constexpr NamedPhase kPhases[] = {
+    {"find_ms", "find", &PreloadPhases::find},
+    {"hash_ms", "hash", &PreloadPhases::hash},
+    {"look_up_ms", "look up", &PreloadPhases::look_up},
+    {"fetch_ms", "fetch", &PreloadPhases::fetch},
+    {"compile_ms", "compile", &PreloadPhases::compile},
+    {"load_ms", "load", &PreloadPhases::load},
+};
+
 /// Adds up the wall time that a call spends in each phase. Threads: safe.
 class PhaseMeter {
  public:
@@ -46,12 +61,12 @@ class PhaseMeter {
   }
 
  private:
-  static constexpr std::size_t kPhases = 6;
+  static constexpr std::size_t kCount = 6;
 
   void change(Phase phase, int by) {
     const MutexLock lock(mutex_);
     const auto now = std::chrono::steady_clock::now();
-    for (std::size_t i = kPhases; i-- > 0;) {
+    for (std::size_t i = kCount; i-- > 0;) {
       if (threads_[i] != 0) {
         spent_[i] += now - since_;
         break;
@@ -63,8 +78,8 @@ class PhaseMeter {
 
   mutable Mutex mutex_;
   std::chrono::steady_clock::time_point since_ CUKILN_GUARDED_BY(mutex_);
-  std::array<int, kPhases> threads_ CUKILN_GUARDED_BY(mutex_){};
-  std::array<Milliseconds, kPhases> spent_ CUKILN_GUARDED_BY(mutex_){};
+  std::array<int, kCount> threads_ CUKILN_GUARDED_BY(mutex_){};
+  std::array<Milliseconds, kCount> spent_ CUKILN_GUARDED_BY(mutex_){};
 };
 
 }  // namespace cukiln

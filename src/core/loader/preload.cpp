@@ -96,6 +96,9 @@ class Preload {
     warn_of_unstored(report);
     report.phases = meter_.phases();
     report.elapsed = time_since(start);
+    if (options_.load) {
+      loader_.starts.add(report);
+    }
     return options_.keep_going || report.failed == 0 ? Result<PreloadReport>(std::move(report))
                                                      : first_failure(report);
   }

@@ -25,12 +25,17 @@ Result<SpecModules> SpecModules::load(KernelLoader::Impl& loader, const ModuleSp
     if (!runs && targets.size() > 1) {
       continue;
     }
+    const auto start = std::chrono::steady_clock::now();
     ModuleReport report;
     CUKILN_TRY(KernelLoader::Impl::Resolved resolved, loader.resolve(spec, target));
     CUKILN_TRY(Built built, get_or_compile(loader, spec, resolved.request,
                                            std::move(resolved.found), report, site.cancelled));
     CUKILN_TRY(auto module, loader.load(resolved.request, built, site, report));
     loaded.name = resolved.request.name;
+    report.name = loaded.name;
+    report.target = resolved.request.request.target;
+    report.elapsed = time_since(start);
+    loader.starts.add(report);
     loader.publish(loaded.name, resolved.request.request.target, module->kernels(), false);
     loaded.modules.push_back(std::move(module));
   }

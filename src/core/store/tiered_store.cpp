@@ -47,9 +47,11 @@ Result<std::unique_ptr<TieredStore>> TieredStore::open(Options options) {
     return make_error(ErrorCode::invalid_argument,
                       "the store's directory is \"{}\"; expected an absolute path", directory);
   }
+  const auto began = std::chrono::steady_clock::now();
   std::unique_ptr<TieredStore> self(new TieredStore(std::move(options)));
   self->options_.disk.events = self->events_ ? &self->events_ : nullptr;
   self->disks_.open();
+  self->opening_ = {began, std::chrono::steady_clock::now() - began};
   return self;
 }
 

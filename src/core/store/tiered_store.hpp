@@ -128,6 +128,12 @@ class TieredStore final : public ObjectTier {
   /// Writes uses, counters and stat records now instead of when the store is closed.
   Result<void> flush() const;
 
+  /// When `open` was called, and how long it took.
+  struct Opening {
+    std::chrono::steady_clock::time_point began;
+    std::chrono::steady_clock::duration took;
+  };
+  const Opening& opening() const noexcept { return opening_; }
   const Logger& log() const noexcept { return log_; }
   /// The events of the disk and the system store. The caller of the store delivers them.
   EventQueue& events() noexcept { return events_; }
@@ -165,6 +171,7 @@ class TieredStore final : public ObjectTier {
   DiskTiers disks_{options_, log_, counters_};
   BlobLeases leases_;
   std::unique_ptr<DaemonTier> daemon_;
+  Opening opening_{};
 };
 
 }  // namespace cukiln
