@@ -11,7 +11,6 @@ requests setproctitle tiktoken tqdm transformers<5.21 uvloop watchfiles, and, wi
 require, compressed-tensors==0.17.0 and xgrammar==0.2.8.
 """
 
-import functools
 import importlib.metadata
 import os
 import sys
@@ -32,7 +31,6 @@ from torch_vllm_support import (
     Engine,
     emulated_experts,
     fill,
-    load_experts,
     load_linear,
     modelopt,
 )
@@ -195,26 +193,49 @@ def test_tensor_parallel_layers_load_their_shards(plugged, monkeypatch, algorith
     assert cosine(sums, expected) > 0.99999
 
 
-@pytest.mark.parametrize("kind", EXPERTS)
-def test_vllms_runner_calls_the_experts(plugged, kind):
-    method, layer = plugged.experts(kind, plugged.moe()), nn.Module()
-    expected = load_experts(method, layer, experts())
-    method.process_weights_after_loading(layer)
-    routed = plugged[f"{stand_ins.LAYERS}.fused_moe.routed_experts"].RoutedExperts
-    layer.quant_method = method
-    layer.forward_modular = functools.partial(routed.forward_modular, layer)
-    x, (weights, ids) = matrix(6, 64, 9), routing()
-    runner = types.SimpleNamespace(
-        routed_experts=layer,
-        router=types.SimpleNamespace(select_experts=lambda **_: (weights, ids)),
-        _maybe_apply_shared_experts=lambda *_: None,
-        _quant_method=method,
-        _shared_experts=None,
-    )
-    routed._ensure_moe_quant_config_init(layer)
-    module = plugged[f"{stand_ins.LAYERS}.fused_moe.runner.moe_runner"]
-    _, y = module.MoERunner._apply_quant_method(runner, x, None, None)
-    assert cosine(y, emulated_experts(x, weights, ids, expected)) > 0.99999
+@pytest.mark.parametrize("algorithm", ["NVFP4", "W4A16_NVFP4"])
+def test_vllms_runner_calls_experts_that_loaded_their_shards(plugged, algorithm):
+    where = f"{stand_ins.LAYERS}.fused_moe"
+    config, routed = plugged[f"{where}.config"], plugged[f"{where}.routed_experts"]
+    runner = plugged[f"{where}.runner.moe_runner"].MoERunner
+    quant_config = plugged[stand_ins.MODELOPT].ModelOptNvFp4Config(algorithm, True, None, [])
+    given, x, (weights, ids) = experts(width=64, equal=False), matrix(6, 64, 9), routing()
+    dequantised = [[torch.from_numpy(modelopt(m)[1]) for m in matrices] for matrices in given]
+    y = 0.0
+    for rank in range(2):
+        parallel = config.FusedMoEParallelConfig(
+            tp_size=2, pcp_size=1, dp_size=1, ep_size=1, tp_rank=rank, pcp_rank=0, dp_rank=0,
+            ep_rank=0, sp_size=1, use_ep=False, all2all_backend="naive", enable_eplb=False,
+        )  # fmt: skip
+        moe = config.FusedMoEConfig(
+            num_experts=3, experts_per_token=2, hidden_dim=64, intermediate_size=64,
+            num_local_experts=3, num_logical_experts=3, activation=plugged.moe().activation,
+            device="cpu", routing_method=config.RoutingMethodType.Default,
+            moe_parallel_config=parallel, in_dtype=torch.bfloat16,
+        )  # fmt: skip
+        places = plugged[f"{where}.expert_map_manager"].ExpertMapManager(
+            64, 2, 3, 0, None, parallel, "linear", False
+        )
+        layer = routed.RoutedExperts("experts", torch.bfloat16, moe, quant_config, places)
+        parameters = dict(layer.named_parameters())
+        for expert, matrices in enumerate(given):
+            for shard, part in zip(("w1", "w3", "w2"), matrices, strict=True):
+                tensors = {**modelopt(part)[0], "input_scale": torch.tensor(1 / 64)}
+                for kind, tensor in tensors.items():
+                    name = f"{'w2' if shard == 'w2' else 'w13'}_{kind}"
+                    layer.weight_loader(parameters[name], tensor, name, shard, expert)
+        layer.quant_method.process_weights_after_loading(layer)
+        assert layer.quant_method.cukiln_reason is None
+        caller = types.SimpleNamespace(
+            routed_experts=layer,
+            router=types.SimpleNamespace(select_experts=lambda **_: (weights, ids)),
+            _maybe_apply_shared_experts=lambda *_: None,
+            _quant_method=layer.quant_method,
+            _shared_experts=None,
+        )
+        layer._ensure_moe_quant_config_init()
+        y = y + runner._apply_quant_method(caller, x, None, None)[1].double()
+    assert cosine(y, emulated_experts(x, weights, ids, dequantised)) > 0.99999
 
 
 @pytest.mark.parametrize("kind", LINEAR[:1])
