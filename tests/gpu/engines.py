@@ -4,7 +4,7 @@
 PyTorch's jiterator, without cukiln, with an empty store, with their own, and with one into which a bundle was imported, in another
 home and, for Humming, another copy of the package. Their own caches are empty or off. Two minutes.
 
-  tests/gpu/engines.py --build     where packages can be fetched, after a release build: makes build/gpu/engines, to be carried
+  tests/gpu/engines.py --build     where packages can be fetched, after scripts/test-gpu --build: makes build/gpu/engines, to be carried
   tests/gpu/engines.py             on the GPU machine: writes DEVICE-engines.json (tests/gpu/results/README.md) to $OUT or build/bench
 """
 
@@ -70,6 +70,7 @@ def build() -> int:
     (CARRIED / "bin").mkdir(parents=True)
     carried.copy_libraries(built, CARRIED / "bin", "cukiln", "libcukiln_nvrtc.so")
     (CARRIED / "bin" / "libcukiln.so").rename(CARRIED / "bin" / (built / "libcukiln.so").readlink())  # by which it is opened
+    shutil.copy(REPOSITORY / "build" / "gpu" / "bin" / "cukiln", CARRIED / "bin")  # it needs no library that is lacking there
     carried.write_commit(CARRIED / "bin")
     subprocess.run([sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--target", CARRIED / "packages", HUMMING], check=True)
     size = sum(file.stat().st_size for file in CARRIED.rglob("*") if file.is_file())
