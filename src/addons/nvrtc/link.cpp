@@ -269,7 +269,7 @@ int Link::make_real() {
       options.push_back(option.c_str());
     }
     code = linker.create(&real_, static_cast<std::uint32_t>(options.size()), options.data());
-    for (const Input& input : std::exchange(inputs_, {})) {
+    for (const Input& input : inputs_) {
       code = code == 0 ? add_real(input) : code;
     }
   }
@@ -333,7 +333,8 @@ int Link::add(Input input) {
     return 0;
   }
   const int code = make_real();
-  return checked(code != 0 ? code : add_real(input));
+  inputs_.push_back(std::move(input));
+  return checked(code != 0 ? code : add_real(inputs_.back()));
 }
 
 int Link::complete() {
@@ -387,9 +388,8 @@ LinkResult Link::read_real() {
 
 int Link::size(LinkPart part, std::size_t* bytes) {
   const MutexLock lock(mutex_);
-  const int index = static_cast<int>(part);
   if (result_ && bytes != nullptr) {
-    const LinkResult::Output& known = result_->parts[index];
+    const LinkResult::Output& known = result_->parts[static_cast<int>(part)];
     if (known.code == 0) {
       *bytes = known.bytes.size();
     }
@@ -401,12 +401,13 @@ int Link::size(LinkPart part, std::size_t* bytes) {
 
 int Link::bytes(LinkPart part, void* out) {
   const MutexLock lock(mutex_);
-  const int index = static_cast<int>(part);
-  if (result_ && out != nullptr && result_->parts[index].code == 0) {
-    const std::string& known = result_->parts[index].bytes;
-    const bool is_empty_log = is_log(part) && known.empty();
-    std::memcpy(out, known.c_str(), known.size() + (is_empty_log ? 1 : 0));
-    return 0;
+  if (result_ && out != nullptr) {
+    const LinkResult::Output& known = result_->parts[static_cast<int>(part)];
+    if (known.code == 0) {
+      const bool is_empty_log = is_log(part) && known.bytes.empty();
+      std::memcpy(out, known.bytes.c_str(), known.bytes.size() + (is_empty_log ? 1 : 0));
+    }
+    return known.code;
   }
   static_cast<void>(make_real());
   return host_.real().bytes_of(real_, part, out);

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -23,7 +24,7 @@ using LinkDigest = ContentHash;
 /// What the getters return after a link.
 struct LinkResult {
   struct Output {
-    int code = kLinkInternalError;  ///< of the function for its size
+    int code = kLinkInternalError;  ///< of the functions for its size and its bytes: the same
     std::string bytes;
   };
   Output parts[kLinkParts];
@@ -105,8 +106,8 @@ class Link {
 
   Mutex mutex_;
   std::vector<std::string> options_ CUKILN_GUARDED_BY(mutex_);
-  std::vector<Input> inputs_ CUKILN_GUARDED_BY(mutex_);         ///< until the link is real
-  std::vector<LinkDigest> steps_ CUKILN_GUARDED_BY(mutex_);     ///< of the options, and each input
+  std::deque<Input> inputs_ CUKILN_GUARDED_BY(mutex_);       ///< nvJitLink keeps pointers to them
+  std::vector<LinkDigest> steps_ CUKILN_GUARDED_BY(mutex_);  ///< of the options, and each input
   std::optional<LinkResult> result_ CUKILN_GUARDED_BY(mutex_);  ///< found in the store
   std::string bypass_reason_ CUKILN_GUARDED_BY(mutex_);         ///< why the result is not stored
   bool is_reported_ CUKILN_GUARDED_BY(mutex_) = false;

@@ -54,7 +54,7 @@ def function(name):
     return getattr(library, f"__nvJitLink{name}{suffix}" if suffix else f"nvJitLink{name}")
 PARTS = ["LinkedCubin", "LinkedPtx", "ErrorLog", "InfoLog"] + os.environ.get("HOST_PARTS", "").split()
 def run(steps):
-    handle, kept = c.c_void_p(), []
+    handle, kept, given = c.c_void_p(), [], []
     for word, *values in steps:
         said = []
         if word == "create":
@@ -68,10 +68,11 @@ def run(steps):
             size = len(data) - 2 if word == "short" else len(data)
             add = function("AddData")
             add.argtypes = [c.c_void_p, c.c_int, c.c_char_p, c.c_size_t, c.c_char_p]
-            said = [add(handle, kind, data if kind >= 0 else None, size, None if name is None else name.encode())]
-            del data
+            given.append((data, None if name is None else name.encode()))  # nvJitLink keeps pointers
+            said = [add(handle, kind, data if kind >= 0 else None, size, given[-1][1])]
         elif word == "file":
-            said = [function("AddFile")(handle, values[0], None if values[1] is None else values[1].encode())]
+            given.append(None if values[1] is None else values[1].encode())
+            said = [function("AddFile")(handle, values[0], given[-1])]
         elif word == "complete":
             said = [function("Complete")(handle)]
         elif word == "parts":
