@@ -84,7 +84,7 @@ def run(steps):
                              hashlib.sha256(bytes.raw).hexdigest()[:16], bytes.raw[:400] if part.endswith("Log") else ""))
         elif word == "null":
             for part in PARTS:
-                said += [function(f"Get{part}Size")(handle, None), function(f"Get{part}")(handle, None)]
+                said += [function(f"Get{part}{end}")(handle, None) for end in (values or ["Size", ""])]
         elif word == "no handle":
             handle, before = c.c_void_p(), handle
             kept.append(before)
@@ -243,12 +243,13 @@ class Errors(LinkDropin):
         plain: Step = ["create", "-arch=sm_90"]
         lto: Step = ["create", "-arch=sm_90", "-lto"]
         refused = (["-foo", "-arch=sm_90"], ["-arch=sm_19"], ["-arch=bla"], ["-arch=sm_90", "-ptx"], ["-lto"], [" -arch=sm_90"])
+        main: Callable[[], Step] = lambda: self.data("main.ptx", called="a name that the log of the link has")  # noqa: E731
         self.check_sequences(lambda: [
             # Whose options and first inputs are known to be taken then.
-            [*self.link("main.ptx", "part.ptx"), ["destroy"]],
+            [plain, main(), self.data("part.ptx"), ["complete"], ["destroy"]],
             [*self.link("main.lto", "part.lto", options=("-arch=sm_90", "-lto")), ["destroy"]],
-            [plain, self.data("main.ptx"), self.data("broken.ptx"), ["parts"], ["destroy"]],
-            [plain, self.data("main.ptx"), ["complete"], ["parts"], ["destroy"]],
+            [plain, main(), self.data("broken.ptx"), ["parts"], ["destroy"]],
+            [plain, main(), ["complete"], ["parts"], ["destroy"]],
             *([["create", *options], ["parts"], ["destroy"]] for options in refused),
             [plain, self.data("main.lto"), ["parts"], ["destroy"]],
             *([plain, [word, kind, self.file("garbage"), *name], ["parts"], ["destroy"]]
@@ -277,7 +278,7 @@ class Errors(LinkDropin):
         self.check_sequences(lambda: [
             [["create", "-arch=sm_90", "-lto"], ["parts"], self.data("main.lto"), ["parts"], self.data("part.lto"), ["null"], ["complete"],
              ["parts"], ["null"], ["parts"], ["complete"], ["parts"], ["destroy"], ["destroy"]],
-            [*self.link("main.cubin", "part.cubin"), ["null"], ["parts"], ["destroy"]],
+            *([*self.link("main.cubin", "part.cubin"), ["null", end], ["parts"], ["destroy"]] for end in ("", "Size")),
             [*self.link("main.ptx", "part.ptx"), ["complete"], ["parts"], *self.added_late("part.ptx"), ["complete"], ["parts"], ["destroy"]],
             [*self.link("main.cubin", "part.cubin"), *self.added_late("other.cubin"), ["parts"], ["null"]],
         ])  # fmt: skip
