@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/start_report.hpp"
 
+#include <cstddef>
+#include <cstdint>
 #include <set>
 #include <string>
 #include <utility>

@@ -18,6 +18,8 @@
 #include "core/base/fork_gate.hpp"
 #include "core/base/result.hpp"
 #include "core/loader/phase_meter.hpp"
+#include "core/store/sqlite_store.hpp"
+#include "core/store/store_directory.hpp"
 #include "core/store/tiered_store.hpp"
 
 namespace cukiln {
