@@ -7,16 +7,14 @@
 
 #include <algorithm>
 #include <chrono>
-#include <filesystem>
-#include <system_error>
 #include <utility>
-
-#include <nlohmann/json.hpp>
 
 #include "core/base/file.hpp"
 #include "core/base/file_size_limit.hpp"
 #include "core/base/fork_gate.hpp"
+#include "core/base/printable.hpp"
 #include "core/base/result.hpp"
+#include "core/compile/search_folders.hpp"
 #include "core/loader/phase_meter.hpp"
 #include "core/store/sqlite_store.hpp"
 #include "core/store/store_directory.hpp"
@@ -26,7 +24,6 @@ namespace cukiln {
 
 namespace {
 
-using Json = nlohmann::ordered_json;
 using std::chrono::microseconds;
 
 constexpr const char* kFolder = "starts";
@@ -35,35 +32,36 @@ constexpr std::size_t kMaxBytes = 4096;  // of a record
 constexpr std::size_t kMaxText = 160;    // of a text in it
 constexpr std::size_t kMaxModules = 256;
 
-std::string dumped(const Json& json) {
-  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
+/// A text as JSON. Not nlohmann's: its destructor allocates, and ends the host without memory.
+std::string json_text(std::string_view text) {
+  std::string out = "\"";
+  for (const char c : printable(text.substr(0, kMaxText))) {
+    out.append(c == '"' || c == '\\' ? 1 : 0, '\\').push_back(c);
+  }
+  return out + '"';
 }
 
-double rounded(Milliseconds time) {
-  return static_cast<double>(std::chrono::duration_cast<microseconds>(time).count()) / 1000;
+std::string field(std::string_view name, Milliseconds time) {
+  return fmt::format("\"{}\":{:.3f},", name, time.count());
 }
 
 /// The names of records, in the order of time: `0001764500000000-0000004711.json`, microseconds
 /// since 1970 and a process. Other files are nobody's business here.
-std::vector<std::string> names_in(const std::string& folder) {
+std::vector<std::string> records_in(const std::string& folder) {
   constexpr std::size_t kDigits = 16 + 1 + 10;
-  std::vector<std::string> names;
-  std::error_code error;
-  for (std::filesystem::directory_iterator at(folder, error), end; !error && at != end;
-       at.increment(error)) {
-    std::string name = at->path().filename().string();
-    if (name.size() == kDigits + 5 && name.ends_with(".json") &&
-        name.find_first_not_of("0123456789-") == kDigits) {
-      names.push_back(std::move(name));
-    }
-  }
-  std::sort(names.begin(), names.end());
+  // Not a directory_iterator: it ends the host without memory.
+  std::vector<std::string> names = names_in(folder, {});
+  std::erase_if(names, [](const std::string& name) {
+    return name.size() != kDigits + 5 || !name.ends_with(".json") ||
+           name.find_first_not_of("0123456789-") != kDigits;
+  });
+  std::reverse(names.begin(), names.end());  // the oldest first
   return names;
 }
 
 Result<void> write_record(const StoreDirectory& directory, ByteView text) {
   CUKILN_TRY(const std::string folder, directory.folder(kFolder));
-  const std::vector<std::string> names = names_in(folder);
+  const std::vector<std::string> names = records_in(folder);
   for (std::size_t i = 0; i + kMaxRecords <= names.size(); ++i) {
     ::unlink(join_path(folder, names[i]).c_str());
   }
@@ -86,14 +84,13 @@ void StartRecorder::add_module(const ModuleReport& report, std::string id) {
   const std::string& reason = report.error        ? report.error->message()
                               : report.not_stored ? report.not_stored->message()
                                                   : report.reason;
-  modules_.push_back({std::move(id), report.outcome == Outcome::hit, report.elapsed,
-                      dumped(Json{{"name", report.name.substr(0, kMaxText)},
-                                  {"target", report.target.name()},
-                                  {"outcome", name_of(report.outcome)},
-                                  {"reason", reason.substr(0, kMaxText)},
-                                  {"stored", !report.error && !report.not_stored},
-                                  {"milliseconds", rounded(report.elapsed)},
-                                  {"load_milliseconds", rounded(report.load_time)}})});
+  modules_.push_back(
+      {std::move(id), report.outcome == Outcome::hit, report.elapsed,
+       fmt::format(
+           "{{\"name\":{},\"target\":\"{}\",\"outcome\":\"{}\",\"reason\":{},{}{}\"stored\":{}}}",
+           json_text(report.name), report.target.name(), name_of(report.outcome), json_text(reason),
+           field("milliseconds", report.elapsed), field("load_milliseconds", report.load_time),
+           !report.error && !report.not_stored)});
 }
 
 void StartRecorder::add(const PreloadReport& report) {
@@ -128,29 +125,29 @@ void StartRecorder::add(const ModuleReport& report) {
 /// the ones that were not in the store, then the slowest.
 std::string StartRecorder::text(const TieredStore& tiers, bool sealed) {
   const auto now = std::chrono::system_clock::now().time_since_epoch();
-  Json record = {
-      {"program", std::string(program_invocation_short_name).substr(0, kMaxText)},
-      {"process", ::getpid()},
-      {"time", std::chrono::duration_cast<std::chrono::seconds>(now).count()},
-      {"sealed", sealed},
-      {"milliseconds", rounded(std::chrono::steady_clock::now() - tiers.opening().began)},
-      {"open_ms", rounded(tiers.opening().took)}};
+  std::string line =
+      fmt::format("{{\"program\":{},\"process\":{},\"time\":{},\"sealed\":{},{}{}\"phases\":{{",
+                  json_text(program_invocation_short_name), ::getpid(),
+                  std::chrono::duration_cast<std::chrono::seconds>(now).count(), sealed,
+                  field("milliseconds", std::chrono::steady_clock::now() - tiers.opening().began),
+                  field("open_ms", tiers.opening().took));
   const ForkSafeLock lock(mutex_);
   if (modules_.empty()) {
     return {};
   }
   for (const NamedPhase& phase : kPhases) {
-    record["phases"][phase.field] = rounded(phases_.*phase.time);
+    line += field(phase.field, phases_.*phase.time);
   }
-  record["hits"] = counts_[static_cast<std::size_t>(Outcome::hit)];
-  record["compiled"] = counts_[static_cast<std::size_t>(Outcome::compiled)];
-  record["failed"] = counts_[static_cast<std::size_t>(Outcome::failed)] +
-                     counts_[static_cast<std::size_t>(Outcome::missing)];
+  line.pop_back();
+  const auto count = [&](Outcome outcome) CUKILN_REQUIRES(mutex_) {
+    return counts_[static_cast<std::size_t>(outcome)];
+  };
+  line +=
+      fmt::format("}},\"hits\":{},\"compiled\":{},\"failed\":{},\"modules\":[", count(Outcome::hit),
+                  count(Outcome::compiled), count(Outcome::failed) + count(Outcome::missing));
   std::stable_sort(modules_.begin(), modules_.end(), [](const Module& a, const Module& b) {
     return a.is_hit != b.is_hit ? b.is_hit : a.elapsed > b.elapsed;
   });
-  std::string line = dumped(record);
-  line.replace(line.size() - 1, 1, ",\"modules\":[");
   for (const Module& module : modules_) {
     if (line.size() + module.json.size() + 4 > kMaxBytes) {
       break;
@@ -177,7 +174,7 @@ std::vector<std::string> read_starts(const Store& store) {
   if (disk == nullptr || !disk->directory().check_folder(folder)) {
     return found;
   }
-  for (const std::string& name : names_in(folder)) {
+  for (const std::string& name : records_in(folder)) {
     const std::string path = join_path(folder, name);
     const auto file = disk->directory().check_file(path)
                           ? read_file(path, kMaxBytes)
