@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -27,7 +28,7 @@ struct LinkResult {
     int code = kLinkInternalError;  ///< of the functions for its size and its bytes: the same
     std::string bytes;
   };
-  Output parts[kLinkParts];
+  std::array<Output, kLinkParts> parts;
   std::int64_t link_us = 0;
 
   std::string encode() const;
