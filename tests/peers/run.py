@@ -22,6 +22,7 @@ import shutil
 import subprocess
 import sys
 import xml.etree.ElementTree as ElementTree
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -38,8 +39,15 @@ PACKAGES = {
                "nvidia-cuda-crt==13.5.37", "nvidia-nvtx==13.5.25", "pytest==9.2.0", "psutil", "filecheck"],
     "humming": [*NVRTC, "torch==2.13.0", "triton==3.9.0", "humming-kernels==0.1.20", "jinja2", "safetensors", "tqdm", "tabulate",
                 "filelock", "numpy", "packaging", "typing-extensions", "sympy", "networkx", "fsspec"],
+    "vllm": ["torch==2.13.0", "compressed-tensors==0.17.0", "xgrammar==0.2.8", "apache-tvm-ffi==0.1.15.post2", "transformers<5.21",
+             "pytest==9.2.0", *"aiohttp blake3 cachetools cbor2 cloudpickle einops fastapi filelock fsspec ijson jinja2 jsonschema"
+             " llguidance loguru mcp msgspec networkx numpy openai orjson oss-harmony partial-json-parser pillow prometheus_client"
+             " protobuf psutil py-cpuinfo pybase64 pydantic python-json-logger pyyaml pyzmq regex requests setproctitle sympy tiktoken"
+             " tqdm uvloop watchfiles".split()],
 }  # fmt: skip
-WITHOUT_DEPENDENCIES = ("torch", "triton", "humming-kernels")  # which would bring CUDA's libraries, 4 GB
+# Which would bring CUDA's libraries, 4 GB.
+WITHOUT_DEPENDENCIES = ("torch", "triton", "humming-kernels", "compressed-tensors", "xgrammar")
+VLLM = "0.33.0"
 SOURCES = {
     "cuda-python": ("https://github.com/NVIDIA/cuda-python", "cb56ab9f9ae3b4a0ef19666697336945925589a5"),
     "jitify": ("https://github.com/NVIDIA/jitify", "44e978b21fc8bdb6b2d7d8d179523c8350db72e5"),  # branch jitify2
@@ -181,7 +189,7 @@ class Bench:
     def keep(self, row: dict, may_compile: int = 0) -> None:
         row = {name: value for name, value in row.items() if name == "differ" or value not in ([], "")}
         self.rows.append(row)
-        self.bad |= bool(row["differ"]) or row["own_store"]["compiled"] > may_compile
+        self.bad |= bool(row["differ"]) or row.get("own_store", {"compiled": 0})["compiled"] > may_compile
         print(json.dumps(row), file=sys.stderr)
 
 
@@ -289,6 +297,27 @@ def humming(bench: Bench) -> None:
     print(json.dumps(row), file=sys.stderr)
 
 
+def vllm(bench: Bench) -> None:
+    """The plugin in vLLM's own Python code, which is all of its wheel that is used."""
+    python = bench.packages("vllm")
+    code, report = bench.work / f"vllm-{VLLM}", bench.scratch / "vllm.xml"
+    if not code.exists():
+        must([python, "-m", "pip", "download", "-q", "--no-deps", "--only-binary=:all:", "-d", bench.scratch, f"vllm=={VLLM}"])
+        with zipfile.ZipFile(next(bench.scratch.glob("vllm-*.whl"))) as wheel:
+            wheel.extractall(bench.scratch / "vllm", [name for name in wheel.namelist() if name.endswith(".py") or ".dist-info/" in name])
+        (bench.scratch / "vllm").rename(code)
+    bench.software["vllm"] = VLLM
+    done, _ = bench.run(
+        [python, "-m", "pytest", "-q", "-p", "no:cacheprovider", f"--junitxml={report}", REPOSITORY / "tests/python/torch_vllm_with_peers.py"],
+        None, variables={"CUKILN_TEST_VLLM": str(code), "CUKILN_LIBRARY": str(BINARIES / "libcukiln.so"),
+                         "CUKILN_TEST_BINARY_DIR": str(BINARIES), "HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1", "PYTHONPATH": str(REPOSITORY / "src/bindings/python")})  # fmt: skip
+    if not report.exists():
+        sys.exit(f"error: vLLM's tests wrote no results:\n{done.stdout[-4000:]}{done.stderr[-4000:]}")
+    outcomes = list(outcomes_of_pytest(report).values())
+    bench.keep({"peer": "vLLM", "what": "the plugin"} | {name: outcomes.count(name) for name in ("passed", "failed", "skipped")}
+               | {"differ": sorted(name for name, outcome in outcomes_of_pytest(report).items() if outcome == "failed")})  # fmt: skip
+
+
 # One line each; what runs tests of this repository beside a package calls `suite` with them.
 PEERS: dict[str, Callable[[Bench], None]] = {
     "cuda.core": cuda_core,
@@ -298,6 +327,7 @@ PEERS: dict[str, Callable[[Bench], None]] = {
     "CuPy": cupy,
     "tvm-ffi": tvm_ffi,
     "Humming": humming,
+    "vLLM": vllm,
 }
 
 
