@@ -16,7 +16,6 @@
 #include "core/base/result.hpp"
 #include "core/compile/search_folders.hpp"
 #include "core/loader/phase_meter.hpp"
-#include "core/store/sqlite_store.hpp"
 #include "core/store/store_directory.hpp"
 #include "core/store/tiered_store.hpp"
 
@@ -158,27 +157,26 @@ std::string StartRecorder::text(const TieredStore& tiers, bool sealed) {
 }
 
 void StartRecorder::write(const TieredStore& tiers, bool sealed) noexcept {
-  if (is_written_.exchange(true) || tiers.disk() == nullptr || tiers.read_only()) {
+  if (is_written_.exchange(true) || tiers.folder() == nullptr || tiers.read_only()) {
     return;
   }
   static_cast<void>(guarded([&]() -> Result<void> {
     const std::string line = text(tiers, sealed);
-    return line.empty() ? Result<void>() : write_record(tiers.disk()->directory(), line);
+    return line.empty() ? Result<void>() : write_record(*tiers.folder(), line);
   }));
 }
 
 std::vector<std::string> read_starts(const Store& store) {
   std::vector<std::string> found;
-  const SqliteStore* const disk = TieredStore::of(store).disk();
-  const std::string folder = disk != nullptr ? disk->directory().path(kFolder) : std::string();
-  if (disk == nullptr || !disk->directory().check_folder(folder)) {
+  const StoreDirectory* const directory = TieredStore::of(store).folder();
+  const std::string folder = directory != nullptr ? directory->path(kFolder) : std::string();
+  if (directory == nullptr || !directory->check_folder(folder)) {
     return found;
   }
   for (const std::string& name : records_in(folder)) {
     const std::string path = join_path(folder, name);
-    const auto file = disk->directory().check_file(path)
-                          ? read_file(path, kMaxBytes)
-                          : Result<FileContent>(cannot("read", path));
+    const auto file = directory->check_file(path) ? read_file(path, kMaxBytes)
+                                                  : Result<FileContent>(cannot("read", path));
     if (file) {
       found.emplace_back(file->bytes.view());
     }

@@ -145,6 +145,7 @@ class TieredStore final : public ObjectTier {
   bool is_disk_at(std::uint64_t device, std::uint64_t inode) const noexcept;
 
   SqliteStore* disk() const noexcept { return disks_.user(); }
+  const StoreDirectory* folder() const noexcept { return disk() ? &disk()->directory() : nullptr; }
   SqliteStore* system() const noexcept { return disks_.system(); }
   /// Returns the disk tier. Errors: io with the bypass reason if there is none.
   Result<SqliteStore*> need_disk() const { return disks_.need_user(); }
