@@ -63,12 +63,12 @@ bool is_stored(string_view option) {
                                                "-split-compile-extended=",
                                                "-jump-table-density="};
   const auto has_value = [&](string_view prefix) { return option.starts_with(prefix); };
-  const bool may_name_file =
+  const auto has = [&](string_view word) { return option.find(word) != string_view::npos; };
+  const bool may_name_file_or_time =
       option.starts_with("-Xptxas=") &&
-      (option.find_first_of("/@") != string_view::npos ||
-       option.find("file") != string_view::npos || option.find("optf") != string_view::npos ||
-       option.find("dump") != string_view::npos);
-  return !may_name_file &&
+      (option.find_first_of("/@") != string_view::npos || has("file") || has("optf") ||
+       has("dump") || has("=-v") || has("verbose") || has("time"));
+  return !may_name_file_or_time &&
          (std::find(std::begin(kWords), std::end(kWords), option) != std::end(kWords) ||
           std::any_of(std::begin(kWithValue), std::end(kWithValue), has_value));
 }
@@ -312,7 +312,9 @@ int Link::add_data(int type, const void* data, std::size_t bytes, const char* na
 
 int Link::add_file(int type, const char* path) {
   const MutexLock lock(mutex_);
-  if (bypass_reason_.empty() && !result_ && is_stored(type) && path != nullptr) {
+  struct stat status {};  // a pipe can be read once
+  const bool is_file = path != nullptr && ::stat(path, &status) == 0 && S_ISREG(status.st_mode);
+  if (bypass_reason_.empty() && !result_ && is_stored(type) && is_file) {
     auto content = read_file(absolute_path(path), kMaxInputBytes);
     if (content && !content->bytes.empty()) {
       return add({type, std::string(content->bytes.view()), path});

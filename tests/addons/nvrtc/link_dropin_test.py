@@ -378,7 +378,7 @@ class Bypassed(LinkDropin):
         self.assertEqual(list((self.folder / "store").rglob("*.cubin")), [])
 
     def test_options(self) -> None:
-        for option in ("-time", "-verbose", "-ltoir", "-Xptxas=--options-file=/nonexistent"):
+        for option in ("-time", "-verbose", "-ltoir", "-Xptxas=--options-file=/nonexistent", "-Xptxas=-v", "-Xptxas=--verbose"):
             steps = self.link("main.lto", "part.lto", options=("-arch=sm_90", "-lto", option))
             if "nonexistent" not in option:
                 self.check_bypassed(steps, f"the option {option}")
