@@ -255,11 +255,14 @@ class Session {
     ServedFiles& files = ServedFiles::instance();
     files.make_names_unusable(has_hidden_folders(job));
     wire::Compiled compiled = compile_with(api_, job, output, headers);
+    if (!files.made_names_unusable()) {
+      return compiled;
+    }
     const bool is_usable = compiled.status == wire::CompileStatus::ok &&
                            !files.looked_for_unusable_name() && !files.pastes_raw_strings() &&
                            compiled.log.find(kUnusableName) == std::string::npos &&
                            !is_one_of_texts(job, may_paste_raw_strings);
-    if (!files.made_names_unusable() || is_usable || ran_out_of_memory()) {
+    if (is_usable || ran_out_of_memory()) {
       return compiled;
     }
     files.make_names_unusable(false);
