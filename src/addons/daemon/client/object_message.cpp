@@ -13,9 +13,16 @@ namespace cukiln {
 
 namespace {
 
-std::optional<Object> object_of(const wire::DaemonFrame& frame, std::string* ptx = nullptr) {
+template <class Content, class Decode>
+std::optional<Content> decoded(const wire::DaemonFrame& frame, const Decode& decode,
+                               std::string* ptx = nullptr) {
   const auto bytes = wire::map_sealed_file(frame.attachment.get(), wire::kMaxAttachmentBytes);
-  return bytes ? open_object(*bytes, ptx) : std::nullopt;
+  auto object = bytes ? open_object(*bytes, ptx) : std::nullopt;
+  if (!object) {
+    return std::nullopt;
+  }
+  auto content = decode(*std::move(object));
+  return content ? std::optional<Content>(*std::move(content)) : std::nullopt;
 }
 
 }  // namespace
@@ -61,25 +68,16 @@ std::optional<Object> open_object(const SharedBytes& attachment, std::string* pt
 
 std::optional<StoreEntry> entry_of(const wire::DaemonFrame& frame) {
   std::string ptx;
-  auto object = object_of(frame, &ptx);
-  if (!object) {
-    return std::nullopt;
+  auto entry = decoded<StoreEntry>(
+      frame, [](Object object) { return decode_entry(std::move(object)); }, &ptx);
+  if (entry) {
+    entry->cubin.ptx = SharedBytes(std::move(ptx));
   }
-  auto entry = decode_entry(*std::move(object));
-  if (!entry) {
-    return std::nullopt;
-  }
-  entry->cubin.ptx = SharedBytes(std::move(ptx));
-  return *std::move(entry);
+  return entry;
 }
 
 std::optional<StoreBlob> blob_of(const wire::DaemonFrame& frame) {
-  auto object = object_of(frame);
-  if (!object) {
-    return std::nullopt;
-  }
-  auto blob = decode_blob(*std::move(object));
-  return blob ? std::optional(*std::move(blob)) : std::nullopt;
+  return decoded<StoreBlob>(frame, decode_blob);
 }
 
 }  // namespace cukiln
