@@ -122,9 +122,10 @@ std::optional<SharedBytes> Host::ptx_of(const PtxSource& source) {
     for (const StoreEntry& entry : source.entries) {
       LoaderServices(loader).put(entry);
     }
-    auto stored = ptx.empty() ? loader.cubin(source.key()) : Result<std::string>(std::string());
-    if (stored && ptx.empty()) {
-      ptx = SharedBytes(*std::move(stored));
+    if (ptx.empty()) {
+      if (auto stored = loader.cubin(source.key())) {
+        ptx = SharedBytes(*std::move(stored));
+      }
     }
   }
   return ptx.empty() || may_depend_on_folders(ptx.view(), {}) ? std::nullopt : std::optional(ptx);

@@ -33,14 +33,8 @@ struct Api {
 
 namespace {
 
-/// The first variable that changes a result, or has nvJitLink write a file: of those that 12.8,
-/// 12.9, 13.0 and 13.5 ask `getenv` for.
 const char* environment_of_results() {
-  static constexpr const char* kVariables[] = {"AS_SECURE_LOG_FILE=",   "CAN_FINALIZE_DEBUG=",
-                                               "DUMP_KNOBS_TO_FILE=",   "FINALIZER_",
-                                               "LIBNVVM_NVVM_VERSION=", "LLVM_OVERRIDE_PRODUCER=",
-                                               "NVVM_IR_VER_CHK=",      "NVJITLINK_TRACE_MESSAGES=",
-                                               "NV_NVVM_VERSION=",      nullptr};
+  static constexpr const char* kVariables[] = {"NVJITLINK_TRACE_MESSAGES=", nullptr};
   return find_variable(kVariables);
 }
 
@@ -140,13 +134,7 @@ Api* make_api(void* handle) {
   find_function(real.complete, handle, "nvJitLinkComplete");
   constexpr const char* kNames[dropin::kLinkParts] = {"LinkedCubin", "LinkedPtx", "LinkedLTOIR",
                                                       "ErrorLog", "InfoLog"};
-  for (int part = 0; part < dropin::kLinkParts; ++part) {
-    char name[64];
-    std::snprintf(name, sizeof name, "nvJitLinkGet%s", kNames[part]);
-    find_function(real.bytes[part], handle, name);
-    std::snprintf(name, sizeof name, "nvJitLinkGet%sSize", kNames[part]);
-    find_function(real.size[part], handle, name);
-  }
+  find_getters(real.bytes, real.size, handle, "nvJitLinkGet", kNames);
   find_function(api->private_api, handle, "__nvJitLinkAPI");
   unsigned minor = 0;
   if (real.version == nullptr || real.version(&api->major, &minor) != 0) {

@@ -5,7 +5,6 @@
 #include <unistd.h>
 
 #include <climits>
-#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 
@@ -16,24 +15,10 @@ const Peer kPeer = {"libnvrtc.so", "nvrtcCompileProgram", "CUKILN_NVRTC_LIBRARY"
 
 namespace {
 
-/// Returns what is set of the variables that may change a result, or have a file written. NVRTC
-/// reads the first two itself, its front end those of EDG, others LLVM, NVVM and the assembler:
-/// what 12.8, 12.9, 13.0 and 13.5 ask `getenv` for. They also ask for
-/// NVRTC_DISABLE_CONCURRENT_NVVM, NVRTC_DISABLE_PCH, NVRTC_INTERNAL_GLOBAL_LOCK and
-/// NVRTC_PCH_HEAP_SIZE, which change no code.
+/// NVRTC reads the first two itself, its front end those of EDG. NVRTC_DISABLE_CONCURRENT_NVVM,
+/// NVRTC_DISABLE_PCH, NVRTC_INTERNAL_GLOBAL_LOCK and NVRTC_PCH_HEAP_SIZE change no code.
 const char* environment_of_results() {
-  static constexpr const char* kVariables[] = {"NVRTC_APPEND_FLAGS=",
-                                               "NVRTCWIZ=",
-                                               "EDG_",
-                                               "FINALIZER_",
-                                               "NV_NVVM_VERSION=",
-                                               "LIBNVVM_NVVM_VERSION=",
-                                               "LLVM_OVERRIDE_PRODUCER=",
-                                               "NVVM_IR_VER_CHK=",
-                                               "CAN_FINALIZE_DEBUG=",
-                                               "DUMP_KNOBS_TO_FILE=",
-                                               "AS_SECURE_LOG_FILE=",
-                                               nullptr};
+  static constexpr const char* kVariables[] = {"NVRTC_APPEND_FLAGS=", "NVRTCWIZ=", "EDG_", nullptr};
   return find_variable(kVariables);
 }
 
@@ -77,13 +62,7 @@ Api* make_api(void* handle) {
   find_function(programs.set_flow_callback, handle, "nvrtcSetFlowCallback");
   constexpr const char* kNames[dropin::kParts] = {"ProgramLog", "PTX",  "CUBIN", "LTOIR",
                                                   "OptiXIR",    "NVVM", "TileIR"};
-  for (int part = 0; part < dropin::kParts; ++part) {
-    char name[64];
-    std::snprintf(name, sizeof name, "nvrtcGet%s", kNames[part]);
-    find_function(programs.bytes[part], handle, name);
-    std::snprintf(name, sizeof name, "nvrtcGet%sSize", kNames[part]);
-    find_function(programs.size[part], handle, name);
-  }
+  find_getters(programs.bytes, programs.size, handle, "nvrtcGet", kNames);
   find_function(api.error_string, handle, "nvrtcGetErrorString");
   find_function(api.count_architectures, handle, "nvrtcGetNumSupportedArchs");
   find_function(api.architectures, handle, "nvrtcGetSupportedArchs");

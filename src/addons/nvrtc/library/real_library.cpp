@@ -13,6 +13,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <initializer_list>
 
 #include "addons/nvrtc/library/own_library.hpp"
 #include "addons/nvrtc/nvrtc_functions.hpp"
@@ -160,10 +161,16 @@ const void* open_functions(const void* real) {
 }
 
 const char* find_variable(const char* const* prefixes) {
+  static constexpr const char* kOfBoth[] = {
+      "AS_SECURE_LOG_FILE=", "CAN_FINALIZE_DEBUG=",   "DUMP_KNOBS_TO_FILE=",
+      "FINALIZER_",          "LIBNVVM_NVVM_VERSION=", "LLVM_OVERRIDE_PRODUCER=",
+      "NVVM_IR_VER_CHK=",    "NV_NVVM_VERSION=",      nullptr};
   for (char** one = environ; one != nullptr && *one != nullptr; ++one) {
-    for (const char* const* prefix = prefixes; *prefix != nullptr; ++prefix) {
-      if (std::strncmp(*one, *prefix, std::strlen(*prefix)) == 0) {
-        return *one;
+    for (const char* const* list : {prefixes, kOfBoth}) {
+      for (; *list != nullptr; ++list) {
+        if (std::strncmp(*one, *list, std::strlen(*list)) == 0) {
+          return *one;
+        }
       }
     }
   }

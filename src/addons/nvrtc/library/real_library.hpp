@@ -3,7 +3,9 @@
 
 #include <dlfcn.h>
 
+#include <cstddef>
 #include <cstdint>
+#include <cstdio>
 
 // What a library that stands in front of another one does: libcukiln_nvrtc and libcukiln_nvjitlink
 // are built of these sources, and of their own functions.
@@ -48,8 +50,22 @@ void find_function(Function& function, void* handle, const char* name) {
   function = reinterpret_cast<Function>(::dlsym(handle, name));
 }
 
+/// Sets the functions for each output of an open library, as `nvrtcGetPTX` and `nvrtcGetPTXSize`.
+template <class Bytes, class Size, std::size_t count>
+void find_getters(Bytes (&bytes)[count], Size (&size)[count], void* handle, const char* prefix,
+                  const char* const (&names)[count]) {
+  for (std::size_t i = 0; i < count; ++i) {
+    char name[64];
+    std::snprintf(name, sizeof name, "%s%s", prefix, names[i]);
+    find_function(bytes[i], handle, name);
+    std::snprintf(name, sizeof name, "%s%sSize", prefix, names[i]);
+    find_function(size[i], handle, name);
+  }
+}
+
 /// The first variable of the environment that is set and begins with one of these, which end with
-/// null.
+/// null, or is read by the code generator and the assembler in both peers: it changes a result, or
+/// has a file written. They are what 12.8, 12.9, 13.0 and 13.5 ask `getenv` for.
 const char* find_variable(const char* const* prefixes);
 
 /// Appends a line to the report of `cukiln run`, if there is one: what is not reached, with its
