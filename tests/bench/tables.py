@@ -47,6 +47,7 @@ class Grid:
     case: re.Pattern[str]
     beside: str
     columns: str  # what their numbers are
+    run: str = KERNELS
 
 
 GEMM = "m {}, n 7168, k 7168"
@@ -130,6 +131,7 @@ TABLES = {
                tuple(f"{rows} rows of 128256{logits}" for rows in (1, 8, 64, 256))) for logits in ("", ", Zipf")),
     ],
     "gemm": Grid(("nvfp4_gemm", "w4a16_gemm"), re.compile(r"m (?P<column>\d+), (?P<row>.*)"), "cuBLAS", "m"),
+    "humming": Grid(("w4a16_gemm",), re.compile(r"m (?P<column>\d+), (?P<row>.*)"), "Humming", "m", "h200-humming"),
     "moe": Grid(("nvfp4_moe",), re.compile(r"(?P<column>\d+) tokens, (?P<row>.*)"), "torch._grouped_mm", "tokens"),
     "amax": Grid(("amax_gsa",), re.compile(r"\[(?P<column>\d+), (?P<row>\d+)\]"), "torch.aminmax", "rows"),
     "quantize": Grid(("quantize_nvfp4",), re.compile(r"\[(?P<column>\d+), (?P<row>\d+)\]"), "torch.compile", "rows"),
@@ -188,14 +190,14 @@ class Tables:
 
     def grid(self, grid: Grid) -> list[str]:
         cells: dict[tuple[str, str], dict[int, str]] = {}
-        for row in self.results(KERNELS):
+        for row in self.results(grid.run):
             case = grid.case.fullmatch(row.get("case", ""))
             if case and row["what"].startswith(grid.what) and row["baseline"]["name"].startswith(grid.beside):
                 self.shown.add(id(row))
                 line = cells.setdefault((row["what"], case["row"].rstrip("]").replace("], ", ", ")), {})
                 line[int(case["column"])] = f"{quantity([row['value']], row['unit'])}, {quantity([row['ratio']], '×')}"
         if not cells:
-            raise LookupError(f"{KERNELS}.json has no result of {', '.join(grid.what)} beside '{grid.beside}'")
+            raise LookupError(f"{grid.run}.json has no result of {', '.join(grid.what)} beside '{grid.beside}'")
         columns = sorted({column for line in cells.values() for column in line})
         return [f"| kernel | of | {grid.columns} {' | '.join(map(str, columns))} |", "|---" * (len(columns) + 2) + "|",
                 *(f"| `{kernel}` | {row} | {' | '.join(line.get(column, '') for column in columns)} |"

@@ -22,11 +22,11 @@ from pathlib import Path
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 CARRIED = REPOSITORY / "build" / "gpu" / "engines"
-HUMMING = "humming-kernels==0.1.20"
 ROUNDS, LAST_BEGINS_S = 3, 75.0
-sys.path.insert(0, str(REPOSITORY / "tests" / "bench"))
+sys.path[:0] = [str(REPOSITORY / "tests" / "bench"), str(REPOSITORY / "tests" / "nvfp4" / "bench")]
 sys.dont_write_bytecode = True
 import carried  # noqa: E402
+import humming_gemm  # noqa: E402
 import results  # noqa: E402
 
 CUPY = """
@@ -72,7 +72,7 @@ def build() -> int:
     (CARRIED / "bin" / "libcukiln.so").rename(CARRIED / "bin" / (built / "libcukiln.so").readlink())  # by which it is opened
     shutil.copy(REPOSITORY / "build" / "gpu" / "bin" / "cukiln", CARRIED / "bin")  # it needs no library that is lacking there
     carried.write_commit(CARRIED / "bin")
-    subprocess.run([sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--target", CARRIED / "packages", HUMMING], check=True)
+    humming_gemm.gather(CARRIED / "packages")
     size = sum(file.stat().st_size for file in CARRIED.rglob("*") if file.is_file())
     print(f"carry {CARRIED.relative_to(REPOSITORY)} ({size / 2**20:.0f} MiB) and the sources; then tests/gpu/engines.py")
     return 0
@@ -167,7 +167,7 @@ def main() -> int:
     device = results.devices() | {"cores": len(os.sched_getaffinity(0))}
     with tempfile.TemporaryDirectory() as scratch:
         rows = measure(Starts(Path(scratch)))
-    software = {"torch": torch.__version__, "cupy": cupy.__version__, "humming-kernels": HUMMING.partition("==")[2]}
+    software = {"torch": torch.__version__, "cupy": cupy.__version__, "humming-kernels": humming_gemm.VERSION}
     made = results.record("times", device=device, commit=results.commit_of(CARRIED / "bin"), command="tests/gpu/engines.py",
                           software=software, note="from the first call to the last result; imports not counted", results=rows)  # fmt: skip
     output = Path(os.environ.get("OUT") or REPOSITORY / "build" / "bench")

@@ -13,8 +13,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import flashinfer_sampling
+import humming_gemm
 import results
 import torch
 from roofline import Measured
@@ -94,8 +96,9 @@ class Kernels:
         return names
 
 
-def flashinfer_version(kernels: Kernels) -> dict[str, str]:
-    return {"flashinfer": flashinfer_sampling.VERSION} if (kernels.folder / "flashinfer").exists() else {}
+def carried_versions(kernels: Kernels) -> dict[str, str]:
+    carried = {"flashinfer": flashinfer_sampling.VERSION, "humming": humming_gemm.VERSION}
+    return {name: version for name, version in carried.items() if (kernels.folder / name).exists()}
 
 
 def copies_for(bytes_each: int) -> int:
@@ -118,6 +121,49 @@ class Quantised:
         torch.cuda.synchronize()
 
 
+def w4a16_launch(kernels: Kernels, weights: list[Quantised], x: torch.Tensor, outputs: list[torch.Tensor]) -> Launch:
+    (m, k), n = x.shape, outputs[0].shape[1]
+    space = kernels.workspace("w4a16", m, n, k)
+
+    def launch(i: int) -> None:
+        b = weights[i % len(weights)]
+        kernels("bench_w4a16", kernels.stream(), outputs[i % 2], x, b.data, b.scales, b.global_scale, m, n, k, space, 1, -1)
+
+    return launch
+
+
+def w4a16_work(m: int, n: int, k: int) -> dict[str, Any]:
+    return {"bytes": m * k * 2 + n * k * 9 / 16 + m * n * 2, "operations": 2.0 * m * n * k, "rate": "matrix"}
+
+
+def humming(kernels: Kernels, quick: bool) -> Iterator[Entry]:
+    """W4A16 beside Humming, where it was carried."""
+    packages = kernels.folder / "humming"
+    if not packages.exists():
+        return
+    theirs = humming_gemm.Humming(packages)
+    rows = (1, 64) if quick else (1, 8, 16, 32, 64, 128, 256, 1024)
+    for n, k in [(7168, 7168)] if quick else [(7168, 7168), (4096, 4096), (7168, 18432), (18432, 7168)]:
+        weights = [Quantised(kernels, n, k) for _ in range(copies_for(n * k * 9 // 16))]
+        multiply = theirs.layers(weights, n, k, rows)
+        for m in rows:
+            x = torch.randn(m, k, device="cuda", dtype=torch.bfloat16)
+            outputs = [torch.empty(m, n, device="cuda", dtype=torch.bfloat16) for _ in range(4)]
+            ours = w4a16_launch(kernels, weights, x, outputs[:2])
+
+            def rival(i: int, x=x, outputs=outputs, multiply=multiply) -> None:
+                multiply(i, x, outputs[2 + i % 2])
+
+            ours(0)
+            rival(0)
+            difference = (outputs[0].double() - outputs[2].double()).norm() / outputs[0].double().norm()
+            if not difference < 4e-3:
+                raise RuntimeError(f"w4a16_gemm [{m}, {n}, {k}]: differs from Humming's by {difference:.1e}")
+            yield Entry("w4a16_gemm", f"m {m}, n {n}, k {k}", ours, f"Humming {humming_gemm.VERSION}", rival, **w4a16_work(m, n, k))
+        del weights, multiply
+        torch.cuda.empty_cache()
+
+
 def gemm(kernels: Kernels, quick: bool) -> Iterator[Entry]:
     """A linear layer with quantised weights [n, k], whose activations are quantised beforehand, are quantised with a
     dynamic scale in the measured time, or stay bf16 (W4A16); baseline: cuBLAS in bf16."""
@@ -127,7 +173,6 @@ def gemm(kernels: Kernels, quick: bool) -> Iterator[Entry]:
         for m in (1, 8, 16, 32, 64, 128, 256, 1024, 4096):
             tokens = Quantised(kernels, m, k)
             space = kernels.workspace("gemm", m, n, k)
-            w4a16_space = kernels.workspace("w4a16", m, n, k)
             amax_space = kernels.workspace("amax")
             outputs = [torch.empty(m, n, device="cuda", dtype=torch.bfloat16) for _ in range(2)]
             theirs = torch.empty(m, n, device="cuda", dtype=torch.bfloat16)
@@ -151,12 +196,7 @@ def gemm(kernels: Kernels, quick: bool) -> Iterator[Entry]:
                 kernels("bench_quantize", stream, tokens.data, tokens.scales, tokens.bf16, tokens.global_scale, m, k)
                 multiply(i)
 
-            def w4a16(
-                i: int, m=m, n=n, k=k, tokens=tokens, space=w4a16_space, outputs=outputs, weights=weights
-            ) -> None:
-                b = weights[i % len(weights)]
-                kernels("bench_w4a16", kernels.stream(), outputs[i % 2], tokens.bf16, b.data, b.scales, b.global_scale,
-                        m, n, k, space, 1, -1)  # fmt: skip
+            w4a16 = w4a16_launch(kernels, weights, tokens.bf16, outputs)
 
             def cublas(i: int, tokens=tokens, weights=weights, theirs=theirs) -> None:
                 torch.mm(tokens.bf16, weights[i % len(weights)].bf16.T, out=theirs)
@@ -175,11 +215,11 @@ def gemm(kernels: Kernels, quick: bool) -> Iterator[Entry]:
             similar = torch.nn.functional.cosine_similarity(outputs[0].double(), theirs.double(), dim=1)
             if similar.min() < 0.99:
                 raise RuntimeError(f"w4a16_gemm [{m}, {n}, {k}]: cosine {similar.min():.4f} with bf16")
-            w4a16_work = {**work, "bytes": m * k * 2 + n * k * 9 / 16 + m * n * 2}
-            yield Entry("w4a16_gemm", shape, w4a16, "cuBLAS bf16", cublas, **w4a16_work)
+            of_w4a16 = w4a16_work(m, n, k)
+            yield Entry("w4a16_gemm", shape, w4a16, "cuBLAS bf16", cublas, **of_w4a16)
             if m >= 256:
                 name = "w4a16_gemm, each alone for a second"
-                yield Entry(name, shape, w4a16, "cuBLAS bf16", cublas, **w4a16_work, alone=True)
+                yield Entry(name, shape, w4a16, "cuBLAS bf16", cublas, **of_w4a16, alone=True)
             if m <= 16:
                 name = "nvfp4_gemm, constant_b"
                 yield Entry(name, shape, ours_with(1), "cuBLAS bf16", cublas, **work)
@@ -489,7 +529,7 @@ def moe(kernels: Kernels, quick: bool) -> Iterator[Entry]:
         torch.cuda.empty_cache()
 
 
-PARTS = {"gemm": gemm, "moe": moe, "amax": amax, "quantize": quantize, "gate_up": gate_up,
+PARTS = {"gemm": gemm, "humming": humming, "moe": moe, "amax": amax, "quantize": quantize, "gate_up": gate_up,
          "sampler": sampler}  # fmt: skip
 
 
