@@ -134,6 +134,9 @@ struct RunReport {
       unreached[name] = "it has an nvJitLink in it, which it used";
     } else if (word == "unseen") {
       unreached[name] = "it used CUDA, and no call to NVRTC was seen";
+    } else if (word == "unopened") {
+      unreached[name] =
+          fmt::format("it cannot be opened, so nothing is stored: {}", line.substr(tab + 1));
     } else {
       std::int64_t microseconds = 0;
       std::from_chars(line.data() + first + 1, line.data() + second, microseconds);

@@ -1077,6 +1077,22 @@ class Run(Dropin):
         _, totals, _ = self.run_command("--", str(HOST), self.source(PLAIN), "a.cu", "-arch=compute_90")
         self.assertEqual((totals["compiled"], totals["unreached"]), (1, {}))
 
+    def test_a_library_that_cannot_be_opened_is_said(self) -> None:
+        """fault 460: the program runs as it does without cukiln."""
+        words = (str(HOST), self.source(PLAIN), "a.cu", "-arch=compute_90")
+        plain = self.run_host(*words[1:], dropin=False)
+        folder = self.folder / "copy"
+        folder.mkdir()
+        for file in (COMMAND, LIBRARY):
+            shutil.copy(file, folder)
+        (name,) = (file.name for file in LIBRARY.parent.glob("libcukiln.so.*") if file.name.count(".") == 3)
+        (folder / name).write_text("no library")  # or that of the build is found
+        with mock.patch.dict(globals(), COMMAND=folder / "cukiln"):
+            _, totals, shown = self.run_command("--", *words)
+        self.assertEqual(shown.partition("\n")[2], plain)  # without the time
+        self.assertEqual((totals["compiled"], list(totals["unreached"])), (0, [name]))
+        self.assertRegex(totals["unreached"][name], rf"^it cannot be opened, so nothing is stored: {folder}/{name}: ")
+
     def test_the_exit_code_is_the_programs(self) -> None:
         self.assertEqual(self.run_command("--", "sh", "-c", "exit 7")[0], 7)
         self.assertEqual(self.run_command("--", "sh", "-c", "kill -TERM $$")[0], 128 + signal.SIGTERM)

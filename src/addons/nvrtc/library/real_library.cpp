@@ -68,7 +68,7 @@ int find_loaded(dl_phdr_info* info, std::size_t /*size*/, void* found) {
   return 1;
 }
 
-/// libcukiln's function of this name; null if that library is not beside this one.
+/// libcukiln's function of this name; null, and reported, if that library cannot be opened.
 template <class Function>
 Function libcukiln_function(const char* name) {
   void* library = g_libcukiln;
@@ -76,7 +76,12 @@ Function libcukiln_function(const char* name) {
     library = open_before_forks(CUKILN_LIBRARY, RTLD_NOW | RTLD_LOCAL);
     g_libcukiln = library;
   }
-  return library != nullptr ? reinterpret_cast<Function>(::dlsym(library, name)) : nullptr;
+  void* const function = library != nullptr ? ::dlsym(library, name) : nullptr;
+  if (function == nullptr) {
+    const char* const why = ::dlerror();
+    report_unreached("unopened", CUKILN_LIBRARY, why != nullptr ? why : "?");
+  }
+  return reinterpret_cast<Function>(function);
 }
 
 /// Has libcukiln search for a peer, or for the builtins of the NVRTC that is `opened`.
@@ -117,7 +122,7 @@ void open_builtins(const char* nvrtc, FoundLibrary& found) {
 
 }  // namespace
 
-void report_unreached(const char* word, const char* path) noexcept {
+void report_unreached(const char* word, const char* path, const char* why) noexcept {
   const char* const report = ::secure_getenv("CUKILN_RUN_REPORT");
   rlimit limit{};
   if (report == nullptr || *report == '\0' || ::getrlimit(RLIMIT_FSIZE, &limit) != 0 ||
@@ -126,8 +131,8 @@ void report_unreached(const char* word, const char* path) noexcept {
   }
   const int file = ::open(report, O_WRONLY | O_APPEND | O_NOFOLLOW | O_CLOEXEC);
   if (file >= 0) {
-    char line[PATH_MAX + 32];
-    const int length = std::snprintf(line, sizeof line, "%s 0 %s\t\n", word, path);
+    char line[2 * PATH_MAX + 32];
+    const int length = std::snprintf(line, sizeof line, "%s 0 %s\t%s\n", word, path, why);
     if (length > 0 && static_cast<std::size_t>(length) < sizeof line) {
       static_cast<void>(!::write(file, line, static_cast<std::size_t>(length)));
     }

@@ -69,8 +69,8 @@ void find_getters(Bytes (&bytes)[count], Size (&size)[count], void* handle, cons
 const char* find_variable(const char* const* prefixes);
 
 /// Appends a line to the report of `cukiln run`, if there is one: what is not reached, with its
-/// path.
-void report_unreached(const char* word, const char* path) noexcept;
+/// path and a text of one line that says why.
+void report_unreached(const char* word, const char* path, const char* why = "") noexcept;
 
 /// True once a function of this library was called.
 bool was_called() noexcept;
