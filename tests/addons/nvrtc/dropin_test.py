@@ -489,6 +489,11 @@ class Failures(Dropin):
         plain = self.check_remembered(self.source(HEADERS), "a.cu", "-arch=sm_90")
         self.assertIn("h.h", plain)
 
+    def test_name_of_a_folder(self) -> None:
+        (self.folder / "inc/folder.h").mkdir()
+        plain = self.check_remembered(self.source('#include "folder.h"\n' + PLAIN), "a.cu", "-Iinc", "-arch=sm_90")
+        self.assertIn('"folder.h": is a directory', plain)
+
     def test_kinds_of_one_program_have_one_failure(self) -> None:
         text = self.source(BROKEN)
         for options in (("-arch=compute_90",), ("-arch=compute_90", "-dlto"), ("-arch=compute_90", "-G")):
