@@ -66,8 +66,8 @@ bool is_stored(string_view option) {
   const auto has = [&](string_view word) { return option.find(word) != string_view::npos; };
   const bool may_name_file_or_time =
       option.starts_with("-Xptxas=") &&
-      (option.find_first_of("/@") != string_view::npos || has("file") || has("optf") ||
-       has("dump") || has("=-v") || has("verbose") || has("time"));
+      (!has("=-") || option.find_first_of("/@") != string_view::npos || has("file") ||
+       has("optf") || has("dump") || has("=-v") || has("verbose") || has("time"));
   return !may_name_file_or_time &&
          (std::find(std::begin(kWords), std::end(kWords), option) != std::end(kWords) ||
           std::any_of(std::begin(kWithValue), std::end(kWithValue), has_value));
