@@ -90,6 +90,20 @@ bool is_open_text(int type, const void* data, std::size_t bytes) noexcept {
   return is_text && text[bytes - 1] != '\0' && text[bytes] != '\0';
 }
 
+/// True for a fat binary that is longer by its header: nvJitLink reads on, whatever size it is
+/// given.
+bool is_cut_fat_binary(string_view data) {
+  struct {
+    std::uint32_t magic;
+    std::uint16_t version, header_bytes;
+    std::uint64_t bytes;
+  } header{};
+  constexpr std::uint32_t kMagic = 0xba55ed50;
+  std::memcpy(&header, data.data(), std::min(data.size(), sizeof header));
+  return header.magic == kMagic &&
+         (data.size() < header.header_bytes + header.bytes || header.bytes > kMaxInputBytes);
+}
+
 /// True if the file that the process has mapped was removed or replaced since.
 bool was_replaced(const std::string& library) {
   const std::string removed = library + " (deleted)";
@@ -298,7 +312,8 @@ int Link::checked(int code) {
 int Link::add_data(int type, const void* data, std::size_t bytes, const char* name) {
   const MutexLock lock(mutex_);
   if (bypass_reason_.empty() && !result_ && is_stored(type) && data != nullptr && bytes > 0 &&
-      !is_open_text(type, data, bytes)) {
+      !is_open_text(type, data, bytes) &&
+      !is_cut_fat_binary({static_cast<const char*>(data), bytes})) {
     Input input{type, std::string(static_cast<const char*>(data), bytes), std::nullopt};
     if (name != nullptr) {
       input.name = name;
@@ -316,7 +331,7 @@ int Link::add_file(int type, const char* path) {
   const bool is_file = path != nullptr && ::stat(path, &status) == 0 && S_ISREG(status.st_mode);
   if (bypass_reason_.empty() && !result_ && is_stored(type) && is_file) {
     auto content = read_file(absolute_path(path), kMaxInputBytes);
-    if (content && !content->bytes.empty()) {
+    if (content && !content->bytes.empty() && !is_cut_fat_binary(content->bytes.view())) {
       return add({type, std::string(content->bytes.view()), path});
     }
   }

@@ -12,6 +12,7 @@ import os
 import re
 import shutil
 import sqlite3
+import struct
 import subprocess
 import sys
 import tempfile
@@ -62,10 +63,10 @@ def run(steps):
         elif word == "create without":
             said = [function("Create")(None, 1, (c.c_char_p * 1)(b"-arch=sm_90")), function("Create")(c.byref(handle), 1, None),
                     function("Create")(c.byref(handle), 0, None)]
-        elif word in ("data", "short"):
+        elif word in ("data", "short", "half"):
             kind, file, name = values
             data = Path(file).read_bytes()
-            size = len(data) - 2 if word == "short" else len(data)
+            size = {"data": len(data), "short": len(data) - 2, "half": len(data) // 2}[word]
             add = function("AddData")
             add.argtypes = [c.c_void_p, c.c_int, c.c_char_p, c.c_size_t, c.c_char_p]
             given.append((data, None if name is None else name.encode()))  # nvJitLink keeps pointers
@@ -138,6 +139,10 @@ def inputs_of(linker: Path) -> Path:
     (folder / "garbage").write_bytes(b"garbage" * 9)
     (folder / "broken.ptx").write_bytes((folder / "part.ptx").read_bytes().replace(b"ret;", b"rat;"))
     (folder / "empty").write_bytes(b"")
+    cubin = (folder / "main.cubin").read_bytes()
+    header = struct.pack("<IHHQ", 0xBA55ED50, 1, 16, 64 + len(cubin))
+    entry = struct.pack("<HHIQIIHHIIIQQQ", 2, 0x101, 64, len(cubin), 0, 0, 7, 1, 90, 0, 0, 17, 0, 0)
+    (folder / "main.fat").write_bytes(header + entry + cubin)
     return folder
 
 
@@ -258,6 +263,8 @@ class Errors(LinkDropin):
             [plain, ["file", 1, "/nonexistent"], ["file", 1, None], ["file", 1, "/"], ["parts"]],
             [plain, self.data("broken.ptx"), ["parts"], ["destroy"]],
             [plain, ["short", 2, self.file("part.ptx"), "p"], ["parts"], ["destroy"]],
+            *([plain, [word, 4, self.file("main.fat"), "m"], self.data("part.cubin"), ["complete"], ["parts"], ["destroy"]]
+              for word in ("data", "half")),
             [plain, self.data("part.ptx"), ["parts"], self.data("broken.ptx"), ["parts"], ["destroy"]],
             [lto, ["complete"], ["parts"], ["null"], ["destroy"]],
             [lto, self.data("main.lto"), ["complete"], ["parts"], ["destroy"]],
