@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <climits>
 #include <cstdint>
-#include <cstdlib>
 #include <cstring>
 #include <memory>
 #include <set>
@@ -20,7 +19,6 @@
 #include "addons/nvrtc/linker_functions.hpp"
 #include "addons/nvrtc/nvrtc_functions.hpp"
 #include "addons/nvrtc/program.hpp"
-#include "core/base/fork_gate.hpp"
 #include "core/compile/nvrtc_library.hpp"
 #include "core/loader/addons.hpp"
 #include "core/loader/make_compiler.hpp"
@@ -33,13 +31,7 @@ namespace cukiln::dropin {
 
 namespace {
 
-// Never destroyed: threads of the host may compile while the process ends.
-Host* g_host = nullptr;
-constinit Mutex g_host_mutex;  // while it is made
-Handles<Program>& programs() {
-  static auto* const all = new Handles<Program>;
-  return *all;
-}
+using Programs = Process<Host, Program>;
 
 /// Runs a call. No exception leaves it.
 template <class Body>
@@ -51,7 +43,7 @@ int call(Body&& body) noexcept {
 template <class Body>
 int call_for(Handle handle, Body&& body) noexcept {
   return call([&] {
-    const std::shared_ptr<Program> program = programs().find(handle);
+    const std::shared_ptr<Program> program = Programs::instance->live.find(handle);
     return program != nullptr ? body(*program) : kInvalidProgram;
   });
 }
@@ -81,15 +73,16 @@ int create(const void* caller, Handle* program, const char* text, const char* na
     if (has_equal_names(copied)) {
       return kInvalidInput;
     }
-    *program = programs().add(std::make_shared<Program>(
-        *g_host, caller, text, name != nullptr ? name : "default_program", std::move(copied)));
+    *program = Programs::instance->live.add(
+        std::make_shared<Program>(Programs::instance->host, caller, text,
+                                  name != nullptr ? name : "default_program", std::move(copied)));
     return kSuccess;
   });
 }
 
 int destroy(Handle* program) {
   return call([&] {
-    if (program == nullptr || programs().remove(*program) == nullptr) {
+    if (program == nullptr || Programs::instance->live.remove(*program) == nullptr) {
       return kInvalidProgram;
     }
     *program = nullptr;
@@ -165,17 +158,8 @@ bool find_linker_library(const char* opened, FoundLibrary& found) {
 }
 
 const void* open_programs(const void* real, const char* report) {
-  const int opened = call([&] {
-    const ForkSafeLock lock(g_host_mutex);
-    if (g_host != nullptr) {
-      return kSuccess;  // another thread opened it
-    }
-    static_cast<void>(programs());
-    g_host = new Host(*static_cast<const RealNvrtc*>(real), report);
-    std::atexit([] { g_host->close(); });
-    return kSuccess;
-  });
-  return opened == kSuccess ? &kFunctions : nullptr;
+  const bool opened = Programs::open(*static_cast<const RealNvrtc*>(real), report);
+  return opened ? &kFunctions : nullptr;
 }
 
 }  // namespace

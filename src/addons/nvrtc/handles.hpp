@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <cstdlib>
 #include <memory>
 #include <new>
 #include <unordered_map>
@@ -60,5 +61,29 @@ int guarded_call(int no_memory, int internal_error, Body&& body) noexcept {
     return internal_error;
   }
 }
+
+/// What a process has of a library in the place of NVIDIA's.
+template <class Host, class Object>
+struct Process {
+  Host host;
+  Handles<Object> live;
+
+  /// Never destroyed: threads of the host may call it while the process ends.
+  static inline Process* instance = nullptr;
+  /// Makes it, once. False without memory.
+  template <class Real>
+  static bool open(const Real& real, const char* report) noexcept {
+    static constinit Mutex mutex;
+    const auto make = [&] {
+      const ForkSafeLock lock(mutex);
+      if (instance == nullptr) {
+        instance = new Process{{real, report}, {}};
+        std::atexit([] { instance->host.close(); });
+      }
+      return 0;
+    };
+    return guarded_call(1, 1, make) == 0;
+  }
+};
 
 }  // namespace cukiln::dropin

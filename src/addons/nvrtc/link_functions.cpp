@@ -3,15 +3,12 @@
 // call that checks the handle first.
 
 #include <cstdint>
-#include <cstdlib>
 #include <memory>
 #include <utility>
 
 #include "addons/nvrtc/handles.hpp"
 #include "addons/nvrtc/link.hpp"
 #include "addons/nvrtc/linker_functions.hpp"
-#include "core/base/fork_gate.hpp"
-#include "core/base/mutex.hpp"
 
 namespace cukiln::dropin {
 
@@ -19,13 +16,7 @@ namespace links {  // the names are those of functions.cpp
 
 namespace {
 
-// Never destroyed: threads of the host may link while the process ends.
-LinkHost* g_host = nullptr;
-constinit Mutex g_host_mutex;  // while it is made
-Handles<Link>& all_links() {
-  static auto* const all = new Handles<Link>;
-  return *all;
-}
+using Links = Process<LinkHost, Link>;
 
 /// Runs a call. No exception leaves it.
 template <class Body>
@@ -38,9 +29,9 @@ template <class Ours, class Real, class... Arguments>
 int call(Handle handle, Ours Link::*ours, Real RealLinker::*real, Arguments... arguments) {
   return run([&] {
     if (handle == nullptr) {
-      return (g_host->real().*real)(handle, arguments...);
+      return (Links::instance->host.real().*real)(handle, arguments...);
     }
-    const std::shared_ptr<Link> link = all_links().find(handle);
+    const std::shared_ptr<Link> link = Links::instance->live.find(handle);
     return link != nullptr ? (link.get()->*ours)(arguments...) : kLinkInvalidInput;
   });
 }
@@ -48,12 +39,12 @@ int call(Handle handle, Ours Link::*ours, Real RealLinker::*real, Arguments... a
 int create(const void* caller, Handle* handle, std::uint32_t count, const char* const* options) {
   return run([&] {
     if (handle == nullptr) {
-      return g_host->real().create(handle, count, options);
+      return Links::instance->host.real().create(handle, count, options);
     }
-    auto link = std::make_shared<Link>(*g_host, caller);
+    auto link = std::make_shared<Link>(Links::instance->host, caller);
     const int code = link->create(count, options);
     if (link->has_handle()) {  // also of options that it refused: it has the log
-      *handle = all_links().add(std::move(link));
+      *handle = Links::instance->live.add(std::move(link));
     }
     return code;
   });
@@ -62,9 +53,9 @@ int create(const void* caller, Handle* handle, std::uint32_t count, const char* 
 int destroy(Handle* handle) {
   return run([&] {
     if (handle == nullptr || *handle == nullptr) {
-      return g_host->real().destroy(handle);
+      return Links::instance->host.real().destroy(handle);
     }
-    const std::shared_ptr<Link> link = all_links().remove(*handle);
+    const std::shared_ptr<Link> link = Links::instance->live.remove(*handle);
     if (link == nullptr) {
       return kLinkInvalidInput;
     }
@@ -92,23 +83,10 @@ constexpr LinkFunctions kFunctions = {create,   destroy, add_data, add_file,
 
 }  // namespace
 
-const LinkFunctions* open(const RealLinker& real, const char* report) {
-  const int opened = run([&] {
-    const ForkSafeLock lock(g_host_mutex);
-    if (g_host == nullptr) {
-      static_cast<void>(all_links());
-      g_host = new LinkHost(real, report);
-      std::atexit([] { g_host->close(); });
-    }
-    return 0;
-  });
-  return opened == 0 ? &kFunctions : nullptr;
-}
-
 }  // namespace links
 
 const LinkFunctions* open_links(const RealLinker& real, const char* report) {
-  return links::open(real, report);
+  return links::Links::open(real, report) ? &links::kFunctions : nullptr;
 }
 
 }  // namespace cukiln::dropin
