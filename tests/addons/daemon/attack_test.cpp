@@ -49,7 +49,7 @@ wire::CompileOrder order(const std::string& text) {
 
 void send_order(const RawClient& client, std::uint64_t id, const wire::CompileOrder& order) {
   const auto content = wire::make_sealed_file({order.encode()});
-  REQUIRE(content);
+  REQUIRE_MESSAGE(content, content.error().message());
   client.frame(DaemonOp::obtain, id, wire::ObtainTerms{60'000}.encode(), content->get());
 }
 
@@ -294,7 +294,7 @@ TEST_CASE_FIXTURE(Attack, "replies that a client does not read are bounded in by
 TEST_CASE_FIXTURE(Attack,
                   "fault 323: a full queue with long labels makes no state large, and all count") {
   const auto daemon = start({"--jobs", "1"});
-  const auto slow = compiling_client(source("// fake: sleep 60000"));
+  const auto slow = compiling_client(source(wait_go));
   const RawClient queued(socket);
   wire::CompileOrder one = order("");
   one.labels.name = one.labels.target = std::string(1024, 'n');
@@ -316,7 +316,7 @@ TEST_CASE_FIXTURE(Attack,
 TEST_CASE_FIXTURE(Attack,
                   "one connection's full queue, sources and waiters leave room for others'") {
   const auto daemon = start({"--jobs", "1"});
-  const auto slow = compiling_client(source("// fake: sleep 60000"));
+  const auto slow = compiling_client(source(wait_go));
   const RawClient greedy(socket);
   std::string wanted = "another";
   SUBCASE("queue") {
@@ -355,7 +355,7 @@ TEST_CASE_FIXTURE(Attack,
 TEST_CASE_FIXTURE(Attack, "labels are cut, and can forge no line of the log or of the status") {
   daemon_log = scratch / "daemon.log";
   const auto daemon = start({"--jobs", "1", "--verbose"});
-  const auto slow = compiling_client(source("// fake: sleep 60000"));
+  const auto slow = compiling_client(source(wait_go));
   const RawClient client(socket);
   wire::CompileOrder one = order("x");
   one.labels.name = "\x1b[2J\ncukilnd: serving at /run/evil\n{\"event\":\"entry\"}\xe2\x80\xae";

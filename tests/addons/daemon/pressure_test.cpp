@@ -115,7 +115,7 @@ struct Fixture : cukiln::testing::DaemonFixture {
 TEST_CASE_FIXTURE(Fixture,
                   "a full queue declines, and the declined client compiles locally and counts it") {
   const auto daemon = start({"--jobs", "1"});
-  const auto slow = compiling_client(source("// fake: sleep 60000"));  // ends with the daemon
+  const auto slow = compiling_client(source(wait_go));  // ends with the daemon
   constexpr std::size_t kQueue = 1024;
   std::vector<std::unique_ptr<RawClient>> crowd;
   int number = 0;
@@ -328,7 +328,7 @@ TEST_CASE_FIXTURE(Fixture,
                   "fault 67: a second SIGTERM ends the daemon without waiting for compiles") {
   daemon_log = scratch / "daemon.log";
   const auto daemon = start({"--verbose"});
-  const auto running = compiling_client(source("// fake: sleep 60000"));
+  const auto running = compiling_client(source(wait_go));
   DaemonClient link(options());  // connected before: a draining daemon rejects connections
   const auto draining = [&] {
     auto frame = link.ask(DaemonOp::state, {});
