@@ -84,7 +84,8 @@ typedef enum cukiln_event_kind {
   CUKILN_EVENT_LOAD = 3,     ///< a module was loaded on its devices, or could not be
   CUKILN_EVENT_EVICT = 4,    ///< the store removed an entry to make room
   CUKILN_EVENT_CORRUPT = 5,  ///< the store found damage, which it removed
-  CUKILN_EVENT_SEALED = 6    ///< a compile or a load was needed after cukiln_loader_seal
+  CUKILN_EVENT_SEALED = 6,   ///< a compile or a load was needed after cukiln_loader_seal
+  CUKILN_EVENT_RELOAD = 7    ///< a cukiln_watch replaced an edited module, or could not if `failed`
 } cukiln_event_kind;
 
 /// cukiln::Event. Created by the library and may grow: do not use its sizeof.
@@ -95,16 +96,16 @@ typedef struct cukiln_event {
   const char* target;   ///< `sm_100a`; empty for CORRUPT
   const char* key;      ///< 64 hex digits; empty when there is none, or it is not known
   const char* reason;   ///< as in cukiln_module_report; the error's message if `failed`
-  int failed;           ///< 1: the compile, or the load, failed
-  double milliseconds;  ///< of a compile, waits included, and of a load
+  int failed;           ///< 1: the compile, the load, or the reload failed
+  double milliseconds;  ///< of a compile, waits included, of a load, and of a reload
   // end of schema
 } cukiln_event;
 
-/// Called in the thread in which the event happened (the caller's, or one of a preload's), before
-/// the call that caused it returns, and concurrently if several threads have events. The library
-/// holds no lock meanwhile, and the function may call the loader. `event` and what it points to are
-/// valid during the call. If it throws (C++), the event is lost. cukiln_loader_find and
-/// cukiln_loader_at have no events.
+/// Called in the thread in which the event happened (the caller's, one of a preload's, or a
+/// cukiln_watch's), before the call that caused it returns, and concurrently if several threads
+/// have events. The library holds no lock meanwhile, and the function may call the loader. `event`
+/// and what it points to are valid during the call. If it throws (C++), the event is lost.
+/// cukiln_loader_find and cukiln_loader_at have no events.
 typedef void (*cukiln_event_function)(void* user, const cukiln_event* event);
 
 /// Whether cukilnd, the host's compile daemon, is asked before this process compiles.
@@ -384,6 +385,25 @@ CUKILN_API cukiln_code cukiln_loader_get_cuda_module(cukiln_loader* loader, cons
 /// names; other ids do not change. Precondition: no stream or graph uses a kernel of the module.
 /// Errors: not_found (no loaded module has this key), invalid_argument.
 CUKILN_API cukiln_code cukiln_loader_unload(cukiln_loader* loader, const char* key);
+
+/// cukiln::WatchOptions.
+typedef struct cukiln_watch_options {
+  size_t struct_bytes;
+  // schema: cukiln_watch_options. Written by src/schema/generate.py
+  int after_seal;  ///< 1: reload after cukiln_loader_seal too
+  // end of schema
+} cukiln_watch_options;
+
+/// cukiln::Watch: a thread that reloads edited modules, for development.
+/// cukiln::KernelLoader::watch says what it watches, and when a reload fails. `options` may be
+/// NULL. Errors: invalid_argument (the loader is watched already), internal.
+typedef struct cukiln_watch cukiln_watch;
+CUKILN_API cukiln_code cukiln_loader_watch(cukiln_loader* loader,
+                                           const cukiln_watch_options* options,
+                                           cukiln_watch** watch);
+/// Ends the thread, and cancels a compile of it. NULL is ignored. May be called after the loader is
+/// destroyed, but not by a callback of it.
+CUKILN_API void cukiln_watch_destroy(cukiln_watch* watch);
 
 typedef enum cukiln_seal_policy {
   CUKILN_SEAL_FAIL = 0,  ///< a later compile or load is CUKILN_SEALED

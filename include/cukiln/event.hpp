@@ -24,6 +24,9 @@ enum class EventKind {
   evict,    ///< the store removed an entry to make room
   corrupt,  ///< the store found damage, which it removed; `reason` is what it found
   sealed,   ///< a compile or a load was needed after `seal()`; `reason` says why
+  /// a Watch replaced an edited module, or, if `failed`, could not: `reason` says why, with
+  /// NVRTC's log, and the kernels stay as they were
+  reload,
 };
 CUKILN_API const char* name_of(EventKind kind) noexcept;
 
@@ -35,15 +38,16 @@ struct Event {
   Target target;        ///< 0 for `corrupt`
   CacheKey key;         ///< all zero if there is none (`miss`, a failed compile) or it is not known
   std::string reason;   ///< as in ModuleReport; the error's message if `failed`
-  bool failed = false;  ///< the compile, or the load, failed
-  Milliseconds elapsed{0};  ///< of a compile, waits included, and of a load
+  bool failed = false;  ///< the compile, the load, or the reload failed
+  Milliseconds elapsed{0};  ///< of a compile, waits included, of a load, and of a reload
   // end of schema
 };
 
 /// Receives events. Empty (the default): none is made, and it costs nothing.
 ///
-/// Threads: called in the thread in which the event happened (the caller's, or one of a preload's),
-/// before the call that caused it returns, and concurrently if several threads have events. The
+/// Threads: called in the thread in which the event happened (the caller's, one of a preload's, or
+/// a Watch's), before the call that caused it returns, and concurrently if several threads have
+/// events. The
 /// library holds no lock meanwhile: a slow sink delays that thread only, and the sink may call the
 /// loader. Events of one thread are in order; those of a compile come when it has ended. An
 /// exception is caught, and the event is lost. Fork: see KernelLoader.

@@ -56,7 +56,7 @@ struct KernelAttributes {
 };
 
 namespace detail {
-struct KernelState;  // immutable once published; owned by the loader
+struct KernelState;  // owned by the loader; only a watch changes it, atomically
 struct KernelAccess;
 }  // namespace detail
 
@@ -75,7 +75,8 @@ class CUKILN_API Kernel {
 
   explicit operator bool() const noexcept { return state_ != nullptr; }
   std::string_view name() const noexcept;
-  /// The driver's handle (a `CUkernel`, which the launch functions also take as a `CUfunction`).
+  /// The driver's handle (a `CUkernel`, which the launch functions also take as a `CUfunction`). A
+  /// watch may replace it.
   CUkern_st* native() const noexcept;
 
   /// The number of parameters, and the size of one in bytes (0 if there is no such parameter).

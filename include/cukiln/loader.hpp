@@ -10,6 +10,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include <cukiln/cancel_token.hpp>
@@ -160,6 +161,28 @@ enum class SealPolicy {
   warn,  ///< it is done, logged, and counted in Stats::sealed_violations
 };
 
+struct WatchOptions {
+  // schema: WatchOptions. Written by src/schema/generate.py
+  bool after_seal = false;  ///< reload after `seal()` too
+  // end of schema
+};
+
+/// A thread that reloads edited modules (`KernelLoader::watch`). It ends, and a compile of it is
+/// cancelled, when this is destroyed or the loader is, whichever is first.
+/// Threads: one at a time, none while the loader is destroyed, and no callback of the loader.
+class Watch {
+ public:
+  Watch() noexcept = default;  ///< watches nothing
+  using Handle = std::unique_ptr<void, void (*)(void*)>;
+  explicit Watch(Handle handle) noexcept : handle_(std::move(handle)) {}
+
+  /// Ends it now, as the destructor does.
+  void end() noexcept { handle_.reset(); }
+
+ private:
+  Handle handle_{nullptr, [](void*) {}};
+};
+
 /// Compiles, caches and loads modules, and finds their kernels: the main class of the library.
 ///
 /// Lifetime: the Store must outlive it, and it must outlive every Kernel. A process may have
@@ -223,6 +246,24 @@ class CUKILN_API KernelLoader {
   /// Errors: as `preload`.
   Result<void> get_cuda_module(const std::string& name, const std::vector<std::string>& sources,
                                const std::vector<std::string>& flags = {});
+
+  /// Reloads edited modules, for development. A thread, the only one that this library leaves in a
+  /// host, waits for changes of the files that loaded modules, and those loaded later, were
+  /// compiled from: sources, headers, objects, and headers that would be found first. It compiles
+  /// and loads what changed, and each kernel runs its new function from its next launch on, by its
+  /// handle, id and name of before; what was set on the old function is set on the new one.
+  /// Launches stay free of locks. A graph keeps the functions that it was captured with.
+  ///
+  /// Each reload is an event, EventKind::reload, and logged. It fails, and the kernels run what
+  /// they ran: if the edit does not compile; if a kernel is gone or has other parameters (sizes are
+  /// compared; a driver before 12.4 does not report them); if the host has the address of a
+  /// variable; after `seal()`, unless `after_seal` is set; and if 64 old modules are loaded, which
+  /// stay until the loader is destroyed, since launches may still run them.
+  ///
+  /// Not watched: modules with a text in memory, and CUDA's own headers. A change that inotify does
+  /// not report (another machine's, no free watch) is found within a second. A forked child has no
+  /// watch. Errors: invalid_argument (it is watched already), internal.
+  [[nodiscard]] Result<Watch> watch(const WatchOptions& options = {});
 
   /// Makes every later compile or load an error, or a counted warning. Both say why it was needed,
   /// as `explain` does, and have the line that the manifest lacks.

@@ -294,7 +294,7 @@ def sets(record: str) -> Lines:
             yield f"if ({value} == UINT64_MAX) {out} = 0;"
 
 
-for _record in ("options", "module", "preload_options"):
+for _record in ("options", "module", "preload_options", "watch_options"):
     section("src/bindings/c/convert.cpp", _record, table=True)(lambda record=_record: sets(record))
 
 

@@ -774,6 +774,25 @@ static void a_token_cancels_its_own_call(void) {
   cukiln_loader_destroy(loader);
 }
 
+static void a_loader_is_watched_once(void) {
+  cukiln_loader* const loader = open_loader();
+  cukiln_watch* watch = NULL;
+  cukiln_watch* second = NULL;
+  const cukiln_watch_options wrong = {.struct_bytes = 3};
+  const cukiln_watch_options options = {.struct_bytes = sizeof options, .after_seal = 1};
+  CHECK_CODE(CUKILN_INVALID_ARGUMENT, cukiln_loader_watch(NULL, NULL, &watch));
+  CHECK_CODE(CUKILN_INVALID_ARGUMENT, cukiln_loader_watch(loader, NULL, NULL));
+  CHECK_CODE(CUKILN_INVALID_ARGUMENT, cukiln_loader_watch(loader, &wrong, &watch));
+  CHECK_CODE(CUKILN_OK, cukiln_loader_watch(loader, &options, &watch));
+  CHECK_CODE(CUKILN_INVALID_ARGUMENT, cukiln_loader_watch(loader, NULL, &second));
+  CHECK(watch != NULL && second == NULL);
+  cukiln_watch_destroy(watch);
+  CHECK_CODE(CUKILN_OK, cukiln_loader_watch(loader, NULL, &second));
+  cukiln_loader_destroy(loader);
+  cukiln_watch_destroy(second);
+  cukiln_watch_destroy(NULL);
+}
+
 static void only_what_is_loaded_is_unloaded(void) {
   cukiln_loader* const loader = open_loader();
   CHECK_CODE(CUKILN_INVALID_ARGUMENT, cukiln_loader_unload(NULL, ""));
@@ -959,6 +978,7 @@ int main(void) {
   RUN(the_visible_devices_are_described);
   RUN(a_preload_is_refused_while_its_guard_captures);
   RUN(a_token_cancels_its_own_call);
+  RUN(a_loader_is_watched_once);
   RUN(only_what_is_loaded_is_unloaded);
   RUN(a_preload_may_name_its_modules);
   RUN(blobs_are_kept_beside_entries);

@@ -70,6 +70,7 @@ class _Launch(ctypes.Structure):  # FakeLaunch of tests/support/fake_cuda.hpp
         ("extended", ctypes.c_bool),
         ("argument_bytes", ctypes.c_size_t),
         ("arguments", ctypes.c_ubyte * 1024),
+        ("image", ctypes.c_uint64),
     )
 
 
@@ -79,6 +80,7 @@ class Launched:
     def __init__(self, seen):
         self.kernel = seen.kernel.decode()
         self.grid, self.block, self.cluster = map(tuple, (seen.grid, seen.block, seen.cluster))
+        self.image = seen.image
         self.shared_bytes, self.stream = seen.shared_bytes, seen.stream or 0
         self.programmatic, self.cooperative = seen.programmatic, seen.cooperative
         self.balanced = seen.balanced

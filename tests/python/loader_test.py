@@ -7,6 +7,7 @@ import json
 import logging
 import math
 import os
+import queue
 import subprocess
 import sys
 import textwrap
@@ -127,6 +128,33 @@ def test_a_callback_of_events_may_use_the_loader_and_raise(home, caplog):
         assert loader.compile(module())[0].outcome == "compiled"
     assert kinds == ["miss", "hit", "compile"]
     assert sum("the host's own trouble" in one.getMessage() for one in caplog.records) == 3
+
+
+def test_a_watch_reloads_what_was_edited(home, cuda, tmp_path):
+    file = tmp_path / "twice.cu"
+    file.write_text(TWICE.text)
+    reloads = queue.Queue()
+    with cukiln.Loader(events=lambda event: event.kind == "reload" and reloads.put(event)) as loader:
+        twice = loader.get(cukiln.ModuleSpec(file, targets=["sm_90a"]))
+        twice[1, 32](0)
+        before = cuda.last().image
+        with loader.watch():
+            with pytest.raises(cukiln.InvalidArgumentError, match="watched already"):
+                loader.watch()
+            file.write_text("wrong")
+            failed = reloads.get(timeout=120)
+            assert failed.failed and "twice.cu(1): error" in failed.reason
+            file.write_text(TWICE.text.replace("2", "3"))
+            assert reloads.get(timeout=120)[:3] == ("reload", "twice", "sm_90a")
+            twice[1, 32](0)
+            assert cuda.last().image != before
+        loader.watch()  # ends with the loader
+
+
+def test_the_default_loader_is_watched(own_default_loader):
+    watch = cukiln.watch(after_seal=True)
+    watch.end()
+    watch.end()
 
 
 def test_a_token_cancels_its_own_call(loader):

@@ -182,9 +182,16 @@ FAKE_API int fake_cuda_libraries() {
 FAKE_API std::int64_t fake_cuda_lazy_loads() { return lazy; }
 FAKE_API std::size_t fake_cuda_launches() { return recorded_count; }
 FAKE_API bool fake_cuda_launch(std::size_t newest_first, FakeLaunch* out) {
-  if (newest_first >= std::min<std::size_t>(recorded_count, kKeptLaunches)) {
-    return false;
+  while (recording.test_and_set(std::memory_order_acquire)) {
   }
-  *out = recorded[(recorded_count - 1 - newest_first) % kKeptLaunches];
-  return true;
+  const bool is_kept = newest_first < std::min<std::size_t>(recorded_count, kKeptLaunches);
+  if (is_kept) {
+    *out = recorded[(recorded_count - 1 - newest_first) % kKeptLaunches];
+  }
+  recording.clear(std::memory_order_release);
+  return is_kept;
+}
+FAKE_API std::uint64_t fake_cuda_image(CUkernel kernel) {
+  const std::lock_guard lock(mutex);
+  return kernel->image;
 }

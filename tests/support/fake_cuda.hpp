@@ -46,6 +46,7 @@ struct FakeLaunch {
   bool extended;               ///< cuLaunchKernelEx
   std::size_t argument_bytes;  ///< of those with known sizes, contiguous
   unsigned char arguments[1024];
+  std::uint64_t image;  ///< a hash of what the kernel is in
 };
 
 /// The exported functions that control the fake. Function names are given without `_v2`.
@@ -77,6 +78,7 @@ struct FakeCuda {
     resolve(lazy_loads, "fake_cuda_lazy_loads");
     resolve(launches, "fake_cuda_launches");
     resolve(launch, "fake_cuda_launch");
+    resolve(image, "fake_cuda_image");
     reset();
   }
   ~FakeCuda() { reset(); }
@@ -109,6 +111,8 @@ struct FakeCuda {
   std::int64_t (*lazy_loads)();  ///< launches that had to load code first
   std::size_t (*launches)();
   bool (*launch)(std::size_t newest_first, FakeLaunch* out);  ///< the last 16 are kept
+
+  std::uint64_t (*image)(CUkernel kernel);  ///< as FakeLaunch::image
 
   FakeLaunch last_launch() const {
     FakeLaunch out{};

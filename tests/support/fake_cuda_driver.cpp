@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <functional>
 #include <new>
 
 #include "support/cubin_parameters.hpp"
@@ -55,7 +56,8 @@ CUresult record(CUkernel kernel, FakeLaunch& launch, void** arguments) {
     return kCudaInvalidContext;
   }
   const std::uint64_t bit = bit_of(current.back());
-  if ((kernel->loaded.load(std::memory_order_relaxed) & bit) == 0) {
+  // Acquires what cuFuncLoad released, as a driver synchronises its own threads.
+  if ((kernel->loaded.load(std::memory_order_acquire) & bit) == 0) {
     ++lazy;
     kernel->loaded |= bit;
   }
@@ -65,6 +67,7 @@ CUresult record(CUkernel kernel, FakeLaunch& launch, void** arguments) {
   std::size_t length = std::min(kernel->name.size(), sizeof launch.kernel - 1);
   std::memcpy(launch.kernel, kernel->name.data(), length);
   launch.kernel[length] = 0;
+  launch.image = kernel->image;
   for (std::size_t i = 0; i < kernel->parameters.size(); ++i) {
     const std::size_t size = kernel->parameters[i];
     if (launch.argument_bytes + size <= sizeof launch.arguments) {
@@ -256,6 +259,7 @@ FAKE_API CUresult cuLibraryGetKernel(CUkernel* kernel, CUlibrary library, const 
   auto& made = library->kernels.emplace_back(std::make_unique<CUkern_st>());
   made->name = name;
   made->library = library;
+  made->image = std::hash<std::string_view>()(library->image);
   made->parameters = settings.parameters[name];
   if (settings.read_parameters && made->parameters.empty()) {
     made->parameters = cubin_parameters(library->image, name);
@@ -311,6 +315,10 @@ FAKE_API CUresult cuKernelGetAttribute(int* value, int attribute, CUkernel kerne
     case kKernelNumRegisters: *value = 32; return kCudaSuccess;
     case kKernelConstantBytes: *value = 64; return kCudaSuccess;
     case kKernelLocalBytes: *value = 16; return kCudaSuccess;
+    case kKernelClusterWidth:
+    case kKernelNonPortableCluster:
+      *value = kernel->attributes[{device, attribute}];
+      return kCudaSuccess;
     default: return kCudaInvalidValue;
   }
 }
@@ -330,6 +338,10 @@ FAKE_API CUresult cuOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, CUfun
 FAKE_API CUresult cuKernelSetAttribute(int attribute, int value, CUkernel kernel, CUdevice device) {
   FAKE_CALL(cuKernelSetAttribute);
   const std::lock_guard lock(mutex);
+  if (attribute == kKernelClusterWidth || attribute == kKernelNonPortableCluster) {
+    kernel->attributes[{device, attribute}] = value;
+    return kCudaSuccess;
+  }
   if (attribute != kKernelMaxDynamicShared || value > kSharedOptin - kStaticShared) {
     return kCudaInvalidValue;
   }

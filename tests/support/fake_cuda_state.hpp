@@ -33,8 +33,10 @@ struct CUkern_st {
   std::string name;
   CUlib_st* library;
   std::vector<std::size_t> parameters;
-  std::atomic<std::uint64_t> loaded{0};  // a bit per context
-  std::map<int, int> dynamic_shared;     // per device
+  std::atomic<std::uint64_t> loaded{0};           // a bit per context
+  std::map<int, int> dynamic_shared;              // per device
+  std::map<std::pair<int, int>, int> attributes;  // others, per device and attribute
+  std::uint64_t image = 0;                        // FakeLaunch::image
 };
 
 namespace cukiln::testing::fake {

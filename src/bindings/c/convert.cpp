@@ -264,6 +264,15 @@ Result<void> apply_options(const cukiln_preload_options& from, PreloadOptions& t
   return {};
 }
 
+Result<void> apply_options(const cukiln_watch_options& from, WatchOptions& to) {
+  // schema: watch_options. Written by src/schema/generate.py
+  // clang-format off
+  set(to.after_seal, from.after_seal);
+  // clang-format on
+  // end of schema
+  return {};
+}
+
 Result<void> apply_options(const cukiln_options& from, Settings& to) {
   // schema: options. Written by src/schema/generate.py
   // clang-format off

@@ -37,6 +37,7 @@ Result<ModuleSpec> read_module(const cukiln_module* module);
 /// Sets the members that C's options set.
 Result<void> apply_options(const cukiln_options& from, Settings& to);
 Result<void> apply_options(const cukiln_preload_options& from, PreloadOptions& to);
+Result<void> apply_options(const cukiln_watch_options& from, WatchOptions& to);
 
 /// A report in C's shape. The strings are the report's own or this object's.
 class ReportView {

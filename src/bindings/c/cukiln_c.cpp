@@ -22,7 +22,7 @@ using c::to_code;
 
 static_assert(static_cast<int>(CUKILN_INTERNAL) == static_cast<int>(ErrorCode::internal));
 static_assert(static_cast<int>(CUKILN_MISSING) == static_cast<int>(Outcome::missing));
-static_assert(static_cast<int>(CUKILN_EVENT_SEALED) == static_cast<int>(EventKind::sealed));
+static_assert(static_cast<int>(CUKILN_EVENT_RELOAD) == static_cast<int>(EventKind::reload));
 static_assert(static_cast<int>(CUKILN_LOG_DEBUG) == static_cast<int>(LogLevel::debug));
 
 Result<void> create(const cukiln_options* from, cukiln_loader*& out) {
@@ -228,6 +228,24 @@ cukiln_code cukiln_loader_get_cuda_module(cukiln_loader* loader, const char* nam
     return loader->loader.get_cuda_module(name, source_list, flag_list);
   });
 }
+
+cukiln_code cukiln_loader_watch(cukiln_loader* loader, const cukiln_watch_options* from,
+                                cukiln_watch** watch) {
+  return to_code([&]() -> Result<void> {
+    CUKILN_CHECK(check_pointers({{"loader", loader}, {"watch", watch}}));
+    *watch = nullptr;
+    WatchOptions options;
+    if (from != nullptr) {
+      CUKILN_TRY(const auto complete, read_struct(*from, "cukiln_watch_options"));
+      CUKILN_CHECK(c::apply_options(complete, options));
+    }
+    CUKILN_TRY(Watch started, loader->loader.watch(options));
+    *watch = new cukiln_watch{std::move(started)};
+    return {};
+  });
+}
+
+void cukiln_watch_destroy(cukiln_watch* watch) { delete watch; }
 
 void cukiln_loader_seal(cukiln_loader* loader, cukiln_seal_policy policy) {
   if (loader != nullptr) {

@@ -16,6 +16,10 @@ struct cukiln_cancel_token {  // NOLINT(readability-identifier-naming): C's name
   cukiln::CancelToken token;
 };
 
+struct cukiln_watch {  // NOLINT(readability-identifier-naming): C's name
+  cukiln::Watch watch;
+};
+
 namespace cukiln::c {
 
 // A Kernel is one pointer; C sees that pointer.

@@ -84,6 +84,7 @@ const char* v0::name_of(EventKind kind) noexcept {
     case EventKind::evict: return "evict";
     case EventKind::corrupt: return "corrupt";
     case EventKind::sealed: return "sealed";
+    case EventKind::reload: return "reload";
   }
   return "unknown";
 }

@@ -71,6 +71,12 @@ inline constexpr int kKernelConstantBytes = 2;
 inline constexpr int kKernelLocalBytes = 3;
 inline constexpr int kKernelNumRegisters = 4;
 inline constexpr int kKernelMaxDynamicShared = 8;
+inline constexpr int kKernelSharedCarveout = 9;
+inline constexpr int kKernelClusterWidth = 11;
+inline constexpr int kKernelClusterHeight = 12;
+inline constexpr int kKernelClusterDepth = 13;
+inline constexpr int kKernelNonPortableCluster = 14;
+inline constexpr int kKernelClusterScheduling = 15;
 
 // CUstreamCaptureStatus, CUstreamCaptureMode
 inline constexpr int kCaptureNone = 0;

@@ -46,12 +46,12 @@ CUresult shared_limits(const KernelState& state, CUdevice device, SharedLimits& 
   CUresult result =
       call.cuDeviceGetAttribute(&limits.device, kDeviceMaxSharedPerBlockOptin, device);
   if (result == kCudaSuccess) {
-    result =
-        call.cuKernelGetAttribute(&limits.static_bytes, kKernelStaticShared, state.kernel, device);
+    result = call.cuKernelGetAttribute(&limits.static_bytes, kKernelStaticShared, state.current(),
+                                       device);
   }
   if (result == kCudaSuccess) {
-    result = call.cuKernelGetAttribute(&limits.dynamic_bytes, kKernelMaxDynamicShared, state.kernel,
-                                       device);
+    result = call.cuKernelGetAttribute(&limits.dynamic_bytes, kKernelMaxDynamicShared,
+                                       state.current(), device);
   }
   return result;
 }
@@ -69,7 +69,7 @@ std::string limits_exceeded(const KernelState& state, const LaunchConfig& config
   }
   const std::uint64_t given =
       std::uint64_t{config.block.x} * config.block.y * std::uint64_t{config.block.z};
-  if (call.cuKernelGetAttribute(&threads, kKernelMaxThreadsPerBlock, state.kernel, device) ==
+  if (call.cuKernelGetAttribute(&threads, kKernelMaxThreadsPerBlock, state.current(), device) ==
           kCudaSuccess &&
       given > static_cast<std::uint64_t>(threads)) {
     text +=
@@ -117,7 +117,7 @@ CUresult launch_with_attributes(const KernelState& state, Stream stream, const L
   const LaunchConfiguration configuration{
       config.grid.x,  config.grid.y,       config.grid.z, config.block.x, config.block.y,
       config.block.z, config.shared_bytes, stream,        attributes,     count};
-  return state.launch_ex(&configuration, reinterpret_cast<CUfunction>(state.kernel), arguments,
+  return state.launch_ex(&configuration, reinterpret_cast<CUfunction>(state.current()), arguments,
                          nullptr);
 }
 
@@ -132,7 +132,9 @@ std::string_view Kernel::name() const noexcept {
   return state_ != nullptr ? std::string_view(state_->name) : std::string_view();
 }
 
-CUkern_st* Kernel::native() const noexcept { return state_ != nullptr ? state_->kernel : nullptr; }
+CUkern_st* Kernel::native() const noexcept {
+  return state_ != nullptr ? state_->current() : nullptr;
+}
 
 std::size_t Kernel::parameter_count() const noexcept {
   return state_ != nullptr ? state_->parameter_bytes.size() : 0;
@@ -163,8 +165,9 @@ Result<void> Kernel::reserve_shared(std::uint32_t shared_bytes) const {
       // Never lowered: another caller may have reserved more for the same kernel.
       if (result == kCudaSuccess &&
           shared_bytes > static_cast<std::uint32_t>(limits.dynamic_bytes)) {
-        result = state_->api->call.cuKernelSetAttribute(
-            kKernelMaxDynamicShared, static_cast<int>(shared_bytes), state_->kernel, entry.device);
+        result = state_->api->call.cuKernelSetAttribute(kKernelMaxDynamicShared,
+                                                        static_cast<int>(shared_bytes),
+                                                        state_->current(), entry.device);
       }
       if (result != kCudaSuccess) {
         return state_->api->error(
@@ -194,7 +197,7 @@ Result<KernelAttributes> Kernel::attributes(int ordinal) const {
     for (const auto& [attribute, to] : wanted) {
       int value = 0;
       const CUresult result =
-          state_->api->call.cuKernelGetAttribute(&value, attribute, state_->kernel, on->device);
+          state_->api->call.cuKernelGetAttribute(&value, attribute, state_->current(), on->device);
       if (result != kCudaSuccess) {
         return state_->api->error(fmt::format("reading attribute {} of {} on device {}", attribute,
                                               state_->name, ordinal),
@@ -223,7 +226,7 @@ Result<std::uint32_t> Kernel::max_blocks_per_sm(int ordinal, std::uint32_t block
     CUresult result = current.result();
     if (result == kCudaSuccess) {
       result = state_->api->call.cuOccupancyMaxActiveBlocksPerMultiprocessor(
-          &blocks, reinterpret_cast<CUfunction>(state_->kernel), static_cast<int>(block_threads),
+          &blocks, reinterpret_cast<CUfunction>(state_->current()), static_cast<int>(block_threads),
           shared_bytes);
     }
     if (result != kCudaSuccess) {
@@ -272,7 +275,7 @@ Result<void> Kernel::launch(Stream stream, const LaunchConfig& config,
   const CUresult result =
       needs_attributes(config)
           ? launch_with_attributes(*state_, stream, config, values)
-          : state_->launch(reinterpret_cast<CUfunction>(state_->kernel), config.grid.x,
+          : state_->launch(reinterpret_cast<CUfunction>(state_->current()), config.grid.x,
                            config.grid.y, config.grid.z, config.block.x, config.block.y,
                            config.block.z, config.shared_bytes, stream, values, nullptr);
   if (result != kCudaSuccess) [[unlikely]] {

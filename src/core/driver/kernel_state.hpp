@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -14,10 +15,12 @@
 
 namespace cukiln::detail {
 
-/// The state behind Kernel handles. Constant once a handle exists.
+/// The state behind Kernel handles. Constant once a handle exists, but for the function.
 struct alignas(64) KernelState {
   // The members that a launch reads come first, in one cache line.
-  CUkernel kernel = nullptr;
+  /// The function of now, which LoadedModule::exchange replaces with a release store. Its readers
+  /// follow the pointer, and no processor reads behind it what was there before: relaxed loads do.
+  std::atomic<CUkernel> kernel{nullptr};
   decltype(DriverFunctions::cuLaunchKernel) launch = nullptr;
   decltype(DriverFunctions::cuLaunchKernelEx) launch_ex = nullptr;
   bool starts_early = false;  ///< the driver supports programmatic dependent launch in graphs too
@@ -27,7 +30,10 @@ struct alignas(64) KernelState {
   std::string name;
   bool parameters_known = false;  ///< false if the driver is older than 12.4
   std::vector<std::size_t> parameter_bytes;
-  mutable Mutex reserve_mutex;  ///< guards reserve_shared, which reads and raises a limit
+  CUkernel own = nullptr;       ///< the function in this module's image
+  mutable Mutex reserve_mutex;  ///< guards what reads and raises a limit, and `exchange`
+
+  CUkernel current() const noexcept { return kernel.load(std::memory_order_relaxed); }
 };
 
 /// Access to the state of a handle, for this layer and the launchers above it.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <atomic>
 #include <deque>
 #include <memory>
 #include <vector>
@@ -15,6 +16,8 @@ struct LoadedModule::Impl {
   std::shared_ptr<const DriverApi> api;
   std::shared_ptr<const DeviceContexts> devices;
   CUlibrary library = nullptr;
+  std::atomic<CUlibrary> running{nullptr};  ///< the library whose functions the kernels run now
+  std::atomic<bool> gave_address{false};    ///< a host has the address of a variable
   std::deque<detail::KernelState> states;
 
   ~Impl();

@@ -99,7 +99,7 @@ Result<bool> read_parameters(const DriverApi& api, KernelState& state) {
   for (std::size_t index = 0;; ++index) {
     std::size_t offset = 0;
     std::size_t size = 0;
-    const CUresult result = api.call.cuKernelGetParamInfo(state.kernel, index, &offset, &size);
+    const CUresult result = api.call.cuKernelGetParamInfo(state.own, index, &offset, &size);
     if (result == kCudaInvalidValue) {  // one past the last
       return true;
     }
@@ -188,10 +188,10 @@ Result<void> LoadedModule::Impl::open(ByteView image, const std::vector<KernelNa
     library = nullptr;
     return load_error(*api, image, first, "cuLibraryLoadData", result);
   }
+  running = library;
   for (const KernelName& name : names) {
     KernelState& state = states.emplace_back();
-    const CUresult result =
-        api->call.cuLibraryGetKernel(&state.kernel, library, name.symbol.c_str());
+    const CUresult result = api->call.cuLibraryGetKernel(&state.own, library, name.symbol.c_str());
     if (result == kCudaNotFound) {
       return make_error(ErrorCode::not_found, "the image has no kernel {} (symbol {})", name.name,
                         name.symbol);
@@ -199,6 +199,7 @@ Result<void> LoadedModule::Impl::open(ByteView image, const std::vector<KernelNa
     if (result != kCudaSuccess) {
       return load_error(*api, image, first, "looking up kernel " + name.name, result);
     }
+    state.kernel.store(state.own, std::memory_order_relaxed);
     state.launch = api->call.cuLaunchKernel;
     state.launch_ex = api->call.cuLaunchKernelEx;
     state.starts_early = api->version >= kProgrammaticInGraphs;
@@ -221,7 +222,7 @@ Result<void> LoadedModule::Impl::load_everywhere(ByteView image) const {
                         current.result());
     }
     for (const KernelState& state : states) {
-      if (const CUresult result = load_code(*api, state.kernel); result != kCudaSuccess) {
+      if (const CUresult result = load_code(*api, state.own); result != kCudaSuccess) {
         return load_error(*api, image, entry,
                           fmt::format("loading {} on device {}", state.name, entry.ordinal),
                           result);
@@ -263,6 +264,10 @@ Result<std::shared_ptr<LoadedModule>> LoadedModule::load(std::shared_ptr<const D
   return load(std::move(api), image, kernels, std::move(contexts), capture_guard);
 }
 
+const std::shared_ptr<const DeviceContexts>& LoadedModule::devices() const noexcept {
+  return impl_->devices;
+}
+
 void LoadedModule::set_variables(std::vector<VariableName> variables) {
   variables_ = std::move(variables);
 }
@@ -282,7 +287,7 @@ Result<Global> LoadedModule::global(std::string_view name, std::optional<int> or
   CUdeviceptr address = 0;
   std::size_t bytes = 0;
   const CUresult result =
-      api.call.cuLibraryGetGlobal(&address, &bytes, impl_->library, symbol.c_str());
+      api.call.cuLibraryGetGlobal(&address, &bytes, impl_->running, symbol.c_str());
   if (result == kCudaNotFound) {
     std::string names;
     for (const VariableName& variable : variables_) {
@@ -298,6 +303,7 @@ Result<Global> LoadedModule::global(std::string_view name, std::optional<int> or
     return api.error(fmt::format("looking up the variable {} on device {}", name, device->ordinal),
                      result);
   }
+  impl_->gave_address = true;
   return Global{address, bytes};
 }
 

@@ -50,6 +50,17 @@ class LoadedModule {
   LoadedModule& operator=(const LoadedModule&) = delete;
 
   const std::vector<Kernel>& kernels() const noexcept { return kernels_; }
+  /// The devices that it is loaded on.
+  const std::shared_ptr<const DeviceContexts>& devices() const noexcept;
+
+  /// Has the kernels run the functions of the same names in `next`, or, if that is this module, its
+  /// own again; each from its next launch on. What was set on a function (limit of dynamic shared
+  /// memory, clusters, …) is set on the next. Launches of other threads go on meanwhile. `next`
+  /// must be loaded on the same devices and stay loaded. Threads: one at a time. Errors, after
+  /// which all is as before: incompatible (a name that `next` lacks, other parameters, a driver
+  /// before 12.4, which does not report them, a variable whose address was given out); driver (what
+  /// was set is more than the next function may have).
+  Result<void> exchange(const LoadedModule& next);
 
   /// Sets the names by which `global` knows variables. Called once, before other threads have the
   /// module.

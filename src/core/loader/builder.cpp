@@ -202,7 +202,7 @@ class Builder::PipelineCaller final : public CompilePipeline::Caller {
     if (!cancelled_.is_set()) {
       builder_.failures_.remember(request_.digest, error);
     }
-    if (failure_ != nullptr && failure_->dependencies && failure_->log.size() <= kMaxFailureLog) {
+    if (remembers_failure() && failure_->dependencies && failure_->log.size() <= kMaxFailureLog) {
       // Only this user's store, which warns if it cannot: the remote store gets no failure.
       static_cast<void>(builder_.store_.put(
           make_failure(request_.request, request_.labels, failure_->log, *failure_->dependencies)));
@@ -216,6 +216,7 @@ class Builder::PipelineCaller final : public CompilePipeline::Caller {
   LoaderTelemetry& telemetry() { return builder_.telemetry_; }
   const Logger& log() { return builder_.options_.log; }
   Compiler& compiler_for_target() { return builder_.compiler_.for_target(request_.request.target); }
+  bool remembers_failure() const { return failure_ != nullptr && request_.request.program; }
   void count_fetched(const CompilePipeline::Outcome& outcome);
   void count_committed(const CompilePipeline::Outcome& outcome);
 
@@ -224,7 +225,7 @@ class Builder::PipelineCaller final : public CompilePipeline::Caller {
   Found found_;
   const MayCompile& may_compile_;
   const std::atomic<bool>* const call_cancelled_;
-  NvrtcFailure* const failure_;  // null: failures are not remembered
+  NvrtcFailure* const failure_;  // null: not asked for
   const CancelFlags cancelled_;
   bool has_waited_ = false;           // for another thread, which may have failed
   std::string reason_;                // of the compile
@@ -235,7 +236,7 @@ class Builder::PipelineCaller final : public CompilePipeline::Caller {
 };
 
 Result<void> Builder::PipelineCaller::admit() {
-  if (failure_ != nullptr && has_waited_) {
+  if (remembers_failure() && has_waited_) {
     if (auto known = builder_.recall(request_, *failure_)) {
       return *std::move(known);
     }
@@ -403,7 +404,7 @@ Result<Built> Builder::build(const ModuleRequest& request, Found found,
   if (const auto corrected = request.with_true_digests(stats_)) {
     return build(*corrected, look_up(*corrected), may_compile, cancelled, meter, failure);
   }
-  if (failure != nullptr) {
+  if (failure != nullptr && request.request.program) {
     if (auto known = recall(request, *failure)) {
       return *std::move(known);
     }

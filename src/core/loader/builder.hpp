@@ -73,8 +73,8 @@ class Builder {
 
   /// Returns what `look_up` found, or compiles. `may_compile` is called with the reason of the
   /// miss before a compile starts; its error (a sealed loader) is returned. `cancelled` is the
-  /// call's own flag and may be null. With `failure`, of a program, what NVRTC refuses is
-  /// remembered in the store and not compiled again, and `failure` is what NVRTC said. Errors: the
+  /// call's own flag and may be null. `failure` gets what NVRTC said when it refuses; what it
+  /// refuses of a program is then remembered in the store and not compiled again. Errors: the
   /// compiler's; not_found (offline); timeout (cancelled).
   Result<Built> build(const ModuleRequest& request, Found found, const MayCompile& may_compile = {},
                       const std::atomic<bool>* cancelled = nullptr, PhaseMeter* meter = nullptr,

@@ -4,6 +4,7 @@
 #include "core/base/result.hpp"
 #include "core/loader/loader_impl.hpp"
 #include "core/loader/make_compiler.hpp"
+#include "core/loader/module_watch.hpp"
 #include "core/loader/spec_modules.hpp"
 
 namespace cukiln {
@@ -14,7 +15,8 @@ KernelLoader::Impl::Impl(Store& opened, LoaderOptions given)
       log(options.log),
       events(options.events),
       nvtx(Nvtx::open(options.nvtx_library, log)),
-      recorder(options.record, log) {
+      recorder(options.record, log),
+      watch_slot(std::make_shared<WatchSlot>()) {
   stat_cache.set_source([this](const std::string& path) { return tiers.find_stat_record(path); });
   const NvrtcCompilerOptions workers = nvrtc_options(options, tiers, stat_cache);
   budget = workers.budget;
@@ -64,6 +66,7 @@ Result<PreloadReport> KernelLoader::Impl::timed_preload(const Manifest& manifest
 }
 
 KernelLoader::Impl::~Impl() {
+  watch_slot->end();
   starts.write(tiers, false);
   // Best effort: it is written with the store's next write, or when the store is closed.
   static_cast<void>(guarded([this]() -> Result<void> {
@@ -179,6 +182,10 @@ Result<std::optional<std::string>> KernelLoader::fixed_blob(
 
 Result<void> KernelLoader::unload(const CacheKey& key) {
   return guarded([&] { return impl_->unload(key); });
+}
+
+Result<Watch> KernelLoader::watch(const WatchOptions& options) {
+  return guarded([&] { return WatchSlot::start(impl_->watch_slot, *impl_, options); });
 }
 
 void KernelLoader::seal(SealPolicy policy) noexcept {

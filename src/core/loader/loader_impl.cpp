@@ -9,36 +9,13 @@
 #include "core/base/result.hpp"
 #include "core/compile/kernel_names.hpp"
 #include "core/key/variables.hpp"
+#include "core/loader/module_watch.hpp"
 
 namespace cukiln {
 
 namespace {
 
 constexpr Target kDefaultTarget{100, 'a'};
-
-/// Returns the requested kernels in the order of the request, then the others. Ids follow it.
-std::vector<LoadedModule::KernelName> in_order(const std::vector<KernelInfo>& kernels,
-                                               const std::vector<std::string>& asked) {
-  const auto rank = [&](const KernelInfo& kernel) {
-    return std::find(asked.begin(), asked.end(), kernel.name) - asked.begin();
-  };
-  std::vector<KernelInfo> sorted = kernels_among(kernels);
-  std::stable_sort(sorted.begin(), sorted.end(),
-                   [&](const KernelInfo& a, const KernelInfo& b) { return rank(a) < rank(b); });
-  std::vector<LoadedModule::KernelName> names;
-  for (const KernelInfo& kernel : sorted) {
-    names.push_back({kernel.name, kernel.lowered});
-  }
-  return names;
-}
-
-std::vector<LoadedModule::VariableName> variable_names(const std::vector<KernelInfo>& symbols) {
-  std::vector<LoadedModule::VariableName> names;
-  for (const VariableInfo& variable : variables_among(symbols)) {
-    names.push_back({variable.name, variable.lowered});
-  }
-  return names;
-}
 
 void describe(const Built& built, ModuleReport& report) {
   report.outcome = built.outcome;
@@ -210,13 +187,13 @@ Result<Built> KernelLoader::Impl::get_or_compile(const ModuleRequest& request, B
 void KernelLoader::Impl::keep_unstored(const StoreEntry& entry) {
   const auto in_memory = tiers.peek(entry.key);
   if (!in_memory || !*in_memory) {
-    const ForkSafeLock lock(modules_mutex_);
+    const ForkSafeLock lock(unstored_mutex_);
     unstored_[entry.key] = entry.cubin.image;
   }
 }
 
 std::optional<SharedBytes> KernelLoader::Impl::unstored(const CacheKey& key) {
-  const ForkSafeLock lock(modules_mutex_);
+  const ForkSafeLock lock(unstored_mutex_);
   const auto at = unstored_.find(key);
   return at != unstored_.end() ? std::optional(at->second) : std::nullopt;
 }
@@ -225,11 +202,8 @@ Result<std::shared_ptr<LoadedModule>> KernelLoader::Impl::load(const ModuleReque
                                                                Built& built, LoadSite& site,
                                                                ModuleReport& report) {
   const EventDelivery delivery(tiers.events(), events);
-  {
-    const ForkSafeLock lock(modules_mutex_);
-    if (const auto known = modules_.find(built.entry.key); known != modules_.end()) {
-      return known->second;
-    }
+  if (auto known = modules.find(built.entry.key)) {
+    return known;
   }
   CUKILN_CHECK(seal.check_load(request, built.entry.key));
   CUKILN_TRY(const auto api, driver());
@@ -254,12 +228,7 @@ Result<std::shared_ptr<LoadedModule>> KernelLoader::Impl::load(const ModuleReque
   }
   const Nvtx::Range range(nvtx, "load", request.name);
   const auto start = std::chrono::steady_clock::now();
-  const auto load_once = [&]() {
-    return LoadedModule::load(api, built.entry.cubin.image,
-                              in_order(built.entry.cubin.kernels, request.kernel_names), contexts,
-                              site.capture_guard);
-  };
-  auto module = load_once();
+  auto module = load_image(request, built.entry, api, contexts, site.capture_guard);
   if (!module && (module.error().code() == ErrorCode::incompatible ||
                   module.error().code() == ErrorCode::corrupt)) {
     log.warn("{}: {}; the entry {} is removed and built again", request.name,
@@ -268,31 +237,27 @@ Result<std::shared_ptr<LoadedModule>> KernelLoader::Impl::load(const ModuleReque
       telemetry.count(&Stats::store_errors);
     }
     CUKILN_TRY(built, get_or_compile(request, builder->look_up(request), report, site.cancelled));
-    module = load_once();
+    module = load_image(request, built.entry, api, contexts, site.capture_guard);
   }
   report.load_time = time_since(start);
   events.add([&] { return load_event(request, built.entry.key, module, report.load_time); });
   if (!module) {
     return std::move(module).error().with_context(request.name);
   }
-  (*module)->set_variables(variable_names(built.entry.cubin.kernels));
-  const ForkSafeLock lock(modules_mutex_);
-  return modules_.try_emplace(built.entry.key, *std::move(module)).first->second;
+  return modules.add(built.entry.key, *std::move(module), ModuleWatch::spec_of(request));
 }
 
 Result<void> KernelLoader::Impl::unload(const CacheKey& key) {
-  std::shared_ptr<LoadedModule> unloaded;  // destroyed after the lock is released
-  const ForkSafeLock lock(modules_mutex_);
-  const auto known = modules_.find(key);
-  if (known == modules_.end()) {
+  const std::vector<LoadedModules::Loaded> unloaded = modules.remove(key);
+  if (unloaded.empty()) {
     return make_error(ErrorCode::not_found,
                       "no module with the key {} is loaded; unload takes a key that a preload of "
                       "this loader reported",
                       key.hex());
   }
-  unloaded = std::move(known->second);
-  modules_.erase(known);
-  table.remove(unloaded->kernels());
+  for (const LoadedModules::Loaded& one : unloaded) {
+    table.remove(one.module->kernels());
+  }
   return {};
 }
 

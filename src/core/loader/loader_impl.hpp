@@ -22,6 +22,7 @@
 #include "core/loader/builder.hpp"
 #include "core/loader/fixed_blobs.hpp"
 #include "core/loader/flag_notices.hpp"
+#include "core/loader/loaded_modules.hpp"
 #include "core/loader/loader_telemetry.hpp"
 #include "core/loader/module_request.hpp"
 #include "core/loader/phase_meter.hpp"
@@ -34,6 +35,8 @@
 #include <cukiln/loader.hpp>
 
 namespace cukiln {
+
+struct WatchSlot;
 
 inline Milliseconds time_since(std::chrono::steady_clock::time_point start) {
   return std::chrono::steady_clock::now() - start;
@@ -131,6 +134,8 @@ struct [[gnu::visibility("hidden")]] KernelLoader::Impl {  // else exported with
   std::unique_ptr<Toolchains> toolchains;
   std::unique_ptr<Builder> builder;
   Table table;
+  LoadedModules modules;
+  const std::shared_ptr<WatchSlot> watch_slot;
   FixedBlobs fixed_blobs{tiers, log};
   StartRecorder starts;
   Seal seal{tiers, stat_cache, telemetry, log, events};
@@ -143,10 +148,8 @@ struct [[gnu::visibility("hidden")]] KernelLoader::Impl {  // else exported with
   };
   ProcessLocal<Driver> driver_;  // CUDA does not survive a fork
   FlagNotices flag_notices_;
-  Mutex modules_mutex_;
-  std::unordered_map<CacheKey, std::shared_ptr<LoadedModule>> modules_
-      CUKILN_GUARDED_BY(modules_mutex_);
-  std::unordered_map<CacheKey, SharedBytes> unstored_ CUKILN_GUARDED_BY(modules_mutex_);
+  Mutex unstored_mutex_;
+  std::unordered_map<CacheKey, SharedBytes> unstored_ CUKILN_GUARDED_BY(unstored_mutex_);
 };
 
 }  // namespace cukiln

@@ -25,7 +25,7 @@ from ._errors import (
     TimeoutError,
 )
 from ._kernel import Kernel, Launch
-from ._loader import CancelToken, DaemonUse, Loader, default_loader
+from ._loader import CancelToken, DaemonUse, Loader, Watch, default_loader, watch
 from ._modules import CudaModule, get_cuda_module, preload_all
 from ._spec import (
     BlobSummary,
@@ -87,9 +87,11 @@ __all__ = [
     "Stats",
     "TimeoutError",
     "VariableInfo",
+    "Watch",
     "default_loader",
     "get_cuda_module",
     "preload_all",
+    "watch",
 ]
 
 

@@ -236,6 +236,13 @@ class Module(Sized):
     )
 
 
+class WatchOptions(Sized):
+    _fields_ = (
+        ("struct_bytes", c_size_t),
+        ("after_seal", c_int),
+    )
+
+
 class DeviceInfo(Sized):
     _fields_ = (
         ("struct_bytes", c_size_t),
@@ -353,6 +360,8 @@ _PROTOTYPES: dict[str, tuple[Any, list[Any]]] = {
     "cukiln_loader_get_global": (c_int, [c_void_p, POINTER(Module), c_char_p, c_int, POINTER(c_uint64), POINTER(c_size_t)]),
     "cukiln_loader_get_cuda_module": (c_int, [c_void_p, c_char_p, POINTER(c_char_p), c_size_t, POINTER(c_char_p), c_size_t]),
     "cukiln_loader_unload": (c_int, [c_void_p, c_char_p]),
+    "cukiln_loader_watch": (c_int, [c_void_p, POINTER(WatchOptions), c_void_p]),
+    "cukiln_watch_destroy": (None, [c_void_p]),
     "cukiln_loader_seal": (None, [c_void_p, c_int]),
     "cukiln_loader_sealed": (c_int, [c_void_p]),
     "cukiln_loader_cancel": (None, [c_void_p]),

@@ -142,6 +142,29 @@ class CancelToken:
         return self._cancelled
 
 
+class Watch:
+    """Reloads the loader's edited modules in a thread of its own, until `end()`, the end of a
+    `with`, or of the loader."""
+
+    def __init__(self, handle: c_void_p) -> None:
+        self._finalizer = weakref.finalize(self, _end_watch, handle, os.getpid())
+
+    def end(self) -> None:
+        """Ends the thread. Not to be called by the loader's `events`."""
+        self._finalizer()
+
+    def __enter__(self) -> Watch:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.end()
+
+
+def _end_watch(handle: c_void_p, owner: int) -> None:
+    if os.getpid() == owner:  # a forked child has no such thread
+        _library.library().cukiln_watch_destroy(handle)
+
+
 def _request(module: ModuleSpec) -> _library.Module:
     if not isinstance(module, ModuleSpec):
         raise _errors.InvalidArgumentError(
@@ -157,8 +180,8 @@ class Loader:
     `cukiln` on the command line. Warnings go to the logger `cukiln`; that a store given here cannot
     be used also goes to stderr if the host configures no logging.
 
-    `events` is called with an Event in the thread in which it happened (the caller's, or one of a
-    preload's), before the call that caused it returns. It may call the loader. What it raises is
+    `events` is called with an Event in the thread in which it happened (the caller's, one of a
+    preload's, or a Watch's), before the call that caused it returns. It may call the loader. What it raises is
     logged. `find` has no events.
     """
 
@@ -197,6 +220,7 @@ class Loader:
     ) -> None:
         self._handle: c_void_p | None = None
         self._cancelled = False
+        self._watch: Watch | None = None
         self._modules: dict[object, Any] = {}  # what get_cuda_module made, by its arguments
         self._library = _library.library()
         if store is not None and not os.fspath(store):  # of a variable that is not set
@@ -451,6 +475,20 @@ class Loader:
     def __bool__(self) -> bool:  # an empty loader is still a loader
         return True
 
+    def watch(self, *, after_seal: bool = False) -> Watch:
+        """Reloads edited modules, for development: each Kernel runs its new function from its next
+        launch on. Each reload is an Event `reload`, and logged. It fails, and the kernels stay, if
+        the edit does not compile, if a kernel is gone or has other parameters, if `get_global` gave
+        the address of a variable, after `seal()` unless `after_seal`, and after 64 reloads.
+        Modules with a text in memory are not watched. The loader keeps the Watch."""
+        handle = c_void_p()
+        options = _library.WatchOptions(after_seal=after_seal)
+        _library.check(
+            self._library.cukiln_loader_watch(self.handle, byref(options), byref(handle))
+        )
+        self._watch = Watch(handle)
+        return self._watch
+
     def seal(self, *, warn: bool = False) -> None:
         """Makes every later compile or load a SealedError, or, with `warn`, logged and counted."""
         self._library.cukiln_loader_seal(self.handle, int(warn))
@@ -536,6 +574,11 @@ def default_loader() -> Loader:
         if _default is None or not _default._finalizer.alive:  # closed, or the process ends
             _default = Loader()
         return _default
+
+
+def watch(*, after_seal: bool = False) -> Watch:
+    """Reloads edited modules of the default loader: see `Loader.watch`."""
+    return default_loader().watch(after_seal=after_seal)
 
 
 def _forget_default() -> None:

@@ -255,7 +255,7 @@ class PreloadReport:
     phases: PreloadPhases
 
 
-EventKind = Literal["hit", "miss", "compile", "load", "evict", "corrupt", "sealed", "unknown"]
+EventKind = Literal["hit", "miss", "compile", "load", "evict", "corrupt", "sealed", "reload", "unknown"]
 
 
 def _event_kind(kind: int) -> EventKind:
@@ -273,8 +273,8 @@ class Event(NamedTuple):
     target: str  #: `sm_100a`; empty for CORRUPT
     key: str  #: 64 hex digits; empty when there is none, or it is not known
     reason: str  #: as in ModuleReport; the error's message if `failed`
-    failed: bool  #: the compile, or the load, failed
-    seconds: float  #: of a compile, waits included, and of a load
+    failed: bool  #: the compile, the load, or the reload failed
+    seconds: float  #: of a compile, waits included, of a load, and of a reload
 
     @staticmethod
     def from_c(c: _library.Event) -> Event:

@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <cukiln/kernel.hpp>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <doctest/doctest.h>
+
+#include "core/driver/module.hpp"
+#include "support/fake_cuda.hpp"
+
+namespace cukiln {
+namespace {
+
+using testing::fake_cubin;
+using testing::FakeCuda;
+
+constexpr std::uint32_t kReserved = 100'000;
+
+// scale(float* data, float factor) and add(float* data), on device 0, whose context is current.
+struct Fixture {
+  explicit Fixture(const char* library = "libcuda_fake.so", int version = 13000) : fake(library) {
+    fake.set_version(version);
+    set_parameters("scale", {8, 4});
+    set_parameters("add", {8});
+    auto opened = DriverApi::open(fake.path);
+    REQUIRE(opened);
+    api = *std::move(opened);
+    module = load({"scale", "add"});
+    kernel = module->kernels().front();
+    REQUIRE(api->call.cuCtxPushCurrent(fake.new_context(0)) == 0);
+  }
+  ~Fixture() {
+    CUcontext context = nullptr;
+    api->call.cuCtxPopCurrent(&context);
+  }
+  void set_parameters(const char* name, const std::vector<std::size_t>& sizes) const {
+    fake.set_parameters(name, sizes.data(), sizes.size());
+  }
+  std::shared_ptr<LoadedModule> load(const std::vector<std::string>& names) const {
+    std::vector<LoadedModule::KernelName> kernels;
+    for (const std::string& name : names) {
+      kernels.push_back({name, name});
+    }
+    auto loaded = LoadedModule::load(api, fake_cubin(names), kernels, std::vector{0}, nullptr);
+    REQUIRE(loaded);
+    return *std::move(loaded);
+  }
+  int attribute(const Kernel& of, int id) const {
+    int value = -1;
+    CHECK(api->call.cuKernelGetAttribute(&value, id, of.native(), 0) == 0);
+    return value;
+  }
+  /// The message of an exchange that must be refused and change nothing.
+  std::string refusal(const LoadedModule& next, ErrorCode code = ErrorCode::incompatible) const {
+    CUkern_st* const before = kernel.native();
+    const auto exchanged = module->exchange(next);
+    REQUIRE_FALSE(exchanged.has_value());
+    CHECK(exchanged.error().code() == code);
+    CHECK(kernel.native() == before);
+    return exchanged.error().message();
+  }
+
+  FakeCuda fake;
+  std::shared_ptr<const DriverApi> api;
+  std::shared_ptr<LoadedModule> module;
+  Kernel kernel;
+};
+
+struct OldDriver : Fixture {
+  OldDriver() : Fixture("libcuda_fake_old.so", 12030) {}
+};
+
+bool contains(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+TEST_CASE_FIXTURE(Fixture, "A handle launches the function that took the place of its own") {
+  const auto next = load({"add", "scale", "more"});  // another order, and one more
+  CUkern_st* const own = kernel.native();
+  REQUIRE(module->exchange(*next));
+  CHECK(kernel.native() == next->kernels()[1].native());
+  float* data = nullptr;
+  float factor = 2;
+  void* arguments[] = {&data, &factor};
+  LaunchConfig config{{1}, {32}};
+  for (const bool extended : {false, true}) {
+    config.cooperative = extended;
+    REQUIRE(kernel.launch(nullptr, config, arguments));
+    CHECK(fake.last_launch().image == fake.image(next->kernels()[1].native()));
+  }
+  CHECK(kernel.attributes(0));
+  REQUIRE(module->exchange(*module));
+  CHECK(kernel.native() == own);
+}
+
+TEST_CASE_FIXTURE(Fixture, "A kernel that is gone, or has other parameters, is refused") {
+  CHECK(contains(refusal(*load({"scale"})), "the kernel add is gone"));
+  set_parameters("scale", {8, 8});
+  CHECK(contains(refusal(*load({"scale", "add"})),
+                 "scale has parameters of 8, 8 bytes now; expected 8, 4 bytes"));
+  set_parameters("scale", {8, 4, 4});
+  CHECK(contains(refusal(*load({"scale", "add"})), "8, 4, 4 bytes now"));
+}
+
+TEST_CASE_FIXTURE(OldDriver, "Parameters that the driver does not report are refused") {
+  CHECK(contains(refusal(*load({"scale", "add"})), "expected one for 12.4 or later"));
+}
+
+TEST_CASE_FIXTURE(Fixture, "What was set on a function is set on the one that takes its place") {
+  REQUIRE(kernel.reserve_shared(kReserved));
+  REQUIRE(api->call.cuKernelSetAttribute(kKernelNonPortableCluster, 1, kernel.native(), 0) == 0);
+  const auto next = load({"scale", "add"});
+  const auto third = load({"scale", "add"});
+  REQUIRE(module->exchange(*next));
+  CHECK(attribute(kernel, kKernelMaxDynamicShared) == static_cast<int>(kReserved));
+  CHECK(attribute(kernel, kKernelNonPortableCluster) == 1);
+  CHECK(attribute(module->kernels()[1], kKernelMaxDynamicShared) == 48 * 1024 - 1024);
+  REQUIRE(module->exchange(*third));
+  CHECK(attribute(kernel, kKernelMaxDynamicShared) == static_cast<int>(kReserved));
+}
+
+TEST_CASE_FIXTURE(Fixture, "What the source itself set is not carried over") {
+  REQUIRE(api->call.cuKernelSetAttribute(kKernelClusterWidth, 2, kernel.native(), 0) == 0);
+  const auto next = load({"scale", "add"});
+  fake.fail("cuKernelSetAttribute", 800,
+            2);  // CUDA_ERROR_NOT_PERMITTED, before and while exchanged
+  REQUIRE(module->exchange(*next));
+  CHECK(attribute(kernel, kKernelClusterWidth) == 0);
+}
+
+TEST_CASE_FIXTURE(Fixture, "A limit that the next function may not have is an error") {
+  REQUIRE(kernel.reserve_shared(kReserved));
+  const auto next = load({"scale", "add"});
+  fake.fail("cuKernelSetAttribute", 1, 1);
+  CHECK(contains(refusal(*next, ErrorCode::driver), "setting attribute 8 of the new scale"));
+  REQUIRE(module->exchange(*next));
+}
+
+TEST_CASE_FIXTURE(Fixture, "A module whose variable a host has the address of stays") {
+  fake.set_global("table", 80);
+  const auto next = load({"scale", "add"});
+  REQUIRE(module->exchange(*next));
+  REQUIRE(module->global("table", 0));
+  CHECK(contains(refusal(*module), "address of a variable"));
+}
+
+}  // namespace
+}  // namespace cukiln
