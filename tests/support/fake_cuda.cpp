@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "support/fake_cuda.hpp"
-
 #include <algorithm>
 #include <cstdlib>
 
@@ -40,6 +38,8 @@ void read_environment() {
   if (const char* text = value("FAKE_CUDA_KERNELS")) settings.kernels = split(text, ',');
   if (const char* text = value("FAKE_CUDA_LEGACY_CAPTURE")) settings.legacy_capture = *text == '1';
   if (const char* text = value("FAKE_CUDA_CHECK_ARCH")) settings.check_arch = *text == '1';
+  if (const char* text = value("FAKE_CUDA_READ_PARAMETERS"))
+    settings.read_parameters = *text == '1';
   if (const char* text = value("FAKE_CUDA_CAPABILITY")) {
     settings.capabilities.clear();
     for (const std::string& part : split(text, ',')) {

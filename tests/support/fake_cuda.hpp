@@ -1,21 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// A fake of libcuda.so.1 (build/<preset>/bin/libcuda_fake.so) that runs nothing and records its
-// calls. Tests open it by path, and control it by the environment or by the functions below.
-//
-//   FAKE_CUDA_DEVICES=2                 number of devices (1)
-//   FAKE_CUDA_CAPABILITY=90,100         of the devices; the last one is for the rest (90)
-//   FAKE_CUDA_VERSION=12040             of the driver (13000)
-//   FAKE_CUDA_FAIL=cuInit=100,cuLibraryLoadData=209*1     results; *N: only the next N calls
-//   FAKE_CUDA_KERNELS=scale,add         the only symbols that any image has
-//   FAKE_CUDA_PARAMETERS=scale=8:4:4    sizes of a kernel's parameters
-//   FAKE_CUDA_GLOBALS=table=80,n=4      sizes of the variables that every image has
-//   FAKE_CUDA_LEGACY_CAPTURE=1          the legacy stream reports a capture (906)
-//   FAKE_CUDA_CHECK_ARCH=1              209 for an image of another architecture than the device's
-//
-// An image must be ELF (else 200). It has every symbol that occurs in it as a string, or any symbol
-// when it is a bare ELF header. libcuda_fake_old.so is the same without the functions of CUDA 12.4.
+// Opens build/<preset>/bin/libcuda_fake.so, or libcuda_fake_old.so, which has no functions of
+// CUDA 12.4.
 
 #include <dlfcn.h>
 
@@ -30,26 +17,13 @@
 #include "core/driver/cuda_types.hpp"
 #include "support/paths.hpp"
 
+#include <cukiln/fake_cuda.h>
+
 namespace cukiln::testing {
 
-/// A launch as the driver received it.
-struct FakeLaunch {
-  char kernel[96];
-  std::uint32_t grid[3];
-  std::uint32_t block[3];
-  std::uint32_t shared_bytes;
-  CUstream stream;
-  std::uint32_t cluster[3];
-  bool programmatic;
-  bool cooperative;
-  bool balanced;               ///< clusters, by their scheduling policy
-  bool extended;               ///< cuLaunchKernelEx
-  std::size_t argument_bytes;  ///< of those with known sizes, contiguous
-  unsigned char arguments[1024];
-  std::uint64_t image;  ///< a hash of what the kernel is in
-};
+using FakeLaunch = ::fake_cuda_launch_record;
 
-/// The exported functions that control the fake. Function names are given without `_v2`.
+/// The functions of <cukiln/fake_cuda.h>.
 struct FakeCuda {
   explicit FakeCuda(const char* file = "libcuda_fake.so") : path(bin() + "/" + file) {
     handle = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
@@ -87,32 +61,31 @@ struct FakeCuda {
 
   std::string path;
   void* handle = nullptr;
-  void (*reset)();                              ///< counters to zero, settings to the environment's
-  std::int64_t (*calls)(const char* function);  ///< null: of all functions
-  int (*most_at_once)(const char* function);    ///< calls that ran at the same time
-  void (*set_devices)(int count);
-  void (*set_capability)(int device, int capability);
-  void (*set_num_sms)(int num_sms);  ///< of every device; 148 unless set
-  void (*set_version)(int version);
-  void (*fail)(const char* function, CUresult result, int times);  ///< times -1: always
-  void (*delay)(const char* function, int milliseconds);
-  void (*set_kernels)(const char* comma_separated);
-  void (*set_parameters)(const char* kernel, const std::size_t* sizes, std::size_t count);
-  void (*set_global)(const char* symbol, std::size_t bytes);  ///< a variable of every image
-  void (*set_capture)(CUstream stream, int status);
-  void (*set_legacy_capture)(int on);
-  void (*set_foreign_capture)(int on);  ///< another thread captures: 900 unless relaxed
-  void (*check_arch)(int on);
-  void (*read_parameters)(int on);  ///< from the cubin, where none are set
-  CUcontext (*new_context)(int device);
-  int (*retained)(int device);   ///< references of its primary context now
-  int (*current_depth)();        ///< contexts pushed in this thread
-  int (*libraries)();            ///< loaded now
-  std::int64_t (*lazy_loads)();  ///< launches that had to load code first
-  std::size_t (*launches)();
-  bool (*launch)(std::size_t newest_first, FakeLaunch* out);  ///< the last 16 are kept
-
-  std::uint64_t (*image)(CUkernel kernel);  ///< as FakeLaunch::image
+  decltype(&::fake_cuda_reset) reset = nullptr;
+  decltype(&::fake_cuda_calls) calls = nullptr;
+  decltype(&::fake_cuda_most_at_once) most_at_once = nullptr;
+  decltype(&::fake_cuda_set_devices) set_devices = nullptr;
+  decltype(&::fake_cuda_set_capability) set_capability = nullptr;
+  decltype(&::fake_cuda_set_num_sms) set_num_sms = nullptr;
+  decltype(&::fake_cuda_set_version) set_version = nullptr;
+  decltype(&::fake_cuda_fail) fail = nullptr;
+  decltype(&::fake_cuda_delay) delay = nullptr;
+  decltype(&::fake_cuda_set_kernels) set_kernels = nullptr;
+  decltype(&::fake_cuda_set_parameters) set_parameters = nullptr;
+  decltype(&::fake_cuda_set_global) set_global = nullptr;
+  decltype(&::fake_cuda_set_capture) set_capture = nullptr;
+  decltype(&::fake_cuda_set_legacy_capture) set_legacy_capture = nullptr;
+  decltype(&::fake_cuda_set_foreign_capture) set_foreign_capture = nullptr;
+  decltype(&::fake_cuda_check_arch) check_arch = nullptr;
+  decltype(&::fake_cuda_read_parameters) read_parameters = nullptr;
+  decltype(&::fake_cuda_new_context) new_context = nullptr;
+  decltype(&::fake_cuda_retained) retained = nullptr;
+  decltype(&::fake_cuda_current_depth) current_depth = nullptr;
+  decltype(&::fake_cuda_libraries) libraries = nullptr;
+  decltype(&::fake_cuda_lazy_loads) lazy_loads = nullptr;
+  decltype(&::fake_cuda_launches) launches = nullptr;
+  decltype(&::fake_cuda_launch) launch = nullptr;
+  decltype(&::fake_cuda_image) image = nullptr;
 
   FakeLaunch last_launch() const {
     FakeLaunch out{};
@@ -122,8 +95,8 @@ struct FakeCuda {
 
  private:
   template <class Function>
-  void resolve(Function*& function, const char* name) {
-    function = reinterpret_cast<Function*>(dlsym(handle, name));
+  void resolve(Function& function, const char* name) {
+    function = reinterpret_cast<Function>(dlsym(handle, name));
     [[maybe_unused]] const bool found = function != nullptr;
     REQUIRE_MESSAGE(found, name);
   }

@@ -7,6 +7,7 @@
 #include <array>
 #include <atomic>
 #include <chrono>
+#include <cstring>
 #include <deque>
 #include <map>
 #include <memory>
@@ -17,7 +18,9 @@
 #include <thread>
 #include <vector>
 
-#include "support/fake_cuda.hpp"
+#include "core/driver/cuda_types.hpp"
+
+#include <cukiln/fake_cuda.h>
 
 #define FAKE_API extern "C" __attribute__((visibility("default")))
 
@@ -40,6 +43,8 @@ struct CUkern_st {
 };
 
 namespace cukiln::testing::fake {
+
+using FakeLaunch = ::fake_cuda_launch_record;
 
 inline constexpr int kMaxDevices = 16;
 inline constexpr int kStaticShared = 1024;
