@@ -44,9 +44,12 @@ std::vector<std::string> tool_folders(const LoaderOptions& options) {
 
 }  // namespace
 
-Result<std::string> disassemble(ByteView cubin, const LoaderOptions& options) {
-  const Disassembler disassemblers[] = {{"nvdisasm", {"--print-code", "{}"}},
-                                        {"cuobjdump", {"--dump-sass", "{}"}}};
+Result<std::string> disassemble(ByteView cubin, const LoaderOptions& options, bool source_lines) {
+  Disassembler disassemblers[] = {{"nvdisasm", {"--print-code", "{}"}},
+                                  {"cuobjdump", {"--dump-sass", "{}"}}};
+  if (source_lines) {
+    disassemblers[0].arguments.emplace_back("--print-line-info-inline");
+  }
   const std::vector<std::string> folders = tool_folders(options);
   for (const Disassembler& tool : disassemblers) {
     std::vector<std::string> candidates;

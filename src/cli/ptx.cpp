@@ -80,7 +80,8 @@ void add_shipped_headers(const std::string& source_path, ModuleRequest& module) 
 }  // namespace
 
 Result<std::string> compile_to_ptx(KernelLoader& loader, const StoreEntry& entry,
-                                   const std::string& source_text) {
+                                   const std::string& source_text,
+                                   const std::vector<VirtualSource>& headers) {
   CUKILN_TRY(const RequestFields fields, RequestFields::parse(entry.request_canonical));
   if (fields.program) {
     if (fields.output() == OutputKind::ptx) {
@@ -103,6 +104,9 @@ Result<std::string> compile_to_ptx(KernelLoader& loader, const StoreEntry& entry
     module.roots.push_back({source.path.substr(0, source.path.rfind('/')), {}});
     module.memory_files.push_back({source.path, source.text, source.digest});
   }
+  for (const VirtualSource& header : headers) {
+    module.memory_files.push_back({header.path, header.text, header.digest});
+  }
   if (fields.sources.size() == 1) {
     add_shipped_headers(fields.sources.front().path, module);
   }
@@ -112,7 +116,7 @@ Result<std::string> compile_to_ptx(KernelLoader& loader, const StoreEntry& entry
     return make_error(
         ErrorCode::incompatible,
         "the store has cubins, not PTX, and the entry cannot be compiled again here: {} has "
-        "changed or is missing; use 'nvcc -ptx' on the files",
+        "changed or is missing; name the folders of the headers that were compiled with -I",
         mismatch.path);
   }
   CUKILN_TRY(module.request.toolchain, compiler.toolchain());

@@ -9,13 +9,17 @@
 #include "cli/disassembly.hpp"
 #include "cli/entries.hpp"
 #include "cli/entry_page.hpp"
+#include "cli/html_page.hpp"
 #include "cli/human.hpp"
 #include "cli/output.hpp"
 #include "cli/ptx.hpp"
+#include "cli/source_tree.hpp"
 #include "cli/table.hpp"
 #include "cli/text.hpp"
 #include "core/base/file.hpp"
+#include "core/base/hasher.hpp"
 #include "core/base/result.hpp"
+#include "core/loader/make_entry.hpp"
 
 namespace cukiln::cli {
 
@@ -77,13 +81,16 @@ class ShowCommand final : public Command {
         "Shows the inputs of an entry field by field, the headers that it read with their digests, "
         "its kernels, the compiler's log and its history. A KEY is a prefix of a key that 'cukiln "
         "ls' shows, of at least 6 digits. A NAME is a module's; --arch chooses among its entries. "
-        "--source, --ptx, --sass and --cubin print that alone. Of a blob, by a prefix of its id, "
+        "--source, --ptx, --sass and --cubin print that alone; --html writes a page with all of "
+        "it, which loads nothing: source lines beside their PTX and SASS if the module was "
+        "compiled with -lineinfo, and occupancy by block size. Of a blob, by a prefix of its id, "
         "shows what 'cukiln ls --blobs' lists, and of the kind cukiln.tactics its rows.",
         {{"cukiln show 3fa9c01d", "the whole entry"},
          {"cukiln show amax --arch sm_90a", "an entry by its module's name"},
          {"cukiln show 3fa9c01d --source", "the source as it was compiled"},
          {"cukiln show 3fa9c01d --sass | less", "the machine code, from nvdisasm"},
-         {"cukiln show 3fa9c01d --cubin -o amax.cubin", "writes the cubin to a file"}}};
+         {"cukiln show 3fa9c01d --cubin -o amax.cubin", "writes the cubin to a file"},
+         {"cukiln show 3fa9c01d --html -I include -o amax.html", "a page for a browser"}}};
   }
 
   void add_options(CLI::App& app) override {
@@ -95,23 +102,32 @@ class ShowCommand final : public Command {
                  "source by itself");
     app.add_flag("--sass", sass_, "print the machine code as text; needs nvdisasm or cuobjdump");
     app.add_flag("--cubin", cubin_, "print the cubin's bytes");
+    app.add_flag("--html", html_, "write a page for a browser: all of the above");
+    app.add_option("-I,--include-path", include_,
+                   "a folder of headers that the module was compiled with, for --ptx and --html; "
+                   "repeatable")
+        ->type_name("DIR")
+        ->allow_extra_args(false);
     app.add_option("-o,--output", output_, "write to this file instead of stdout")->type_name("F");
   }
 
   Exit run(Context& context) override {
-    const int forms = int{source_} + int{ptx_} + int{sass_} + int{cubin_};
+    const int forms = int{source_} + int{ptx_} + int{sass_} + int{cubin_} + int{html_};
     if (keys_.size() != 1) {
       return context.usage("{}: cukiln show KEY|NAME",
                            keys_.empty() ? "a key or name is missing" : "one key at a time");
     }
     if (forms > 1) {
-      return context.usage("--source, --ptx, --sass and --cubin exclude each other");
+      return context.usage("--source, --ptx, --sass, --cubin and --html exclude each other");
     }
     if (!output_.empty() && forms == 0) {
-      return context.usage("-o needs --source, --ptx, --sass or --cubin");
+      return context.usage("-o needs --source, --ptx, --sass, --cubin or --html");
     }
-    if (cubin_ && output_.empty() && (context.json() || context.out().is_terminal())) {
-      return context.usage("--cubin does not print to {}: name a file with -o F",
+    if (!include_.empty() && !ptx_ && !html_) {
+      return context.usage("-I needs --ptx or --html");
+    }
+    if ((cubin_ || html_) && output_.empty() && (context.json() || context.out().is_terminal())) {
+      return context.usage("--{} does not print to {}: name a file with -o F", form_name(),
                            context.json() ? "JSON" : "a terminal");
     }
     if (auto usable = filter_.apply({}); !usable) {
@@ -150,7 +166,8 @@ class ShowCommand final : public Command {
     }
     const auto summary = std::find_if(entries->begin(), entries->end(),
                                       [&](const EntrySummary& e) { return e.key == *key; });
-    return forms == 0 ? show_page(context, *summary, **entry) : show_form(context, admin, **entry);
+    return forms == 0 ? show_page(context, *summary, **entry)
+                      : show_form(context, admin, *summary, **entry);
   }
 
  private:
@@ -231,9 +248,11 @@ class ShowCommand final : public Command {
     return Exit::done;
   }
 
-  Exit show_form(Context& context, StoreAdmin& admin, const StoreEntry& entry) {
+  Exit show_form(Context& context, StoreAdmin& admin, const EntrySummary& summary,
+                 const StoreEntry& entry) {
     auto form = cubin_  ? Result<std::string>(std::string(entry.cubin.image.view()))
                 : sass_ ? disassemble(entry.cubin.image, context.settings().loader)
+                : html_ ? html(context, admin, summary, entry)
                         : text_form(context, admin, entry);
     if (!form) {
       const ErrorCode code = form.error().code();
@@ -265,10 +284,40 @@ class ShowCommand final : public Command {
       return source;
     }
     CUKILN_TRY(KernelLoader * loader, context.loader());
-    return compile_to_ptx(*loader, entry, source);
+    return compile_to_ptx(*loader, entry, source, find_headers(entry, include_));
   }
 
-  const char* form_name() const { return source_ ? "source_text" : ptx_ ? "ptx" : "sass"; }
+  /// What cannot be had here (a source's text, PTX, SASS) is an error in the page.
+  Result<std::string> html(Context& context, StoreAdmin& admin, const EntrySummary& summary,
+                           const StoreEntry& entry) const {
+    CUKILN_TRY(const EntryPage page, EntryPage::make(summary, entry));
+    CUKILN_TRY(const RequestFields fields, RequestFields::parse(entry.request_canonical));
+    EntryCode code{{}, text_form(context, admin, entry), std::string()};
+    const std::string joined = admin.source_text(entry.key).value_or(std::string());
+    const std::vector<ByteView> texts = source_texts_in(joined, fields.sources);
+    for (std::size_t i = 0; i < texts.size(); ++i) {
+      const RequestFields::Source& source = fields.sources[i];
+      auto text = hash_of(texts[i]) == source.digest
+                      ? Result<std::string>(std::string(texts[i]))
+                      : make_error(ErrorCode::not_found,
+                                   "the store has this entry without the text of {}; the file that "
+                                   "was compiled has the digest {}",
+                                   source.path, source.digest.hex());
+      code.sources.push_back({source.path, std::move(text)});
+    }
+    for (const VirtualSource& header : find_headers(entry, include_)) {
+      code.sources.push_back({header.path, std::string(header.text.view())});
+    }
+    code.sass = fields.output() == OutputKind::cubin
+                    ? disassemble(entry.cubin.image, context.settings().loader, true)
+                    : make_error(ErrorCode::incompatible, "this entry is {}, which has no SASS",
+                                 name_of(fields.output()));
+    return html_page(page.json(), fields.target, entry.cubin.image, code);
+  }
+
+  const char* form_name() const {
+    return source_ ? "source_text" : ptx_ ? "ptx" : cubin_ ? "cubin" : html_ ? "html" : "sass";
+  }
 
   EntryFilter filter_;
   std::vector<std::string> keys_;
@@ -277,6 +326,8 @@ class ShowCommand final : public Command {
   bool ptx_ = false;
   bool sass_ = false;
   bool cubin_ = false;
+  bool html_ = false;
+  std::vector<std::string> include_;
 };
 
 }  // namespace

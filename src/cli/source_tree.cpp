@@ -36,6 +36,23 @@ std::string short_text_of(const ContentHash& digest) { return digest.hex().subst
 
 }  // namespace
 
+std::vector<VirtualSource> find_headers(const StoreEntry& entry,
+                                        const std::vector<std::string>& folders) {
+  std::vector<VirtualSource> headers;
+  for (const Observation& seen : entry.dependencies.observations) {
+    const std::string below =
+        seen.kind == Observation::Kind::file ? below_root(seen.path) : std::string();
+    for (std::size_t i = 0; i < folders.size() && !below.empty(); ++i) {
+      auto file = read_file(join_path(folders[i], below));
+      if (file && hash_of(file->bytes) == seen.hash) {
+        headers.emplace_back(seen.path, std::move(file->bytes), seen.hash);
+        break;
+      }
+    }
+  }
+  return headers;
+}
+
 Result<void> SourceTree::add(const StoreEntry& entry, const std::vector<std::string>& toolkit) {
   CUKILN_TRY(const RequestFields fields, RequestFields::parse(entry.request_canonical));
   // A program's relative names are below its folder in line tables.

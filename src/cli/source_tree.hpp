@@ -8,11 +8,16 @@
 #include <vector>
 
 #include "core/base/hasher.hpp"
+#include "core/key/compile_request.hpp"
 #include "core/store/cubin_store.hpp"
 
 #include <cukiln/result.hpp>
 
 namespace cukiln::cli {
+
+/// Finds those headers of an entry that are in `folders` with the bytes that were compiled.
+std::vector<VirtualSource> find_headers(const StoreEntry& entry,
+                                        const std::vector<std::string>& folders);
 
 /// A folder in which debuggers and profilers find the sources and headers of entries, each at the
 /// path that line tables have, below the folder: `DIR/cukiln/src/k.cu`. A file is laid only if its

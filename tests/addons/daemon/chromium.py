@@ -17,6 +17,18 @@ PROGRAM = next((found for name in ("chromium", "google-chrome")
                 if (found := shutil.which(name)) and not found.startswith("/snap/")), None)  # fmt: skip
 
 
+def luminance(colour: str) -> float:
+    parts = [int(colour.strip()[at : at + 2], 16) / 255 for at in (1, 3, 5)]
+    linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
+    return sum(part * share for part, share in zip(linear, (0.2126, 0.7152, 0.0722), strict=True))
+
+
+def contrast(ink: str, paper: str) -> float:
+    """Of two colours `#rrggbb`, by WCAG 2, whose AA is 4.5 for text."""
+    darker, lighter = sorted((luminance(ink), luminance(paper)))
+    return (lighter + 0.05) / (darker + 0.05)
+
+
 class Chromium:
     """One window. What the page's console and its policy complain of is in `complaints`."""
 
@@ -131,6 +143,12 @@ class Chromium:
 
     def prefer(self, scheme: str) -> None:
         self.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
+
+    def contrasts(self, inks: str, papers: str) -> dict[tuple[str, str], float]:
+        """Of the page's custom properties with these names."""
+        value = "getComputedStyle(document.documentElement).getPropertyValue('--{}')"
+        return {(ink, paper): contrast(self.evaluate(value.format(ink)), self.evaluate(value.format(paper)))
+                for ink in inks.split() for paper in papers.split()}  # fmt: skip
 
     def screenshot(self, path: str) -> None:
         with open(path, "wb") as file:
