@@ -52,7 +52,8 @@ class FakeOpsSource final : public ops::OpsSource {
     }
     state.counters.insert(state.counters.end(), {{"compiles_running", running},
                                                  {"compiles_queued", jobs.size() - running},
-                                                 {"compile_waiters", waiters}});
+                                                 {"compile_waiters", waiters},
+                                                 {"compile_clients", 7}});
     return state;
   }
   TieredStore& store() override { return *store_; }

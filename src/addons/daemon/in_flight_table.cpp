@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cassert>
+#include <set>
 
 namespace cukiln::daemon {
 
@@ -129,6 +130,12 @@ InFlightTable::Iterator InFlightTable::next(unsigned max_running) {
 }
 
 void InFlightTable::describe(wire::DaemonSnapshot& snapshot) const {
+  std::set<std::uint32_t> clients;
+  for (const InFlightCompile& one : compiles_) {
+    for (const RequestHandle& waiter : one.waiters) {
+      clients.insert(waiter.process);
+    }
+  }
   std::size_t left = running_;
   for (const bool is_running : {true, false}) {
     for (auto at = compiles_.begin();
@@ -143,6 +150,7 @@ void InFlightTable::describe(wire::DaemonSnapshot& snapshot) const {
   snapshot.counters.emplace_back("compiles_running", running_);
   snapshot.counters.emplace_back("compiles_queued", size() - running_);
   snapshot.counters.emplace_back("compile_waiters", all_.waiters);
+  snapshot.counters.emplace_back("compile_clients", clients.size());
 }
 
 }  // namespace cukiln::daemon

@@ -75,6 +75,7 @@ LookupService::LookupService(TieredStore& store, BlockingPool& pool, EventLoop& 
         pool_.submit<bool>(
             [&to = store_, uses = cache_.take_uses()] {
               record_uses(to, uses);
+              static_cast<void>(to.flush());  // on failure it is written with the next write
               return Result<bool>(true);
             },
             [](const Result<bool>&) {});
@@ -130,10 +131,16 @@ std::optional<Reply> LookupService::store_blob(TieredStore& store, RemoteTier* r
 
 std::shared_ptr<UniqueFd> LookupService::cached(const CacheKey& key) {
   auto sealed = cache_.find(key);
-  if (sealed != nullptr && !flush_timer_.is_set()) {
-    flush_timer_.set_after(kFlushUsesAfter);
+  if (sealed != nullptr) {
+    flush_soon();
   }
   return sealed;
+}
+
+void LookupService::flush_soon() {
+  if (!flush_timer_.is_set()) {
+    flush_timer_.set_after(kFlushUsesAfter);
+  }
 }
 
 void LookupService::record_uses(TieredStore& store, const std::vector<CacheKey>& uses) {

@@ -59,6 +59,8 @@ class LookupService {
   /// The sealed entry if it is cached; null if the store must be read.
   std::shared_ptr<UniqueFd> cached(const CacheKey& key);
   SealedEntryCache& cache() noexcept { return cache_; }
+  /// Writes uses of cached entries and the store's counters, within a second, in a thread.
+  void flush_soon();
   /// Records uses of cached entries in the store. Blocks: called after the loop has ended.
   void flush_uses();
 

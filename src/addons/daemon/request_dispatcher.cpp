@@ -328,6 +328,7 @@ void RequestDispatcher::take_report(Session& session, const DaemonFrame& frame) 
       parts_.store.count(name, static_cast<std::int64_t>(number));
     }
   }
+  parts_.lookups.flush_soon();
 }
 
 }  // namespace cukiln::daemon

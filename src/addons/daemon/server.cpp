@@ -95,6 +95,7 @@ wire::Greeting Server::greeting() const {
   greeting.oldest_version = wire::kDaemonProtocol;
   greeting.newest_version = wire::kDaemonProtocol;
   greeting.takes_reports = true;
+  greeting.takes_totals = true;
   greeting.keeps_blobs = true;
   greeting.process = static_cast<std::uint32_t>(::getpid());
   greeting.build = version();

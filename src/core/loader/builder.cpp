@@ -245,6 +245,9 @@ Result<void> Builder::PipelineCaller::admit() {
   reason_ = found_.miss.text();
   admitted_ = SteadyClock::now();
   builder_.add_event(EventKind::miss, request_, [&](Event& event) { event.reason = reason_; });
+  if (builder_.options_.on_miss) {
+    builder_.options_.on_miss();
+  }
   if (builder_.options_.offline) {
     const bool was_stored = found_.miss.why != Miss::Why::not_stored;
     const bool can_compile = compiler_for_target().toolchain().has_value();

@@ -52,8 +52,9 @@ class Builder {
     RevokedKeys revoked_keys;      ///< entries that they signed are misses, and are removed
     KeyScopes key_scopes;          ///< so are entries that one of them signed for another module
     Logger log;
-    const Nvtx* nvtx = nullptr;    ///< gets a range for each compile; null: no ranges
-    EventQueue* events = nullptr;  ///< hits, misses and compiles; the caller delivers them
+    const Nvtx* nvtx = nullptr;     ///< gets a range for each compile; null: no ranges
+    EventQueue* events = nullptr;   ///< hits, misses and compiles; the caller delivers them
+    std::function<void()> on_miss;  ///< called once a miss is counted, before its compile
   };
   /// The arguments must outlive the builder.
   Builder(ObjectTier& store, Compiler& compiler, StatCache& stats, LoaderTelemetry& telemetry,

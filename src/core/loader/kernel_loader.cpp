@@ -34,25 +34,29 @@ KernelLoader::Impl::Impl(Store& opened, LoaderOptions given)
   build_options.log = log;
   build_options.nvtx = nvtx;
   build_options.events = options.events ? &events : nullptr;
+  build_options.on_miss = [this] { flush_telemetry(false); };
   builder = std::make_unique<Builder>(tiers, *compiler, stat_cache, telemetry, build_options);
 }
 
-void KernelLoader::Impl::flush_telemetry() {
-  DaemonTier::Report report;
-  const auto take = [&](std::string name, std::uint64_t number) {
-    report.emplace_back(std::move(name), number);
-  };
-  telemetry.flush(take);
+void KernelLoader::Impl::flush_telemetry(bool at_end) {
   DaemonTier* const daemon = tiers.daemon();
+  DaemonTier::Report totals, histograms;
+  const auto into = [](DaemonTier::Report& to) {
+    return [&to](std::string name, std::uint64_t n) { to.emplace_back(std::move(name), n); };
+  };
+  telemetry.take_totals(into(totals));
+  telemetry.flush(into(histograms));
   if (daemon != nullptr) {
-    daemon->take_fallbacks(report);
+    daemon->take_fallbacks(histograms);
   }
-  if (report.empty() || (daemon != nullptr && daemon->report(report))) {
-    return;
-  }
-  for (const auto& [name, number] : report) {
-    tiers.count(name, static_cast<std::int64_t>(number));
-  }
+  const auto send = [&](const DaemonTier::Report& report, bool reported) {
+    for (std::size_t i = 0; i < report.size() && !reported; ++i) {
+      tiers.count(report[i].first, static_cast<std::int64_t>(report[i].second));
+    }
+  };
+  // At the end the store is about to be closed, and has the totals sooner than a daemon would.
+  send(totals, !at_end && !totals.empty() && daemon != nullptr && daemon->report_totals(totals));
+  send(histograms, !histograms.empty() && daemon != nullptr && daemon->report(histograms));
 }
 
 Result<PreloadReport> KernelLoader::Impl::timed_preload(const Manifest& manifest,
@@ -61,7 +65,7 @@ Result<PreloadReport> KernelLoader::Impl::timed_preload(const Manifest& manifest
   const auto began = std::chrono::steady_clock::now();
   auto report = preload(manifest, preload_options, progress);
   telemetry.preloaded(std::chrono::steady_clock::now() - began);
-  flush_telemetry();
+  flush_telemetry(!preload_options.load);
   return report;
 }
 
@@ -77,10 +81,7 @@ KernelLoader::Impl::~Impl() {
 
 void KernelLoader::Impl::flush() {
   tiers.save_stat_records(stat_cache.take_new());
-  telemetry.totals([&](const char* name, std::uint64_t value) {
-    tiers.count(name, static_cast<std::int64_t>(value));
-  });
-  flush_telemetry();
+  flush_telemetry(true);
 }
 
 KernelLoader::KernelLoader(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
@@ -190,6 +191,10 @@ Result<Watch> KernelLoader::watch(const WatchOptions& options) {
 
 void KernelLoader::seal(SealPolicy policy) noexcept {
   impl_->seal.set(policy);
+  static_cast<void>(guarded([this]() -> Result<void> {
+    impl_->flush_telemetry(false);
+    return {};
+  }));
   impl_->starts.write(impl_->tiers, true);
 }
 

@@ -111,9 +111,8 @@ struct [[gnu::visibility("hidden")]] KernelLoader::Impl {  // else exported with
                                       const PreloadOptions& preload_options,
                                       const Progress& progress);
 
-  /// Flushes the histograms: to cukilnd if a connection is idle, else to the store's counters,
-  /// which are written with its next write. Never blocks.
-  void flush_telemetry();
+  /// Flushes counters: to cukilnd, else to the store's. `at_end`: without connecting or waiting.
+  void flush_telemetry(bool at_end);
   /// Flushes everything: stat records, totals and histograms. Called once, at the end.
   void flush();
 

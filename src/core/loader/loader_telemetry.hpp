@@ -26,6 +26,7 @@ class LoaderTelemetry {
  public:
   void count(std::uint64_t Stats::*field, std::uint64_t n = 1) noexcept {
     std::atomic_ref(stats_.*field).fetch_add(n, std::memory_order_relaxed);
+    std::atomic_ref(unreported_.*field).fetch_add(n, std::memory_order_relaxed);
   }
   /// Records the duration of a lookup that hit in `tier`.
   void hit(Tier tier, std::chrono::nanoseconds took) noexcept {
@@ -46,17 +47,24 @@ class LoaderTelemetry {
     return s;
   }
 
-  /// Calls `take(name, value)` for each counter of the store to which `stats()` adds. Resets
-  /// nothing: call it once, at the end.
+  /// Calls `take(name, value)` for each counter of the store to which `stats()` adds, with what was
+  /// counted since the last call.
   template <class Take>
-  void totals(const Take& take) const {
-    const Stats now = stats();
+  void take_totals(const Take& take) {
+    std::uint64_t misses = 0;
+    const auto take_some = [&](const char* name, std::uint64_t value) {
+      if (value != 0) {
+        take(name, value);
+      }
+    };
     for (const StatsField& field : kStatsFields) {
-      const std::uint64_t value = now.*field.member;
-      if ((field.by == CountedBy::loader || field.by == CountedBy::sum) && value != 0) {
-        take(field.name, value);
+      if (field.by == CountedBy::loader) {
+        const std::uint64_t value = std::atomic_ref(unreported_.*field.member).exchange(0);
+        misses += field.reason != nullptr ? value : 0;
+        take_some(field.name, value);
       }
     }
+    take_some(kMisses, misses);
   }
 
   /// Calls `take(name, value)` for each histogram counter and reason that is not zero, and resets
@@ -71,7 +79,7 @@ class LoaderTelemetry {
     not_stored_.each(kNotStoredPrefix, kNotStored, visit);
   }
 
-  /// Every name that `flush` may use.
+  /// Every name that `flush` and `take_totals` may use.
   static std::set<std::string, std::less<>> names() {
     std::set<std::string, std::less<>> all;
     const auto add = [&](const auto& names) { all.insert(names.begin(), names.end()); };
@@ -82,11 +90,18 @@ class LoaderTelemetry {
     for (const char* reason : kNotStored) {
       all.insert(kNotStoredPrefix + std::string(reason));
     }
+    all.insert(kMisses);
+    for (const StatsField& field : kStatsFields) {
+      if (field.by == CountedBy::loader) {
+        all.insert(field.name);
+      }
+    }
     return all;
   }
 
  private:
   static constexpr const char* kPreload = "preload";
+  static constexpr const char* kMisses = "misses";  // the sum of the reasons
   static constexpr const char* kNotStoredPrefix = "not_stored_";
   /// `look_up_disk`: the name of stored counters, which never changes.
   static std::string lookup_name(std::size_t tier) {
@@ -94,6 +109,7 @@ class LoaderTelemetry {
   }
 
   mutable Stats stats_;  // mutable because std::atomic_ref takes no const before C++26
+  Stats unreported_;     // of stats_, what no take_totals has taken
   std::array<ShortTimes, kTierNames.size()> lookups_;  // hits, by tier
   LongTimes preloads_;
   Counters<NotStored, std::size(kNotStored)> not_stored_;

@@ -53,6 +53,9 @@ class DaemonTier {
   /// Sends a report, which has no reply, if an idle connection takes it without blocking. False if
   /// it was not sent.
   virtual bool report(const Report& report) = 0;
+  /// Sends what the process's own store would count, if that is the daemon's, so that a running
+  /// process is seen there. Connects if no connection is idle. False if it was not sent.
+  virtual bool report_totals(const Report& report) = 0;
 };
 
 }  // namespace cukiln

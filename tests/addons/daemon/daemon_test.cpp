@@ -139,6 +139,39 @@ TEST_CASE_FIXTURE(Fixture,
 }
 
 TEST_CASE_FIXTURE(Fixture,
+                  "fault 358: the hits of a running process are counted once it is sealed") {
+  const auto daemon = start();
+  const std::string path = source("");
+  CHECK(client(path)->wait() == 0);
+  cukiln::StoreOptions options;
+  options.directory = scratch / "store";
+  options.system_directory.clear();
+  options.daemon = cukiln::DaemonUse::require;
+  options.daemon_socket = socket;
+  auto store = cukiln::Store::open(options);
+  REQUIRE(store);
+  cukiln::LoaderOptions loader_options;
+  loader_options.nvrtc_library = cukiln::testing::bin() + "/libnvrtc_fake.so";
+  loader_options.worker = cukiln::testing::bin() + "/cukiln-compile-worker";
+  auto loader = cukiln::KernelLoader::create(*store, loader_options);
+  REQUIRE(loader);
+  cukiln::ModuleSpec spec;
+  spec.sources = {cukiln::SourceFile{path}};
+  spec.targets = {{90, 'a'}};
+  const auto reports = loader->compile(spec);
+  REQUIRE(reports);
+  CHECK(reports->front().outcome == cukiln::Outcome::hit);
+  const auto hits = [&] {
+    const auto counters = cukiln::TieredStore::of(*store).counters();
+    return counters && counters->contains("hits") ? counters->at("hits") : 0;
+  };
+  CHECK(hits() == 0);
+  loader->seal();
+  CHECK(becomes_true([&] { return hits() == 1; }, seconds(20)));  // written by the daemon
+  CHECK(counter("connections_accepted") > 0);
+}
+
+TEST_CASE_FIXTURE(Fixture,
                   "headers come from the client: each of two gets the result of its own files") {
   const auto daemon = start();
   scratch.write("a/tile.h", "one");

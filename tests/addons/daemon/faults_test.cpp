@@ -110,6 +110,36 @@ TEST_CASE_FIXTURE(Fixture,
   }
 }
 
+TEST_CASE_FIXTURE(Fixture,
+                  "totals are reported without waiting for a connection, and only to a daemon that "
+                  "counts them in the client's store") {
+  const DaemonTier::Report report{{"hits", 2}};
+  for (const auto& [counts, is_own] :
+       {std::pair(true, true), std::pair(true, false), std::pair(false, true)}) {
+    std::filesystem::remove(socket);
+    wire::Greeting greeting;
+    greeting.oldest_version = greeting.newest_version = wire::kDaemonProtocol;
+    greeting.takes_reports = true;
+    greeting.takes_totals = counts;
+    greeting.store_inode = 7;
+    auto link_options = options();
+    link_options.is_own_store = [is_own = is_own](std::uint64_t, std::uint64_t) { return is_own; };
+    {
+      DaemonClient absent(link_options);
+      CHECK_FALSE(absent.report_totals(report));
+      CHECK(absent.counts().absent == 0);  // nothing was to be compiled
+    }
+    FakeDaemon daemon(socket, greeting.encode(), FakeDaemon::HangsUp::last);
+    {
+      DaemonClient link(link_options);
+      CHECK(link.report_totals(report) == (counts && is_own));
+      CHECK(link.report_totals(report) == (counts && is_own));
+    }
+    CHECK(becomes_true([&] { return daemon.ended == 1; }, seconds(10)));
+    CHECK(daemon.accepted == 1);
+  }
+}
+
 TEST_CASE_FIXTURE(Fixture, "local fallbacks are counted by reason, and reported once") {
   const auto reasons = [](DaemonClient& link) {
     std::string all;

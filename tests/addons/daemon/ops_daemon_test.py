@@ -41,6 +41,21 @@ class OpsDaemonTest(DaemonCase):
         shown = json.loads(self.get(f"/api/entries/{entry['key']}")[1])
         self.assertEqual([kernel["name"] for kernel in shown["kernels"]], ["slow"])
 
+    def test_the_misses_of_a_running_process_are_counted(self) -> None:  # fault 358
+        go = self.folder / "go"
+        client = self.client("slow", f'// fake: wait {go}\nextern "C" __global__ void slow(int* x) {{}}\n')
+        self.wait_until(lambda: self.status()["lookups"]["misses"] == 1)
+        self.wait_until(lambda: self.status()["counters"]["compiles_running"] == 1)
+        status = self.status()
+        self.assertEqual(status["lookups"]["misses_by_reason"]["new"], 1)
+        self.assertEqual([status["counters"][name] for name in ("compile_waiters", "compile_clients")], [1, 1])
+        self.assertIsNone(client.poll())
+        client.kill()
+        client.communicate()
+        go.touch()
+        self.wait_until(lambda: self.status()["counters"]["compiles_running"] == 0)
+        self.assertEqual(self.status()["lookups"]["misses"], 1)
+
     def test_alerts_and_dashboard_use_existing_metrics_and_a_dead_remote_is_shown(self) -> None:
         made = subprocess.run([BINARIES / "cukiln", "keygen", "-o", self.folder / "key", "--json"],
                               env=self.environment, capture_output=True, check=True)  # fmt: skip

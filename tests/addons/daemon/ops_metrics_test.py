@@ -133,7 +133,7 @@ class MetricsTest(DaemonCase):
 
     def test_a_client_can_report_known_counters_and_no_others(self) -> None:
         plug = self.connect()
-        self.assertEqual(plug.recv(64)[8] & 4, 4)  # "takes reports"
+        self.assertEqual(plug.recv(64)[8] & 36, 36)  # "takes reports", "takes totals"
         reported = {"fallbacks_timeout": 3, "preload_us_to_25000": 2, "preload_us_sum": 30_000, "entries": 7, "hits": 7}
         plug.sendall(GREET + frame(REPORT, report_of(reported)) + frame(PING, b"!", number=2))
         self.assertEqual(plug.recv(64)[4], 74)  # a report has no reply, a ping has
@@ -142,7 +142,7 @@ class MetricsTest(DaemonCase):
         self.assertEqual(now['client_preload_duration_seconds_bucket{le="0.025"}'], 2)
         self.assertEqual(now['client_preload_duration_seconds_bucket{le="0.01"}'], 0)
         self.assertEqual(now["client_preload_duration_seconds_sum"], 0.03)
-        self.assertEqual(now['lookups_total{tier="all",result="hit"}'], 0)
+        self.assertEqual(now['lookups_total{tier="all",result="hit"}'], 7)
         self.assertEqual(now["store_entries"], 0)
 
     def test_counters_of_clients_without_a_daemon_are_shown_by_the_next_daemon(self) -> None:

@@ -311,6 +311,29 @@ bool DaemonClient::report(const Report& report) {
     keep_idle(std::move(connection));
     return false;
   }
+  return send_report(std::move(connection), report);
+}
+
+bool DaemonClient::report_totals(const Report& report) {
+  auto connection = take_idle();
+  if (connection == nullptr && available()) {
+    auto opened = connect_any();
+    if (!opened && opened.error().code() != ErrorCode::not_found) {
+      open_breaker(opened.error());
+    }
+    connection = opened ? *std::move(opened) : nullptr;
+  }
+  if (connection == nullptr) {
+    return false;
+  }
+  if (!connection->greeting.takes_totals || !is_own_store(connection->greeting)) {
+    keep_idle(std::move(connection));
+    return false;
+  }
+  return send_report(std::move(connection), report);
+}
+
+bool DaemonClient::send_report(std::unique_ptr<DaemonConnection> connection, const Report& report) {
   const std::string body = wire::ClientReport{report}.encode();
   const std::string header =
       wire::encode_header(DaemonOp::report, ++connection->last_id, body.size(), false);

@@ -114,6 +114,7 @@ class DaemonClient final : public DaemonTier {
 
   void take_fallbacks(Report& report) override;
   bool report(const Report& report) override;
+  bool report_totals(const Report& report) override;
 
   bool is_own_store(const wire::Greeting& greeting) const {
     return greeting.store_inode != 0 && options_.is_own_store &&
@@ -133,6 +134,7 @@ class DaemonClient final : public DaemonTier {
   Result<std::unique_ptr<DaemonConnection>> connect_any();
   std::unique_ptr<DaemonConnection> take_idle();
   void keep_idle(std::unique_ptr<DaemonConnection> connection);
+  bool send_report(std::unique_ptr<DaemonConnection> connection, const Report& report);
   void open_breaker(const Error& error);
   void count(Fallback reason) noexcept { fallbacks_.add(reason); }
   /// True if the daemon keeps blobs, and has others than the process's own store.

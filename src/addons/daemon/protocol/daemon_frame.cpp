@@ -14,6 +14,7 @@ constexpr std::string_view kMagic = "CKD1";
 constexpr std::uint32_t kReportsBit = 4;
 constexpr std::uint32_t kBlobsBit = 8;
 constexpr std::uint32_t kSharedBlobsBit = 16;
+constexpr std::uint32_t kTotalsBit = 32;
 constexpr std::size_t kBuildBytes = 16;
 // One for the current frame, and one that came with the first bytes of the next.
 constexpr std::size_t kMaxPendingDescriptors = 2;
@@ -66,7 +67,7 @@ std::string Greeting::encode() const {
   out.raw(kMagic);
   out.u32(std::uint32_t{oldest_version} | std::uint32_t{newest_version} << 16);
   out.u32((takes_reports ? kReportsBit : 0) | (keeps_blobs ? kBlobsBit : 0) |
-          (shares_blobs ? kSharedBlobsBit : 0));
+          (shares_blobs ? kSharedBlobsBit : 0) | (takes_totals ? kTotalsBit : 0));
   out.u32(process).u64(store_device).u64(store_inode);
   std::string bytes = out.take();
   bytes += ByteView(build).substr(0, kBuildBytes);
@@ -86,6 +87,7 @@ bool Greeting::decode(ByteView bytes, Greeting& out) {
   out.takes_reports = (flags & kReportsBit) != 0;
   out.keeps_blobs = (flags & kBlobsBit) != 0;
   out.shares_blobs = (flags & kSharedBlobsBit) != 0;
+  out.takes_totals = (flags & kTotalsBit) != 0;
   out.process = in.u32();
   out.store_device = in.u64();
   out.store_inode = in.u64();

@@ -104,6 +104,7 @@ struct Greeting {
   bool takes_reports = false;  ///< it accepts `report`
   bool keeps_blobs = false;    ///< it accepts `get_blob` and `put_blob`
   bool shares_blobs = false;   ///< it has a remote store for them
+  bool takes_totals = false;   ///< it counts the hits and misses in a `report`
   std::uint32_t process = 0;
   /// Device and inode of its store's folder: a client can tell whether it has the same store open.
   /// Both are zero if the daemon has no store on disk.

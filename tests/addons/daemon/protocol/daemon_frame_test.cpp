@@ -119,6 +119,7 @@ TEST_CASE("a greeting of 64 bytes round-trips, and any other byte sequence is re
   greeting.takes_reports = true;
   greeting.keeps_blobs = true;
   greeting.shares_blobs = true;
+  greeting.takes_totals = true;
   greeting.process = 42;
   greeting.store_device = 5;
   greeting.store_inode = 6;
@@ -131,14 +132,17 @@ TEST_CASE("a greeting of 64 bytes round-trips, and any other byte sequence is re
   CHECK(read.takes_reports);
   CHECK(read.keeps_blobs);
   CHECK(read.shares_blobs);
+  CHECK(read.takes_totals);
   Greeting older = greeting;
   older.takes_reports = false;
   older.keeps_blobs = false;
   older.shares_blobs = false;
+  older.takes_totals = false;
   REQUIRE(Greeting::decode(older.encode(), read));
   CHECK_FALSE(read.takes_reports);
   CHECK_FALSE(read.keeps_blobs);
   CHECK_FALSE(read.shares_blobs);
+  CHECK_FALSE(read.takes_totals);
   CHECK(read.process == 42);
   CHECK(read.store_inode == 6);
   CHECK(read.build == "0.2.0");

@@ -86,6 +86,7 @@ async function ask(path) {
 function fill(panel, list, items) {
   list.replaceChildren(...items);
   panel.classList.toggle('filled', items.length > 0);
+  panel.classList.remove('loading');
 }
 
 const width = (element, share) => {
@@ -118,7 +119,7 @@ function drawStatus(status) {
     status.draining || store.bypassed ? 'warn' : 'good');
   byId('about').textContent = printable(
     `${status.version} · process ${status.process} · up ${duration(status.uptime_ms)} · ` +
-    store.bypassed || store.directory);
+    (store.bypassed || store.directory));
 
   const asked = lookups.hits + lookups.misses;
   byId('ratio').textContent = asked ? `${((100 * lookups.hits) / asked).toFixed(1)} %` : '–';
@@ -138,18 +139,20 @@ function drawStatus(status) {
     `${count(store.evicted)} evicted` +
     (store.damaged ? `, ${count(store.damaged)} were damaged` : ''));
 
-  const { compiles_running: running, compiles_queued: queued, compile_waiters: waiters } = status.counters;
+  const { compiles_running: running, compiles_queued: queued, compile_waiters: waiters, compile_clients: clients } =
+    status.counters;
   byId('running').textContent = count(running);
-  byId('running-note').textContent =
-    `${count(queued)} queued, ${plural(waiters, 'client waits', 'clients wait')}`;
+  byId('running-note').textContent = waiters === 0 ? `no client is loading, ${count(queued)} queued here` :
+    `${plural(clients, 'client is loading', 'clients are loading')}: ` +
+    `${plural(waiters, 'request waits', 'requests wait')}, ${count(queued)} queued here`;
 
   fill(byId('compiles'), byId('compiles').querySelector('tbody'), status.compiles.map((job) =>
     node('tr', { class: job.running ? '' : 'queued' },
       node('td', { class: 'name', title: job.name }, job.name),
-      node('td', {}, job.target),
-      node('td', {}, job.orphaned ? 'disconnected' : `process ${job.owner_process}`),
-      node('td', { class: 'number' }, count(job.waiters)),
-      node('td', { class: 'number' }, job.running ? duration(job.elapsed_ms) : 'queued'))));
+      node('td', { 'data-head': 'Target' }, job.target),
+      node('td', { 'data-head': 'Owner' }, job.orphaned ? 'disconnected' : `process ${job.owner_process}`),
+      node('td', { class: 'number', 'data-head': 'Requests' }, count(job.waiters)),
+      node('td', { class: 'number', 'data-head': 'Elapsed' }, job.running ? duration(job.elapsed_ms) : 'queued'))));
 
   bars('misses', Object.entries(lookups.misses_by_reason)
     .filter(([, n]) => n > 0)
@@ -223,12 +226,12 @@ async function drawInventory() {
       const row = node('tr', { on: () => openEntry(entry.key) },
         node('td', { class: 'name' },
           node('button', { type: 'button', class: 'link', title: entry.name }, entry.name || '(no name)')),
-        node('td', { class: 'mono' }, short(entry.key)),
-        node('td', {}, entry.target),
-        node('td', { class: 'number' }, bytes(entry.cubin_bytes)),
-        node('td', { class: 'number' }, duration(entry.compile_ms)),
-        node('td', { class: 'number' }, count(entry.hits)),
-        node('td', { class: 'number' }, age(entry.last_used)));
+        node('td', { class: 'mono', 'data-head': 'Key' }, short(entry.key)),
+        node('td', { 'data-head': 'Target' }, entry.target),
+        node('td', { class: 'number', 'data-head': 'Cubin' }, bytes(entry.cubin_bytes)),
+        node('td', { class: 'number', 'data-head': 'Compile' }, duration(entry.compile_ms)),
+        node('td', { class: 'number', 'data-head': 'Hits' }, count(entry.hits)),
+        node('td', { class: 'number', 'data-head': 'Used' }, age(entry.last_used)));
       row.dataset.key = entry.key;
       return row;
     }));
@@ -285,7 +288,7 @@ const lines = (text) => {
 const table = (heads, rows) => node('div', { class: 'scroll' }, node('table', {},
   node('thead', {}, node('tr', {}, ...heads.map(([name, kind]) => node('th', { class: kind ?? '' }, name)))),
   node('tbody', {}, ...rows.map((row) =>
-    node('tr', {}, ...row.map((cell, i) => node('td', { class: heads[i][1] ?? '' }, cell)))))));
+    node('tr', {}, ...row.map((cell, i) => node('td', { class: heads[i][1] ?? '', 'data-head': heads[i][0] }, cell)))))));
 
 function drawEntry(entry) {
   const parts = [
