@@ -18,7 +18,9 @@ inline namespace v0 {
 /// `header appeared`, `header vanished`, `header file identity changed` (two paths were one file
 /// and are not any more, or the reverse), `header file identities changed` (the same between two
 /// entries), `entry` (damaged, evicted, or signed by a revoked key). A module that uses the date of
-/// the compile has the field `never stored` only; its `now` names the macro and the place.
+/// the compile has the field `never stored` only; its `now` names the macro and the place. In
+/// `cukiln explain` with a remote store, one of which no machine published anything has `not known`
+/// only; its `now` says what to do.
 struct Difference {
   // schema: Difference. Written by src/schema/generate.py
   std::string field;

@@ -124,11 +124,13 @@ Result<Store*> Context::disk_store() {
   return store;
 }
 
-Result<KernelLoader*> Context::loader() {
+Result<KernelLoader*> Context::loader(bool keeps_revoked) {
   if (!loader_) {
     CUKILN_TRY(Store * opened, store());
-    StoreAdmin admin(*opened);
-    remove_revoked_entries(admin);
+    if (!keeps_revoked) {
+      StoreAdmin admin(*opened);
+      remove_revoked_entries(admin);
+    }
     CUKILN_TRY(loader_, KernelLoader::create(*opened, settings_.loader));
     LoaderServices(*loader_).set_remote(remote());
   }

@@ -84,8 +84,9 @@ class Context {
   /// Removes the entries that a revoked key signed, and prints how many.
   void remove_revoked_entries(StoreAdmin& store);
   /// Returns a loader on `store()`, with the options that the settings had at the first call.
-  /// Errors: those of `store()` and `KernelLoader::create`.
-  Result<KernelLoader*> loader();
+  /// `keeps_revoked`: entries that a revoked key signed stay, so that a command can say why they
+  /// are misses. Errors: those of `store()` and `KernelLoader::create`.
+  Result<KernelLoader*> loader(bool keeps_revoked = false);
   /// Returns the remote stores. Null if none is configured, or if the configuration is unusable,
   /// of which the first call warns.
   RemoteTier* remote();

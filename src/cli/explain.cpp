@@ -14,12 +14,21 @@ namespace cukiln::cli {
 
 namespace {
 
+/// Where an entry is.
+enum class Place { none, store, remote };
+
 /// An explanation and the name of its subject.
 struct Answer {
   std::string subject;  ///< `amax.cu for sm_100a`
   Explanation explanation;
   bool trusts_recorded_toolkit = false;
+  Place key_in = Place::none;
+  Place nearest_in = Place::none;
 };
+
+Json json_of(Place place) {
+  return place == Place::none ? Json() : Json(place == Place::store ? "store" : "remote");
+}
 
 Json json_of(const Answer& answer) {
   const Explanation& e = answer.explanation;
@@ -32,7 +41,9 @@ Json json_of(const Answer& answer) {
               {"subject", answer.subject},
               {"target", e.target.name()},
               {"key", e.key ? Json(e.key->hex()) : Json()},
+              {"key_in", json_of(answer.key_in)},
               {"nearest", e.nearest ? Json(e.nearest->hex()) : Json()},
+              {"nearest_in", json_of(answer.nearest_in)},
               {"differences", std::move(differences)},
               {"toolkit", answer.trusts_recorded_toolkit ? "as recorded" : "checked"}};
 }
@@ -45,10 +56,11 @@ class ExplainCommand final : public Command {
         "FILE.cu... | MANIFEST.json | KEY KEY",
         "explain why a module hits or misses",
         "For a file: whether 'compile' with the same options would hit. For a miss it shows the "
-        "nearest entry and everything in which that differs, down to the header. For a manifest: "
-        "the same for each module. For two keys: how the entries differ. Compiles and writes "
-        "nothing, and exits with 0 for a hit and for a miss. Accepts all options of 'compile'; "
-        "those that change no cubin have no effect.",
+        "nearest entry and everything in which that differs, down to the header; with a remote "
+        "store, also of what other machines uploaded, and for a hit that was compiled here. For a "
+        "manifest: the same for each module. For two keys: how the entries differ. Compiles and "
+        "writes nothing, and exits with 0 for a hit and for a miss. Accepts all options of "
+        "'compile'; those that change no cubin have no effect.",
         {{"cukiln explain amax.cu --arch sm_100a", "whether this would hit, else why not"},
          {"cukiln explain kernels.json --arch sm_90a", "the same for each module of a manifest"},
          {"cukiln explain 3fa9c01d 77d1e0aa", "how two entries differ"}}};
@@ -77,7 +89,7 @@ class ExplainCommand final : public Command {
  private:
   Exit explain_keys(Context& context) {
     auto store = context.disk_store();
-    auto loader = store ? context.loader() : Result<KernelLoader*>(store.error());
+    auto loader = store ? context.loader(true) : Result<KernelLoader*>(store.error());
     if (!loader) {
       return context.fail(Exit::store, loader.error());
     }
@@ -95,7 +107,7 @@ class ExplainCommand final : public Command {
       return context.fail(Exit::failed, explanation.error());
     }
     const Answer answer{short_key(keys[0]) + " and " + short_key(keys[1]), *std::move(explanation),
-                        false};
+                        false, Place::store, Place::store};
     if (context.json()) {
       context.print_json(json_of(answer));
     } else if (answer.explanation.differences.empty()) {
@@ -103,8 +115,9 @@ class ExplainCommand final : public Command {
                                            : "The entries do not differ in any recorded input.\n");
     } else {
       context.print(fmt::format("{} {}\n{} {}\n", context.paint(Color::red, "---"),
-                                described(context, keys[0]), context.paint(Color::green, "+++"),
-                                described(context, keys[1])));
+                                described(context, keys[0], Place::store),
+                                context.paint(Color::green, "+++"),
+                                described(context, keys[1], Place::store)));
       print_differences(context, answer.explanation.differences);
     }
     return Exit::done;
@@ -115,7 +128,7 @@ class ExplainCommand final : public Command {
     if (!modules) {
       return context.fail(Exit::usage, modules.error());
     }
-    auto loader = context.loader();
+    auto loader = context.loader(true);
     if (!loader) {
       return context.fail(exit_of(loader.error()), loader.error());
     }
@@ -136,6 +149,10 @@ class ExplainCommand final : public Command {
         if (answer.explanation.hit) {
           const auto resolved = LoaderServices(**loader).resolve(module, target);
           answer.trusts_recorded_toolkit = resolved && resolved->trusts_recorded_toolkit;
+          answer.key_in = resolved && resolved->entry ? Place::store : Place::remote;
+        }
+        if (const auto& nearest = answer.explanation.nearest) {
+          answer.nearest_in = find(*nearest) != entries_.end() ? Place::store : Place::remote;
         }
         answers.push_back(std::move(answer));
       }
@@ -186,12 +203,18 @@ class ExplainCommand final : public Command {
     return entries ? *std::move(entries) : std::vector<EntrySummary>();
   }
 
+  std::vector<EntrySummary>::const_iterator find(const CacheKey& key) const {
+    return std::find_if(entries_.begin(), entries_.end(),
+                        [&](const EntrySummary& e) { return e.key == key; });
+  }
+
   /// Returns `3fa9c01d22be  amax_gsa for sm_100a, used 3 min ago`.
-  std::string described(const Context& context, const CacheKey& key) const {
+  std::string described(const Context& context, const CacheKey& key, Place place) const {
     std::string text = context.paint(Color::yellow, short_key(key));
-    const auto at = std::find_if(entries_.begin(), entries_.end(),
-                                 [&](const EntrySummary& e) { return e.key == key; });
-    if (at != entries_.end()) {
+    const auto at = find(key);
+    if (place == Place::remote) {
+      text += "  in the remote store";
+    } else if (at != entries_.end()) {
       text += fmt::format("  {} for {}", printable(at->labels.name), printable(at->labels.target));
       if (at->last_used_s != 0) {  // a system store records no use
         const std::string age = human_age(now_s() - at->last_used_s);
@@ -207,17 +230,31 @@ class ExplainCommand final : public Command {
         "{}: {}\n", context.paint(Color::bold, printable(answer.subject)),
         e.hit ? context.paint(Color::green, "hit") : context.paint(Color::yellow, "miss")));
     if (e.hit) {
-      context.print("entry    " + described(context, *e.key) + "\n");
+      context.print("entry    " + described(context, *e.key, answer.key_in) + "\n");
       if (answer.trusts_recorded_toolkit) {
         context.print("headers  CUDA's count as recorded: this machine has none, and no NVRTC\n");
       }
-    } else if (!e.nearest && !e.differences.empty()) {
+      if (!e.differences.empty()) {
+        context.print("It was compiled here. Of the remote store:\n");
+        print_difference_from(context, answer);
+      }
+    } else {
+      print_difference_from(context, answer);
+    }
+  }
+
+  /// Prints the nearest entry and what differs from it, or why there is none.
+  void print_difference_from(const Context& context, const Answer& answer) const {
+    const Explanation& e = answer.explanation;
+    if (!e.nearest && !e.differences.empty()) {
       const Difference& why = e.differences.front();
       context.print(fmt::format("{}: {}\n", why.field, printable(why.now)));
     } else if (!e.nearest) {
-      context.print("The store has no similar entry: the module was never compiled.\n");
+      context.print(
+          "The store has no similar entry: nothing of this module was stored here, or it was "
+          "evicted or removed since.\n");
     } else {
-      context.print("nearest  " + described(context, *e.nearest) + "\n");
+      context.print("nearest  " + described(context, *e.nearest, answer.nearest_in) + "\n");
       print_differences(context, e.differences);
     }
   }

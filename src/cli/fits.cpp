@@ -27,6 +27,36 @@ struct Fit {
   bool trusts_recorded_toolkit = false;
 };
 
+bool names_no_target(const std::vector<std::string>& flags) {
+  return std::none_of(flags.begin(), flags.end(), [](const std::string& flag) {
+    return flag.find("arch") != std::string::npos || flag.find("gencode") != std::string::npos;
+  });
+}
+
+/// Returns why a module does not hit, on one line; empty if it does.
+std::string reason_of(const LoaderServices::Resolved& resolved) {
+  constexpr std::size_t kMaxDifferences = 3;
+  if (!resolved.explanation || resolved.explanation->differences.empty()) {
+    return resolved.miss;
+  }
+  const Explanation& explanation = *resolved.explanation;
+  if (!explanation.nearest) {  // `never stored: uses __TIME__ (log.cuh)`
+    const Difference& why = explanation.differences.front();
+    return why.field + ": " + why.now;
+  }
+  std::vector<std::string> texts;
+  for (const Difference& difference : explanation.differences) {
+    const auto shown = [](const std::string& text) { return text.empty() ? "none" : text; };
+    texts.push_back(fmt::format("{} was {}, is {}", difference.field, shown(difference.was),
+                                shown(difference.now)));
+  }
+  if (const std::size_t count = texts.size(); count > kMaxDifferences) {
+    texts.resize(kMaxDifferences);
+    texts.push_back(fmt::format("{} more", count - kMaxDifferences));
+  }
+  return fmt::format("{}: {}", resolved.miss, fmt::join(texts, "; "));
+}
+
 class FitsCommand final : public Command {
  public:
   CommandHelp help() const override {
@@ -38,7 +68,9 @@ class FitsCommand final : public Command {
         "files as they are now, or if every entry of a bundle or an OCI image layout is trusted, "
         "whole and of this machine's NVRTC and CUDA headers, where it has any. Where there is a "
         "driver, every visible device must be served. Else it exits with 1 and says why for each "
-        "module. Compiles nothing, loads nothing and asks no remote store: a start-up probe.",
+        "module and target, as 'explain' does. Without --arch, targets in the manifest and a GPU "
+        "the modules are checked for sm_100a, which it says. Compiles nothing, loads nothing, "
+        "removes nothing and asks no remote store: a start-up probe.",
         {{"cukiln fits /app/kernels.json", "in an image, with its store"},
          {"cukiln fits kernels.ckb --trust fleet-1.key.pub --arch sm_100a",
           "whether a bundle has all of its modules for this target, before it is imported"}}};
@@ -63,7 +95,7 @@ class FitsCommand final : public Command {
     if (auto devices = find_devices(context); !devices) {
       return context.fail(Exit::environment, devices.error());
     }
-    auto loader = context.loader();
+    auto loader = context.loader(true);
     if (!loader) {
       return context.fail(exit_of(loader.error()), loader.error());
     }
@@ -100,6 +132,9 @@ class FitsCommand final : public Command {
     CUKILN_TRY(const Manifest manifest, load_manifest(subjects_.front(), requested));
     for (const ModuleSpec& module : manifest.modules()) {
       CUKILN_TRY(const auto targets, services.targets_of(module));
+      if (devices_.empty() && module.targets.empty() && names_no_target(module.flags)) {
+        assumed_ = targets.front();
+      }
       for (const Target target : targets) {
         auto resolved = services.resolve(module, target);
         if (!resolved && resolved.error().code() != ErrorCode::not_found) {
@@ -115,8 +150,8 @@ class FitsCommand final : public Command {
                            false});
           continue;
         }
-        fits_.push_back({resolved->name, resolved->target.name(), resolved->entry, resolved->miss,
-                         resolved->trusts_recorded_toolkit});
+        fits_.push_back({resolved->name, resolved->target.name(), resolved->entry,
+                         reason_of(*resolved), resolved->trusts_recorded_toolkit});
       }
     }
     return {};
@@ -202,6 +237,7 @@ class FitsCommand final : public Command {
       }
       context.print_json(Json{{"subject", subjects_.front()},
                               {"fits", all_fit()},
+                              {"assumed_target", assumed_ ? Json(assumed_->name()) : Json()},
                               {"modules", std::move(modules)},
                               {"devices", std::move(devices)}});
       return;
@@ -222,12 +258,18 @@ class FitsCommand final : public Command {
     context.print(
         table.text(context.out()) +
         fmt::format("\n{} of {} fit\n", fitting, counted(fits_.size(), "module", "modules")));
+    if (assumed_) {
+      context.print(fmt::format(
+          "Checked for {}: neither --arch, the manifest nor a GPU here names a target.\n",
+          assumed_->name()));
+    }
   }
 
   std::vector<std::string> subjects_;
   std::vector<std::string> arch_;
   BundleInput input_;
   std::vector<DeviceInfo> devices_;
+  std::optional<Target> assumed_;  ///< for modules for which nothing names one
   std::vector<Fit> fits_;
 };
 

@@ -436,7 +436,7 @@ class Explain(CliTest):
     def test_never_compiled(self):
         document = self.run_json("explain", *self.scale)
         self.assertEqual((document["outcome"], document["key"], document["nearest"]), ("miss", None, None))
-        self.assertIn("never compiled", self.run_cli("explain", *self.scale).out)
+        self.assertIn("nothing of this module was stored here", self.run_cli("explain", *self.scale).out)
 
     def test_hit(self):
         key = self.one_key(*self.scale)
@@ -467,6 +467,12 @@ class Explain(CliTest):
         self.write("scale.cu", SCALE + "// edited\n")
         (difference,) = self.run_json("explain", *self.scale)["differences"]
         self.assertEqual(difference["field"], "source")
+
+    def test_an_entry_of_another_module_counts_only_with_the_same_text(self):
+        key = self.one_key(*self.scale)
+        self.assertEqual(self.run_json("explain", "add.cu", "--arch", "sm_90a")["nearest"], None)
+        self.write("renamed.cu", SCALE)
+        self.assertEqual(self.run_json("explain", "renamed.cu", "--arch", "sm_90a")["nearest"], key)
 
     def test_all_options_of_compile_are_accepted(self):
         line = ("add.cu", "-DADDEND=1", "--arch", "sm_90a", "-j", "2", "-o", "add.cubin", "--offline", "-O3", "--pch")

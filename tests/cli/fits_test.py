@@ -45,9 +45,34 @@ class Manifests(Filled):
         missed = self.reasons("m.json", expect=FAILED)
         self.assertRegex(missed.pop(("scale", "sm_90a")), "^header changed: .*/tile.cuh$")
         self.assertEqual(set(missed.values()), {""})
-        self.assertEqual(self.reasons("m.json", "--arch", "sm_80", expect=FAILED)["add", "sm_80"], "not stored")
+        self.assertRegex(self.reasons("m.json", "--arch", "sm_80", expect=FAILED)["add", "sm_80"],
+                         r"^not stored: target was sm_\d+a, is sm_80$")  # fmt: skip
         stats = self.run_json("stats")
         self.assertEqual((stats["hits"], stats["compiles"]), (0, 3))  # it counts as no use
+
+    def test_each_reason_is_the_one_of_explain(self):  # fault 457
+        self.fill()
+        self.manifest([{"name": "add", "sources": ["add.cu"], "define": {"ADDEND": 2}, "flags": ["-lineinfo"],
+                        "targets": ["sm_90a"]}])  # fmt: skip
+        self.assertEqual(self.reasons("m.json", expect=FAILED)["add", "sm_90a"],
+                         "not stored: flag was --define-macro=ADDEND=1, is --define-macro=ADDEND=2; flag was none, is -lineinfo")
+        self.write("add.cu", "__device__ const char* when = __TIME__;\n" + (self.folder / "add.cu").read_text())
+        self.assertRegex(self.reasons("m.json", expect=FAILED)["add", "sm_90a"],
+                         r"^never stored: uses __TIME__ \(.*add\.cu\)$")  # fmt: skip
+        self.manifest([{"name": "scale", "sources": ["scale.cu"], "targets": ["sm_90a"]}])
+        env = {"CUKILN_NVRTC_LIBRARY": str(BINARIES / "libnvrtc_fake.so")}
+        self.assertRegex(self.reasons("m.json", env=env, expect=FAILED)["scale", "sm_90a"],
+                         r"^not stored: compiler was nvrtc \d+\.\d+\.\d+ \w+, is nvrtc ")  # fmt: skip
+
+    def test_the_target_that_nothing_names_is_said(self):
+        self.manifest([{"name": "scale", "sources": ["scale.cu"]}])
+        said = "Checked for sm_100a: neither --arch, the manifest nor a GPU here names a target."
+        self.assertIn(said, self.run_cli("fits", "m.json", expect=FAILED).out)
+        self.assertEqual(self.run_json("fits", "m.json", expect=FAILED)["assumed_target"], "sm_100a")
+        for more, env in (("--arch", "sm_90a"), {}), ((), {"CUKILN_CUDA_LIBRARY": FAKE_DRIVER}):
+            named = self.run_cli("fits", "m.json", *more, env=env, expect=FAILED)
+            self.assertNotIn("Checked for", named.out)
+        self.assertIsNone(self.run_json("fits", "m.json", "--arch", "sm_90a", expect=FAILED)["assumed_target"])
 
     def test_without_a_compiler_and_without_a_store(self):
         env = {"CUKILN_NVRTC_LIBRARY": "/nowhere"}

@@ -10,6 +10,7 @@
 
 #include "addons/fleet/envelope.hpp"
 #include "addons/fleet/keys.hpp"
+#include "addons/fleet/module_index.hpp"
 #include "core/base/bytes.hpp"
 #include "fuzz/require.hpp"
 #include "support/store_entries.hpp"
@@ -54,6 +55,14 @@ void open_as_sets(ByteView bytes, const Builder& builder, const TrustedKeys* tru
   }
 }
 
+void open_as_index(ByteView bytes, const Builder& builder, const TrustedKeys* trusted) {
+  Rejection why = Rejection::none;
+  const Target target = *Target::parse(builder.entry.labels.target);
+  const auto index = open_index(bytes, builder.entry.labels.name, target, {trusted, nullptr}, why);
+  require_reason(bool(index), why);
+  require(!index || index->rows.size() <= kMaxIndexedRequests, "an index is bounded");
+}
+
 void try_envelope(ByteView bytes, const Builder& builder) {
   Rejection why = Rejection::none;
   const auto opened = open_envelope(bytes, {}, why);
@@ -63,6 +72,7 @@ void try_envelope(ByteView bytes, const Builder& builder) {
   }
   open_as_entry(bytes, {});
   open_as_sets(bytes, builder, nullptr);
+  open_as_index(bytes, builder, nullptr);
   // Only the builder signs for it.
   why = Rejection::none;
   require(!open_envelope(bytes, {&builder.trusted, nullptr}, why), "a stranger's is not taken");
@@ -77,6 +87,8 @@ void try_payload(ByteView payload, const Builder& builder) {
   open_as_entry(entry, {&builder.trusted, nullptr});
   head.name = ObjectName::of_sets(builder.entry.request_canonical);
   open_as_sets(seal_envelope(head, payload, &builder.key), builder, &builder.trusted);
+  head.name = ModuleIndex::name_of(builder.entry.labels.name, *Target::parse(head.target));
+  open_as_index(seal_envelope(head, payload, &builder.key), builder, &builder.trusted);
 }
 
 void try_keys(ByteView bytes) {

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <thread>
 
+#include "addons/fleet/module_index.hpp"
 #include "core/base/backoff.hpp"
 #include "core/base/result.hpp"
 
@@ -126,6 +127,11 @@ std::optional<StoreBlob> RemoteStore::get(const BlobName& name, Freshness freshn
   return search(ObjectName::of(name.id), freshness, [&](RemoteServer& server, bool& absent) {
     return server.blob(name.id, look_up_deadline(), absent);
   });
+}
+
+RemoteRecord RemoteStore::describe(ByteView request_canonical, std::string_view module,
+                                   SetCheck& check) {
+  return describe_request(servers_, request_canonical, module, check, options_);
 }
 
 std::optional<RemoteLease> RemoteStore::await_peer_or_lease(ByteView request_canonical,

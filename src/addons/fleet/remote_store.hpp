@@ -44,6 +44,8 @@ class RemoteStore final : public RemoteTier {
 
   std::optional<StoreEntry> find(ByteView request_canonical, std::string_view module,
                                  SetCheck& check, Freshness freshness) override;
+  RemoteRecord describe(ByteView request_canonical, std::string_view module,
+                        SetCheck& check) override;
   std::optional<RemoteLease> await_peer_or_lease(ByteView request_canonical,
                                                  std::chrono::milliseconds limit,
                                                  CancelFlags cancelled,

@@ -5,6 +5,8 @@
 #include <memory>
 #include <utility>
 
+#include "addons/fleet/module_index.hpp"
+
 namespace cukiln {
 
 namespace {
@@ -103,6 +105,11 @@ void RemoteUploads::upload(const StoreObject& object) {
   telemetry_.events.add(arrived ? RemoteTelemetry::Event::stored : RemoteTelemetry::Event::dropped);
   if (entry != nullptr) {
     leases_.end_upload(entry->request_canonical);
+  }
+  for (const auto& server : servers_) {  // after the lease, for which other machines wait
+    if (entry != nullptr && arrived) {
+      index_request(*server, *entry, options_, deadline());
+    }
   }
 }
 

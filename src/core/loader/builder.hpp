@@ -84,6 +84,7 @@ class Builder {
   /// Sets the remote tier, which is asked before a compile. Call it before the first `build`. The
   /// tier must outlive the builder.
   void set_remote(RemoteTier* remote) noexcept { remote_ = remote; }
+  RemoteTier* remote() const noexcept { return remote_; }  ///< null in hosts
 
   /// Makes compiles, those in progress included, return `timeout` until `resume()`.
   void cancel() noexcept { cancelled_.store(true); }

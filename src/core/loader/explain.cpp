@@ -166,8 +166,7 @@ std::vector<Difference> describe(const std::vector<FileServer::Mismatch>& mismat
 
 /// Compares a request with its own recorded sets, which differ in headers only: with the youngest
 /// of those that differ least.
-Explanation explain_by_sets(const std::vector<RecordedSet>& sets, FileServer& files,
-                            const Miss& miss) {
+Explanation explain_by_sets(const std::vector<RecordedSet>& sets, FileServer& files) {
   Explanation out;
   std::optional<std::vector<FileServer::Mismatch>> fewest;
   for (const RecordedSet& set : sets) {
@@ -178,15 +177,47 @@ Explanation explain_by_sets(const std::vector<RecordedSet>& sets, FileServer& fi
     }
   }
   out.differences = describe(*fewest, files);
-  if (out.differences.empty()) {
-    out.differences.push_back({"entry", miss.entry(), "compiled again by its next use"});
-  }
   return out;
 }
 
-/// Compares a request with the entries of other requests: those of the same source if there are
-/// any, else those of the same module, else the others; the youngest kMaxCandidates of them.
-Result<Explanation> explain_by_entries(TieredStore& store, const ModuleRequest& request) {
+/// Keeps of the requests that are added the one with the fewest differences.
+class NearestRequest {
+ public:
+  explicit NearestRequest(RequestFields now) : now_(std::move(now)) {}
+
+  /// `is_related`: of the same module or file. Of the others one with a source of this text counts,
+  /// as of a file that was renamed.
+  void add(const CacheKey& key, ByteView canonical, bool is_related) {
+    const auto was = RequestFields::parse(canonical);
+    if (!was || !(is_related || have_one_text(was->sources, now_.sources))) {
+      return;
+    }
+    if (auto differences = compare(*was, now_); differences.size() < fewest_) {
+      fewest_ = differences.size();
+      nearest.nearest = key;
+      nearest.differences = std::move(differences);
+    }
+  }
+
+  Explanation nearest;
+
+ private:
+  using Sources = std::vector<RequestFields::Source>;
+  static bool have_one_text(const Sources& a, const Sources& b) {
+    return std::any_of(a.begin(), a.end(), [&](const RequestFields::Source& one) {
+      return std::any_of(b.begin(), b.end(), [&](const RequestFields::Source& other) {
+        return one.digest == other.digest;
+      });
+    });
+  }
+
+  const RequestFields now_;
+  std::size_t fewest_ = std::numeric_limits<std::size_t>::max();
+};
+
+/// Adds the entries of the same source if there are any, else those of the same module, else the
+/// others; the youngest kMaxCandidates of them.
+Result<void> add_entries(TieredStore& store, const ModuleRequest& request, NearestRequest& out) {
   CUKILN_TRY(std::vector<EntrySummary> entries, store.list());
   const auto rank = [&](const EntrySummary& entry) {
     return entry.labels.source == request.labels.source ? 0
@@ -200,69 +231,124 @@ Result<Explanation> explain_by_entries(TieredStore& store, const ModuleRequest& 
   if (entries.size() > kMaxCandidates) {
     entries.resize(kMaxCandidates);
   }
-  CUKILN_TRY(const RequestFields now, RequestFields::parse(request.canonical));
-  Explanation out;
-  std::size_t fewest = std::numeric_limits<std::size_t>::max();
   int best_rank = std::numeric_limits<int>::max();
   for (const EntrySummary& summary : entries) {
     if (rank(summary) > best_rank) {
       break;
     }
     const Lookup entry = store.peek(summary.key);
-    if (!entry || !*entry) {
-      continue;
-    }
-    const auto was = RequestFields::parse((*entry)->request_canonical);
-    if (!was) {
-      continue;
-    }
-    if (auto differences = compare(*was, now); differences.size() < fewest) {
-      fewest = differences.size();
-      best_rank = rank(summary);
-      out.nearest = summary.key;
-      out.differences = std::move(differences);
+    if (entry && *entry) {
+      out.add(summary.key, (*entry)->request_canonical, rank(summary) < 2);
+      best_rank = out.nearest.nearest ? rank(summary) : best_rank;
     }
   }
+  return {};
+}
+
+RemoteRecord describe(RemoteTier& remote, const ModuleRequest& request, StatCache& stat_cache) {
+  const auto files = request.files(&stat_cache);
+  FileCheck check(*files);
+  return remote.describe(request.canonical, request.name, check);
+}
+
+/// Compares a request with its nearest set or, without one, with the nearest other request. `store`
+/// is null if its entries do not count, `record` if there is no remote store.
+Result<Explanation> explain_by(const std::vector<RecordedSet>& sets, const RemoteRecord* record,
+                               const ModuleRequest& request, TieredStore* store,
+                               StatCache& stat_cache) {
+  const auto files = request.files(&stat_cache);
+  if (!sets.empty()) {
+    return explain_by_sets(sets, *files);
+  }
+  CUKILN_TRY(RequestFields now, RequestFields::parse(request.canonical));
+  NearestRequest others(std::move(now));
+  for (const RemoteRecord::Request& other :
+       record != nullptr ? record->requests : std::vector<RemoteRecord::Request>()) {
+    others.add(other.key, other.canonical, true);
+  }
+  if (store != nullptr) {
+    CUKILN_CHECK(add_entries(*store, request, others));
+  }
+  Explanation out = std::move(others.nearest);
+  for (Difference& difference : out.differences) {  // as they are called on this machine
+    difference.was = files->with_real_paths(difference.was);
+    difference.now = files->with_real_paths(difference.now);
+  }
+  if (!out.nearest && record != nullptr) {
+    out.differences.push_back({"not known", "", record->problem});
+  }
   return out;
+}
+
+/// Says how an entry that was compiled here differs from what the fleet has. Nothing if it has the
+/// entry.
+Result<void> compare_with_fleet(RemoteTier& remote, const ModuleRequest& request,
+                                StatCache& stat_cache, Explanation& hit) {
+  const RemoteRecord record = describe(remote, request, stat_cache);
+  if (std::any_of(record.sets.begin(), record.sets.end(),
+                  [&](const RecordedSet& set) { return set.key == *hit.key; })) {
+    return {};
+  }
+  CUKILN_TRY(Explanation other, explain_by(record.sets, &record, request, nullptr, stat_cache));
+  if (other.differences.empty()) {
+    other.differences.push_back({"entry", record.problem, "compiled here"});
+  }
+  hit.nearest = other.nearest;
+  hit.differences = std::move(other.differences);
+  return {};
 }
 
 }  // namespace
 
 Result<Explanation> explain_miss(const ModuleRequest& request, const Miss& miss, TieredStore& tiers,
-                                 StatCache& stat_cache) {
+                                 StatCache& stat_cache, RemoteTier* remote) {
   if (const auto use = find_time_use(request.request, *request.files(&stat_cache))) {
     Explanation never_stored;
     never_stored.differences.push_back(
         {"never stored", "", fmt::format("uses {} ({})", use->macro, use->place)});
     return never_stored;
   }
-  CUKILN_TRY(const auto sets, tiers.list_sets(request.digest, request.canonical));
-  if (!sets.empty()) {
-    return explain_by_sets(sets, *request.files(&stat_cache), miss);
+  CUKILN_TRY(auto sets, tiers.list_sets(request.digest, request.canonical));
+  std::string lost = miss.entry();
+  RemoteRecord record;
+  if (remote != nullptr) {
+    record = describe(*remote, request, stat_cache);
+    sets.insert(sets.end(), record.sets.begin(), record.sets.end());
+    lost = miss.why == Miss::Why::not_stored ? record.problem : lost;
   }
-  CUKILN_TRY(Explanation by_entries, explain_by_entries(tiers, request));
-  const auto files = request.files(&stat_cache);
-  for (Difference& difference : by_entries.differences) {  // as they are called on this machine
-    difference.was = files->with_real_paths(difference.was);
-    difference.now = files->with_real_paths(difference.now);
+  CUKILN_TRY(Explanation out,
+             explain_by(sets, remote != nullptr ? &record : nullptr, request, &tiers, stat_cache));
+  if (out.nearest && out.differences.empty()) {
+    out.differences.push_back({"entry", lost, "compiled again by its next use"});
   }
-  return by_entries;
+  return out;
 }
 
 Result<Explanation> KernelLoader::explain(const ModuleSpec& spec, Target target) {
   return guarded([&]() -> Result<Explanation> {
     const EventDelivery delivery(impl_->tiers.events(), impl_->events);
-    CUKILN_TRY(const Impl::Resolved resolved,
-               impl_->resolve(spec, target, Builder::Purpose::inspect));
-    Explanation explanation;
-    if (resolved.found.entry) {
-      explanation.hit = true;
-      explanation.key = resolved.found.entry->key;
-    } else {
-      CUKILN_TRY(explanation, explain_miss(resolved.request, resolved.found.miss, impl_->tiers,
-                                           impl_->stat_cache));
+    CUKILN_TRY(Impl::Resolved resolved, impl_->resolve(spec, target, Builder::Purpose::inspect));
+    const ModuleRequest& request = resolved.request;
+    std::optional<StoreEntry>& entry = resolved.found.entry;
+    RemoteTier* const remote = impl_->builder->remote();
+    const bool is_compiled_here = entry && entry->origin == Origin::compiled;
+    if (!entry && remote != nullptr) {
+      const auto files = request.files(&impl_->stat_cache);
+      FileCheck check(*files);
+      entry = remote->find(request.canonical, request.name, check, RemoteTier::Freshness::now);
     }
-    explanation.target = resolved.request.request.target;
+    Explanation explanation;
+    if (entry) {
+      explanation.hit = true;
+      explanation.key = entry->key;
+      if (is_compiled_here && remote != nullptr) {
+        CUKILN_CHECK(compare_with_fleet(*remote, request, impl_->stat_cache, explanation));
+      }
+    } else {
+      CUKILN_TRY(explanation, explain_miss(request, resolved.found.miss, impl_->tiers,
+                                           impl_->stat_cache, remote));
+    }
+    explanation.target = request.request.target;
     return explanation;
   });
 }

@@ -9,9 +9,9 @@
 
 namespace cukiln {
 
-/// Explains why the lookup of a request missed. Reads files and the store; compiles nothing.
-/// Errors: io.
+/// Explains why the lookup of a request missed. Reads files, the store and, unless it is null, what
+/// the remote tier recorded; compiles nothing. Errors: io.
 Result<Explanation> explain_miss(const ModuleRequest& request, const Miss& miss, TieredStore& tiers,
-                                 StatCache& stat_cache);
+                                 StatCache& stat_cache, RemoteTier* remote);
 
 }  // namespace cukiln

@@ -6,6 +6,7 @@
 
 #include "core/base/result.hpp"
 #include "core/key/std_headers.hpp"
+#include "core/loader/explain_miss.hpp"
 #include "core/loader/loader_impl.hpp"
 #include "core/loader/replaced_nvrtc.hpp"
 
@@ -43,11 +44,22 @@ Result<std::vector<Target>> LoaderServices::targets_without_devices(const Module
 
 Result<LoaderServices::Resolved> LoaderServices::resolve(const ModuleSpec& module, Target target) {
   CUKILN_TRY(auto resolved, loader_.impl_->resolve(module, target, Builder::Purpose::inspect));
-  const auto& entry = resolved.found.entry;
-  return Resolved{resolved.request.name, resolved.request.request.target,
-                  entry ? std::optional(entry->key) : std::nullopt,
-                  entry ? std::string() : resolved.found.miss.text(),
-                  entry && resolved.request.trusts_recorded_toolkit(entry->dependencies)};
+  const auto& [request, found] = resolved;
+  if (found.entry) {
+    return Resolved{request.name,
+                    request.request.target,
+                    found.entry->key,
+                    {},
+                    {},
+                    request.trusts_recorded_toolkit(found.entry->dependencies)};
+  }
+  Resolved missed{request.name, request.request.target, {}, found.miss.text(), {}, false};
+  if (found.miss.why == Miss::Why::not_stored) {
+    KernelLoader::Impl& impl = *loader_.impl_;
+    CUKILN_TRY(missed.explanation,
+               explain_miss(request, found.miss, impl.tiers, impl.stat_cache, nullptr));
+  }
+  return missed;
 }
 
 std::string LoaderServices::toolchain_mismatch(const StoreEntry& entry) {

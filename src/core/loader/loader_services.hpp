@@ -11,6 +11,7 @@
 #include "core/store/cubin_store.hpp"
 #include "core/store/remote_tier.hpp"
 
+#include <cukiln/explain.hpp>
 #include <cukiln/loader.hpp>
 
 namespace cukiln {
@@ -33,11 +34,12 @@ class LoaderServices {
 
   /// The result of looking up a module for one target.
   struct Resolved {
-    std::string name;                      ///< of the module; its source's if the spec has none
-    Target target;                         ///< that was taken: the wanted one or a family of it
-    std::optional<CacheKey> entry;         ///< none on a miss
-    std::string miss;                      ///< why
-    bool trusts_recorded_toolkit = false;  ///< a hit that relies on the record of CUDA's headers
+    std::string name;                        ///< of the module; its source's if the spec has none
+    Target target;                           ///< that was taken: the wanted one or a family of it
+    std::optional<CacheKey> entry;           ///< none on a miss
+    std::string miss;                        ///< why
+    std::optional<Explanation> explanation;  ///< of what is not stored, by the store alone
+    bool trusts_recorded_toolkit = false;    ///< a hit that relies on the record of CUDA's headers
   };
   /// Looks up a module without counting a use. Compiles nothing. Errors: invalid_argument,
   /// not_found (of the spec), those of the toolchain.

@@ -104,7 +104,7 @@ std::string Seal::explain(const ModuleRequest& request, const Miss& miss) {
       return known->second.text;
     }
   }
-  const auto explanation = explain_miss(request, miss, tiers_, stat_cache_);
+  const auto explanation = explain_miss(request, miss, tiers_, stat_cache_, nullptr);
   std::string text = why + (explanation ? text_of(*explanation) : std::string());
   const ForkSafeLock lock(mutex_);
   if (explained_.size() >= kMaxExplained) {

@@ -8,6 +8,7 @@
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "core/base/bytes.hpp"
 #include "core/base/cancel_flags.hpp"
@@ -43,6 +44,17 @@ class RemoteLease {
   std::unique_ptr<RemoteTier, Release> tier_;
 };
 
+/// What the fleet recorded of a request, and of others of its module and target. For `explain`.
+struct RemoteRecord {
+  struct Request {
+    CacheKey key;  ///< of its last entry
+    std::string canonical;
+  };
+  std::vector<RecordedSet> sets;  ///< of the request, the youngest first
+  std::vector<Request> requests;  ///< of the same module and target, the last uploaded first
+  std::string problem;  ///< why there is neither, or why the set that holds leads to no entry
+};
+
 /// The entries and blobs that other machines of the fleet made, looked up after all tiers of this
 /// machine. Every call has a bounded duration. A failure is an absent entry; the implementation
 /// counts it. Threads: every member is safe from any thread.
@@ -59,6 +71,13 @@ class RemoteTier {
   /// of sets, and the entries that may hold, usually one.
   virtual std::optional<StoreEntry> find(ByteView request_canonical, std::string_view module,
                                          SetCheck& check, Freshness freshness) = 0;
+
+  /// Returns what the fleet recorded of a request, and of others of the module. Sends up to three
+  /// requests to each server, so only commands that explain call it.
+  virtual RemoteRecord describe(ByteView /*request_canonical*/, std::string_view /*module*/,
+                                SetCheck& /*check*/) {
+    return {};
+  }
 
   /// Waits while another machine compiles this request, for `limit` at most, and polls `found` for
   /// its result. Empty: `found` returned true. Otherwise this machine compiles the request; with a

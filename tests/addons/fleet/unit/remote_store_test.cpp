@@ -8,6 +8,7 @@
 #include <numeric>
 #include <thread>
 
+#include "addons/fleet/module_index.hpp"
 #include "support/store_entries.hpp"
 
 using namespace cukiln;
@@ -182,13 +183,13 @@ TEST_CASE("requests are counted by kind, with the time that they took") {
   const RemoteTraffic& gets = health.traffic[static_cast<std::size_t>(RemoteOp::get)];
   const RemoteTraffic& puts = health.traffic[static_cast<std::size_t>(RemoteOp::put)];
   const RemoteTraffic& leases = health.traffic[static_cast<std::size_t>(RemoteOp::lease)];
-  CHECK(gets.ended[static_cast<std::size_t>(RemoteStatus::absent)] == 3);
-  CHECK(puts.ended[static_cast<std::size_t>(RemoteStatus::ok)] == 4);
+  CHECK(gets.ended[static_cast<std::size_t>(RemoteStatus::absent)] == 5);
+  CHECK(puts.ended[static_cast<std::size_t>(RemoteStatus::ok)] == 6);  // entries, sets, indices
   CHECK(leases.ended == std::array<std::uint64_t, kRemoteStatuses>{});
-  CHECK(puts.times.sum_us >= 400'000);
+  CHECK(puts.times.sum_us >= 600'000);
   CHECK(puts.times.buckets.front() == 0);  // up to 1 ms
   CHECK(puts.times.buckets.back() == 0);   // more than 10 s
-  CHECK(std::accumulate(puts.times.buckets.begin(), puts.times.buckets.end(), 0u) == 4);
+  CHECK(std::accumulate(puts.times.buckets.begin(), puts.times.buckets.end(), 0u) == 6);
   CHECK(gets.times.sum_us < puts.times.sum_us);
 }
 
@@ -214,6 +215,95 @@ TEST_CASE("a hundred sets of a request are found, and a lookup reads at most 64 
     CHECK(reader->stats().received_bytes - before <= kMaxSetsObjectBytes + kEntryBytes);
   }
   CHECK_FALSE(finds(*reader, make_entry(1, shape(kSets))));
+}
+
+// fault 359
+TEST_CASE("a host is told what the fleet recorded of a request, and of others of its module") {
+  Fleet fleet;
+  const auto writer = fleet.host();
+  const auto put = [&](StoreEntry entry) {
+    writer->put(entry);
+    CHECK(writer->finish(milliseconds(10'000)));
+    return entry;
+  };
+  const StoreEntry stored = put(make_entry(1));
+  StoreEntry other = make_entry(2);
+  other.labels.name = stored.labels.name;
+  put(other);
+  const auto describe = [&](const StoreEntry& entry, const StoreEntry& files_of) {
+    FilesOf files(files_of.dependencies);
+    return fleet.host(false)->describe(entry.request_canonical, entry.labels.name, files);
+  };
+  RemoteRecord record = describe(stored, make_entry(1, {100, 7}));
+  REQUIRE(record.sets.size() == 1);
+  CHECK(record.sets.front().key == stored.key);
+  REQUIRE(record.requests.size() == 2);
+  CHECK(record.requests.front().canonical == other.request_canonical);
+  CHECK(record.problem.empty());
+
+  StoreEntry third = make_entry(3);
+  third.labels.name = stored.labels.name;
+  record = describe(third, third);
+  CHECK(record.sets.empty());
+  CHECK(record.requests.size() == 2);
+  CHECK(record.problem.empty());
+
+  record = describe(make_entry(4), make_entry(4));
+  CHECK((record.sets.empty() && record.requests.empty()));
+  CHECK(record.problem.find("no machine has published kernel_4 for sm_100a to shelf://") == 0);
+
+  SUBCASE("the entry was evicted") {  // fault 457
+    fleet.shelf.objects.erase(ObjectName::of(stored.key).hex());
+    CHECK(describe(stored, stored).problem == "recorded by shelf://, and evicted or removed since");
+    fleet.shelf.objects.erase(ObjectName::of_sets(stored.request_canonical).hex());
+    CHECK(describe(stored, stored).problem.find("uploaded to shelf:// on 20") == 0);
+  }
+  SUBCASE("its key was revoked") {  // fault 457
+    const std::string key = fleet.key.public_key().text();
+    const ScratchFolder folder;
+    const std::string list =
+        folder.write("keys", SecretKey::generate("new")->public_key().text() + "\nrevoked " + key);
+    FilesOf files(stored.dependencies);
+    const auto reader = fleet.host(false, list);
+    CHECK(reader->describe(stored.request_canonical, stored.labels.name, files).problem ==
+          "shelf://: the object is signed by \"fleet\", whose key was revoked");
+  }
+}
+
+// fault 455
+TEST_CASE("writers replace an index that is none, and one of two at a time may lose its row") {
+  Fleet fleet;
+  const StoreEntry entry = make_entry(1);
+  const std::string name =
+      ModuleIndex::name_of(entry.labels.name, *Target::parse(entry.labels.target)).hex();
+  const auto put = [&](const StoreEntry& uploaded) {
+    const auto writer = fleet.host();
+    writer->put(uploaded);
+    CHECK(writer->finish(milliseconds(10'000)));
+  };
+  const auto rows = [&] {
+    FilesOf files(entry.dependencies);
+    return fleet.host(false)
+        ->describe(entry.request_canonical, entry.labels.name, files)
+        .requests.size();
+  };
+  fleet.shelf.objects[name] = "no index";
+  CHECK(rows() == 0);
+  put(entry);
+  CHECK(rows() == 1);
+  std::vector<std::thread> writers;
+  for (std::uint64_t i = 0; i < 8; ++i) {
+    writers.emplace_back([&, i] {
+      StoreEntry other = make_entry(10 + i);
+      other.labels.name = entry.labels.name;
+      put(other);
+    });
+  }
+  for (std::thread& writer : writers) {
+    writer.join();
+  }
+  CHECK(rows() >= 2);
+  CHECK(fleet.warnings.empty());
 }
 
 TEST_CASE("what a host put itself it does not believe to be absent") {
