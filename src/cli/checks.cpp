@@ -242,9 +242,10 @@ void check_compiler(const LoaderOptions& options, std::vector<Check>& checks) {
     Check nvrtc{.name = "nvrtc", .status = Status::missing};
     nvrtc.detail = all.error().message();
     nvrtc.advice =
-        "pip install nvidia-cuda-nvrtc nvidia-cuda-runtime, install a CUDA toolkit of 12.8 or "
-        "later, or set CUKILN_NVRTC_LIBRARY to the library's path. Stored kernels are served "
-        "without it";
+        "install a CUDA toolkit of 12.8 or later; or, in a virtual environment (python3 -m venv "
+        "DIR), DIR/bin/pip install nvidia-cuda-nvrtc nvidia-cuda-runtime, then nvrtc_library = "
+        "\"…/libnvrtc.so.13\", the library's path below DIR, in /etc/cukiln/config.toml or "
+        "CUKILN_NVRTC_LIBRARY. Stored kernels are served without it";
     checks.push_back(std::move(nvrtc));
     const std::vector<std::string> folders = find_headers(nvrtc_search(options));
     checks.push_back(check_headers(folders, {}));

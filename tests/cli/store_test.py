@@ -278,6 +278,20 @@ class Doctor(CliTest):
         text = self.run_cli("doctor", expect=ENVIRONMENT, env=env).out
         self.assertIn("Something needed is missing or wrong", text)
 
+    @unittest.skipIf("CUKILN_NVRTC_LIBRARY" in os.environ or "CUKILN_INCLUDE_PATH" in os.environ, "settings name NVRTC")
+    def test_the_advice_for_a_missing_nvrtc_works_on_debian_12(self):
+        """Its pip refuses to install outside of a virtual environment, which need not be active then."""
+        advice = self.checks(expect=ENVIRONMENT, env={"CUKILN_NVRTC_LIBRARY": "/nowhere/libnvrtc.so"})["nvrtc"]["advice"]
+        self.assertRegex(advice, r"python3 -m venv DIR\), DIR/bin/pip install nvidia-cuda-nvrtc nvidia-cuda-runtime, then nvrtc_library = ")
+        packages = self.folder / "DIR/lib/python3.11/site-packages"
+        packages.mkdir(parents=True)
+        (packages / "nvidia").symlink_to(Path(__file__).resolve().parents[2] / ".cukiln-cuda/nvidia")
+        (library,) = packages.glob("nvidia/cu1?/lib/libnvrtc.so.1?")
+        self.write("config/cukiln/config.toml", f'nvrtc_library = "{library}"\n')
+        checks = self.checks(expect=None)
+        self.assertEqual([checks[name]["status"] for name in ("nvrtc", "headers")], ["ok", "ok"])
+        self.assertIn(str(packages), checks["headers"]["detail"])
+
     def test_doctor_shows_the_limits_of_compiles(self):
         limits = self.checks(env={"CUKILN_JOBS": "3", "CUKILN_MEMORY": "2GiB"})["limits"]
         self.assertEqual((limits["status"], limits["detail"], limits["advice"]),

@@ -304,8 +304,9 @@ Result<NvrtcInstall> find_nvrtc(const NvrtcSearch& search) {
   }
   if (install.library.empty()) {
     std::string message =
-        "NVRTC (libnvrtc.so) was not found. Install CUDA's toolkit, or the Python packages "
-        "nvidia-cuda-nvrtc and nvidia-cuda-runtime, or set nvrtc_library to its path. Searched:";
+        "NVRTC (libnvrtc.so) was not found. Install CUDA's toolkit; or, in a virtual environment, "
+        "the Python packages nvidia-cuda-nvrtc and nvidia-cuda-runtime, and set nvrtc_library to "
+        "its path. Searched:";
     if (search.system) {
       message += "\n  libraries that are loaded, or that ld.so would load (/etc/ld.so.cache)";
     }
