@@ -15,6 +15,7 @@ from blocks import Document
 from checker import Checker
 from names import output_of
 from prose import check_prose
+from recipes import mistakes
 
 ROOT = Path(__file__).resolve().parents[2]
 BINARIES = Path(os.environ["CUKILN_TEST_BINARY_DIR"])
@@ -42,6 +43,9 @@ class Documents(unittest.TestCase):
             with self.subTest(path.relative_to(ROOT).as_posix()):
                 findings = [str(f).removeprefix(f"{ROOT}/") for f in check_prose(Document(path, path.read_text()))]
                 self.assertFalse(findings, "\n" + "\n".join(findings))
+
+    def test_the_recipes_share_their_names(self):  # fault 456
+        self.assertEqual(list(mistakes()), [])
 
     def test_the_examples_of_help_name_what_there_is(self):
         names = Checker(ROOT, BINARIES).names

@@ -3,6 +3,7 @@
 
 import json
 import os
+import re
 import shutil
 import socket
 import subprocess
@@ -98,22 +99,26 @@ class Redis(Server):
         file.write_text("\n".join([*own, *lines, ""]))
         super().__init__([find("redis-server"), str(file)])
         self.url = f"redis://127.0.0.1:{self.port}"
+        self.login = ()  # user and password, where the rules leave the default user none
 
     def ask(self, *words):
         """One command, the raw reply."""
         with socket.create_connection(("127.0.0.1", self.port)) as s:
-            s.sendall(b"".join([b"*%d\r\n" % len(words)] + [b"$%d\r\n%s\r\n" % (len(w), w)
-                      for w in (str(w).encode() for w in words)]))  # fmt: skip
-            return s.recv(1 << 20)
+            for command in (("AUTH", *self.login), words) if self.login else (words,):
+                s.sendall(b"".join([b"*%d\r\n" % len(command)] + [b"$%d\r\n%s\r\n" % (len(w), w)
+                          for w in (str(w).encode() for w in command)]))  # fmt: skip
+                reply = s.recv(1 << 20)
+            return reply
 
     def keys(self):
         return sorted(line.decode() for line in self.ask("KEYS", "*").split(b"\r\n") if line.startswith(b"cukiln"))
 
 
 class Nginx(Server):
-    """WebDAV: everybody reads and writes /cache, /ac and /bucket; /readonly is for reading."""
+    """WebDAV: everybody reads and writes /cache, /ac and /bucket; /readonly is for reading. Or the `locations` of a page,
+    whose files are in the folder of the server."""
 
-    def __init__(self, certificate=None):
+    def __init__(self, certificate=None, locations=None):
         self.folder = Path(tempfile.mkdtemp(prefix="cukiln-nginx-"))
         self.port = free_port()
         self.log = self.folder / "access.log"
@@ -121,6 +126,11 @@ class Nginx(Server):
         tls = "" if certificate is None else "ssl"
         files = tls and f"ssl_certificate {certificate}.crt; ssl_certificate_key {certificate}.key;"
         user = "user root;" if os.geteuid() == 0 else ""
+        if locations is not None:
+            (self.folder / "www/cache").mkdir()
+            (self.folder / "www/tmp").mkdir()
+            locations = re.sub(r"/srv/kernels\b", f"{self.folder}/www", locations)
+            locations = re.sub(r"/etc/nginx/kernels.htpasswd\b", f"{self.folder}/users", locations)
         (self.folder / "nginx.conf").write_text(f"""
 {user}
 daemon off;
@@ -139,17 +149,22 @@ http {{
   client_max_body_size 64m;
   server {{
     listen 127.0.0.1:{self.port} {tls}; {files}
+    {locations or self.own_locations()}
+  }}
+}}
+""")
+        super().__init__([find("nginx"), "-p", str(self.folder), "-c", str(self.folder / "nginx.conf")])
+        self.url = f"http://127.0.0.1:{self.port}"
+
+    def own_locations(self):
+        return f"""
     root {self.folder}/www;
     dav_methods PUT;
     create_full_put_path on;
     location /bazel/ {{ return 400; }}
     location ~ "^/bazel/(.*/)?(ac|cas)/[a-f0-9]{{64}}$" {{ limit_except GET PUT {{ deny all; }} }}
     location /readonly/ {{ alias {self.folder}/www/cache/; limit_except GET {{ deny all; }} }}
-  }}
-}}
-""")
-        super().__init__([find("nginx"), "-p", str(self.folder), "-c", str(self.folder / "nginx.conf")])
-        self.url = f"http://127.0.0.1:{self.port}"
+"""
 
     def files(self):
         www = self.folder / "www"
