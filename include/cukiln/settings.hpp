@@ -54,10 +54,10 @@ struct CUKILN_API Settings {
   // end of schema
   std::vector<Setting> all;
   std::vector<ConfigFile> files;      ///< in order of precedence
-  std::vector<std::string> warnings;  ///< unknown keys, and refused values with the reason
+  std::vector<std::string> warnings;  ///< unknown keys and variables, refused values
 
-  /// Reads environment and files now; nothing else in the library does. A file or value that is
-  /// refused is a warning. Errors: internal (no memory).
+  /// Reads environment and files now; nothing else in the library does. What is refused is a
+  /// warning; an unknown variable is one in the process's first load. Errors: internal (no memory).
   static Result<Settings> load();
 };
 

@@ -337,6 +337,11 @@ def _() -> Lines:
             yield f'key<{row["read"]}>("{key}", [](auto& s) -> auto& {{ return s.{member(row)}; }}),'
 
 
+@section("src/core/loader/settings.cpp", "variables", table=True)
+def _() -> Lines:
+    yield f"constexpr std::string_view kOtherVariables[] = {{{', '.join(map(quoted, SCHEMA['variables']))}}};"
+
+
 @section("src/addons/daemon/main/live_settings.cpp", "reload", table=True)
 def _() -> Lines:
     for reload, constant in (("live", "kLive"), ("never", "kNotOfDaemons")):

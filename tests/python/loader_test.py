@@ -551,6 +551,13 @@ def test_a_host_without_logging_hears_nothing(shared_folder):
     assert (done.stdout, done.stderr, done.returncode) == ("", "", 0)
 
 
+def test_an_unknown_variable_is_warned_of_once():  # fault 459
+    code = "import cukiln\nfor i in range(2): cukiln.Loader().close()"
+    log = "import logging; logging.basicConfig()\n"
+    assert run(code, CUKILN_FOO="1").stderr == ""
+    assert run(log + code, CUKILN_FOO="1").stderr.count("CUKILN_FOO is not a setting") == 1
+
+
 def test_a_given_store_that_cannot_be_used_is_said_once(shared_folder, tmp_path):
     file = tmp_path / "file"
     file.write_text("")

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <charconv>
 
@@ -232,6 +233,13 @@ const Key kKeys[] = {
     // end of schema
 };
 
+// schema: variables. Written by src/schema/generate.py
+// clang-format off
+constexpr std::string_view kOtherVariables[] = {"library", "nvjitlink_library", "run_report", "vllm"};
+// clang-format on
+// end of schema
+constexpr std::string_view kTests = "test_";
+
 /// A setting of 0.2 that has no effect.
 struct DeletedKey {
   std::string_view name, why;
@@ -263,8 +271,11 @@ std::string nearest_key(const std::string& name) {
   return nearest(name, names);
 }
 
-bool is_key(std::string_view name) {
-  return std::any_of(std::begin(kKeys), std::end(kKeys),
+bool is_read(std::string_view name) {
+  return name.substr(0, kTests.size()) == kTests ||
+         std::find(std::begin(kOtherVariables), std::end(kOtherVariables), name) !=
+             std::end(kOtherVariables) ||
+         std::any_of(std::begin(kKeys), std::end(kKeys),
                      [&](const Key& key) { return name == key.name; });
 }
 
@@ -378,7 +389,7 @@ class Resolver {
     }
   }
 
-  /// Warns of a variable that was a setting, or is nearly one. Others may belong to other programs.
+  /// Warns of a variable that nothing reads.
   void suggest(const std::string& variable) {
     std::string name = variable.substr(std::min(kVariablePrefix.size(), variable.size()));
     std::transform(name.begin(), name.end(), name.begin(), [](char c) {
@@ -388,11 +399,14 @@ class Resolver {
       settings_.warnings.push_back(no_effect(variable, *deleted));
       return;
     }
-    const std::string meant = is_key(name) ? std::string() : nearest_key(name);
-    if (!meant.empty()) {
-      settings_.warnings.push_back(
-          fmt::format("{} is not a setting; did you mean {}?", variable, environment_name(meant)));
+    if (is_read(name)) {
+      return;
     }
+    const std::string meant = nearest_key(name);
+    settings_.warnings.push_back(
+        fmt::format("{} is not a setting; {}", variable,
+                    meant.empty() ? std::string("'cukiln config' lists them")
+                                  : fmt::format("did you mean {}?", environment_name(meant))));
   }
 
   /// Hosts do not verify signatures; they compare the texts of keys with an entry's signers.
@@ -424,7 +438,14 @@ class Resolver {
 Result<Settings> load_settings(const SettingsSources& sources) { return Resolver(sources).run(); }
 
 Result<Settings> Settings::load() {
-  return guarded([] { return load_settings(SettingsSources::of_this_process()); });
+  return guarded([] {
+    static std::atomic<bool> has_warned{false};
+    SettingsSources sources = SettingsSources::of_this_process();
+    if (has_warned.exchange(true)) {
+      sources.variables = nullptr;
+    }
+    return load_settings(sources);
+  });
 }
 
 }  // namespace cukiln

@@ -50,17 +50,21 @@ struct Fixture {
 
 }  // namespace
 
+// fault 459
 TEST_CASE_FIXTURE(Fixture, "a misspelt setting is reported with the one that was meant") {
   environment["CUKILN_STOR"] = "/x";
-  environment["CUKILN_OF_SOMEBODY_ELSE"] = "1";
+  environment["CUKILN_WHOLLY_DIFFERENT"] = "1";
   environment["CUKILN_OFFLINE"] = "1";
+  environment["CUKILN_VLLM"] = environment["CUKILN_LIBRARY"] = environment["CUKILN_TEST_ROOT"] =
+      "1";
   scratch.write(".config/cukiln/config.toml", "remot = \"\"\nwholly_different = 1\n");
   const std::vector<std::string> warnings = resolve().warnings;
-  REQUIRE(warnings.size() == 3);
+  REQUIRE(warnings.size() == 4);
   CHECK(warnings[0].find("unknown key \"remot\"; did you mean \"remote\"?") != std::string::npos);
   CHECK(warnings[1].find("unknown key \"wholly_different\"") != std::string::npos);
   CHECK(warnings[1].find("did you mean") == std::string::npos);
   CHECK(warnings[2] == "CUKILN_STOR is not a setting; did you mean CUKILN_STORE?");
+  CHECK(warnings[3] == "CUKILN_WHOLLY_DIFFERENT is not a setting; 'cukiln config' lists them");
 }
 
 TEST_CASE_FIXTURE(Fixture, "the files that were looked for are named, the user's first") {
