@@ -34,7 +34,7 @@ class CompileCommand final : public Command {
              {"cukiln compile *.cu -I include -DTILE=64 --arch sm_90a --arch sm_100a",
               "several files, each for two targets"},
              {"cukiln compile scale.cu --name 'scale<float, 4>'", "an instance of a template"},
-             {"cukiln compile amax.cu -O3 --use_fast_math -gencode=arch=compute_100a,code=sm_100a",
+             {"cukiln compile k.cu -O3 -gencode=arch=compute_100a,code=sm_100a",
               "with the flags of an nvcc command line"},
              {"cukiln compile amax.cu -o amax.cubin", "also writes the cubin to a file"}}};
   }

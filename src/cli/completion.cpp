@@ -35,14 +35,21 @@ std::string_view values_of(const std::string& type) {
   return "*";
 }
 
+/// Returns a description without what is in parentheses or behind a semicolon.
+std::string short_text(std::string text) {
+  text.erase(std::min(text.find(';'), text.size()));
+  for (std::size_t at = 0; (at = text.find(" (")) != std::string::npos;) {
+    text.erase(at, text.find(')', at) - at + 1);
+  }
+  return text;
+}
+
 std::string option_lines(const CLI::App& app, const std::string& command) {
   std::string lines;
   for (const CLI::Option* option : listed_options(app)) {
-    const std::string& what = option->get_description();
+    const std::string what = short_text(option->get_description());
     for (const std::string& name : names_of(*option)) {
-      lines +=
-          fmt::format("{}\t{}\t{}\t{}\n", command, name, values_of(value_of(*option)),
-                      what.substr(0, what.find_last_not_of(" ;(", what.find_first_of(";(")) + 1));
+      lines += fmt::format("{}\t{}\t{}\t{}\n", command, name, values_of(value_of(*option)), what);
     }
   }
   return lines;

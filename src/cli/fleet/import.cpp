@@ -27,7 +27,7 @@ class ImportCommand final : public Command {
         "keys are those of --trust and of the setting remote_trust. A key with modules= signs no "
         "blobs. A blob that the store has already stays as it is.",
         {{"cukiln import kernels.ckb --trust fleet-1.key.pub", "entries that this key signed"},
-         {"cukiln import kernels.ckb --trust fleet-1.key.pub --system-store /var/cache/cukiln",
+         {"cukiln import k.ckb --trust fleet-1.key.pub --system-store /var/cache/cukiln",
           "in the build of an image, or for all users of a machine"},
          {"cukiln import kernels.ckb --trust fleet-1.key.pub --no-blobs",
           "without what other compilers kept in the store that it is from"},
