@@ -35,7 +35,8 @@ CommandLine::CommandLine() : app_("", "cukiln") {
       ->multi_option_policy(last_one);
   app_.add_flag("--json", options_.json, "print one JSON document on stdout and nothing else");
   app_.add_flag("-q,--quiet", options_.quiet, "on stderr, print errors only");
-  app_.add_option("--color", options_.color, "auto (on a terminal), always or never")
+  app_.add_option("--color", options_.color,
+                  "auto (on a terminal, if NO_COLOR is empty), always or never")
       ->type_name("WHEN")
       ->multi_option_policy(last_one);
   app_.add_flag("--version", options_.version, "print the version");

@@ -39,7 +39,7 @@ void Messages::print(std::string_view text) {
 }
 
 void Messages::set_status(std::string line) {
-  if (!terminal_.is_terminal()) {
+  if (!terminal_.can_redraw()) {
     return;
   }
   const MutexLock lock(mutex_);
@@ -52,7 +52,7 @@ void Messages::set_status(std::string line) {
 
 void Messages::write(const std::string& text) {
   // One write call, so that lines of several processes on one terminal do not interleave.
-  const bool has_line = terminal_.is_terminal();
+  const bool has_line = terminal_.can_redraw();
   const std::string all =
       (has_line ? std::string(kEraseLine) : std::string()).append(text).append(status_);
   std::fwrite(all.data(), 1, all.size(), stderr);

@@ -92,7 +92,7 @@ ProgressBar::ProgressBar(Messages& messages, std::size_t total)
     : messages_(messages), total_(total) {
   [[maybe_unused]] const bool is_second = g_is_alive.exchange(true);
   assert(!is_second);
-  g_has_bar = messages_.terminal().is_terminal() && messages_.shows(LogLevel::warn);
+  g_has_bar = messages_.terminal().can_redraw() && messages_.shows(LogLevel::warn);
   g_stored = 0;
   g_total = total;
   if (messages_.shows(LogLevel::warn)) {

@@ -6,6 +6,8 @@
 
 #include <algorithm>
 
+#include "cli/application.hpp"
+
 namespace cukiln::cli {
 
 namespace {
@@ -29,7 +31,9 @@ const char* sequence_of(Color color) {
 
 Terminal::Terminal(int descriptor, ColorMode mode)
     : is_terminal_(::isatty(descriptor) == 1),
-      has_color_(mode == ColorMode::always || (mode == ColorMode::automatic && is_terminal_)) {
+      can_redraw_(is_terminal_ && inherited_variable("TERM") != "dumb"),
+      has_color_(mode == ColorMode::always || (mode == ColorMode::automatic && can_redraw_ &&
+                                               inherited_variable("NO_COLOR").empty())) {
   struct winsize size = {};
   if (is_terminal_ && ::ioctl(descriptor, TIOCGWINSZ, &size) == 0 && size.ws_col != 0) {
     width_ = std::max<std::size_t>(size.ws_col, kMinWidth);

@@ -20,6 +20,9 @@ class Terminal {
   Terminal(int descriptor, ColorMode mode);
 
   bool is_terminal() const noexcept { return is_terminal_; }
+  /// True if a line can be erased and written again: not if TERM is `dumb`.
+  bool can_redraw() const noexcept { return can_redraw_; }
+  /// True on request, else where lines can be redrawn and NO_COLOR is empty (https://no-color.org).
   bool has_color() const noexcept { return has_color_; }
   /// Returns the columns of the terminal, or 80 if there is none.
   std::size_t width() const noexcept { return width_; }
@@ -29,6 +32,7 @@ class Terminal {
 
  private:
   bool is_terminal_ = false;
+  bool can_redraw_ = false;
   bool has_color_ = false;
   std::size_t width_ = kDefaultWidth;
 };

@@ -55,7 +55,7 @@ class CliTest(unittest.TestCase):
         self.store = self.folder / "store"
         self.environment = {name: value for name, value in os.environ.items()
                             if not name.startswith("CUKILN_") or name in ("CUKILN_NVRTC_LIBRARY", "CUKILN_INCLUDE_PATH")}
-        self.environment |= {"HOME": str(self.folder), "XDG_CACHE_HOME": str(self.folder / "cache"),
+        self.environment |= {"TERM": "xterm", "NO_COLOR": "", "HOME": str(self.folder), "XDG_CACHE_HOME": str(self.folder / "cache"),
                              "XDG_CONFIG_HOME": str(self.folder / "config"),
                              "XDG_RUNTIME_DIR": str(self.folder / "run"), "TMPDIR": str(self.folder),
                              "CUKILN_STORE": str(self.store), "CUKILN_SYSTEM_STORE": str(self.folder / "system"),

@@ -34,7 +34,7 @@ class Help(CliTest):
 
     def test_help_fits_eighty_columns(self):
         for command in COMMANDS:
-            for line in self.run_cli(command, "--help").out.split("Examples:")[0].splitlines():
+            for line in self.run_cli(command, "--help").out.splitlines():
                 self.assertLessEqual(len(line), 80, line)
 
     def test_help_makes_no_store(self):
@@ -72,6 +72,9 @@ class Mistakes(CliTest):
         self.check("ls", "--jsno", says='did you mean "--json"?')
         self.check("compile", "add.cu", "--qiet", says='did you mean "--quiet"?')
         self.check("--no-such", "ls", says='unknown option "--no-such"')
+        self.check("verify", "--deep", says='unknown option "--deep"; see')  # not --help
+        self.check("compile", "add.cu", "-Ofast2", says='did you mean "--Ofast-compile"?')
+        self.check("compile", "add.cu", "--flag", "-Ofast2", says="--Ofast-compile")
 
     def test_missing_values_and_arguments(self):
         self.check("compile", says="a source is missing")
@@ -182,6 +185,8 @@ class Config(CliTest):
     def test_a_misspelt_variable_is_warned_of(self):
         result = self.run_cli("config", env={"CUKILN_STOR": "/x"})
         self.assertEqual(result.err, "warning: CUKILN_STOR is not a setting; did you mean CUKILN_STORE?\n")
+        result = self.run_cli("config", env={"CUKILN_WHOLLY_DIFFERENT": "1"})
+        self.assertEqual(result.err, "warning: CUKILN_WHOLLY_DIFFERENT is not a setting; 'cukiln config' lists them\n")
 
     def test_a_relative_store_is_refused_with_its_origin(self):
         result = self.run_cli("ls", env={"CUKILN_STORE": "rel"}, expect=STORE)
@@ -212,6 +217,11 @@ class Completion(CliTest):
             for word in [*COMMANDS, "max-age", "no-load", "sm_100a"]:
                 self.assertIn(word, script, shell)
             self.assertEqual(self.run_json("completion", shell)["script"], script)
+
+    def test_descriptions_are_whole(self):
+        script = self.run_cli("completion", "fish").out
+        self.assertIn("\tage, size, time or hits\n", script)
+        self.assertIn("\tauto, always or never\n", script)
 
     def test_scripts_are_valid_for_installed_shells(self):
         for shell in ("bash", "zsh", "fish"):
@@ -271,6 +281,16 @@ class Output(CliTest):
         self.assertIn("\x1b[1m", self.run_cli("config", "--color", "always").out)
         self.assertIn("\x1b[1m", self.run_on_terminal("config")[1])
         self.assertNotIn("\x1b[1m", self.run_on_terminal("config", "--color", "never")[1])
+
+    # fault 459
+    def test_no_color_and_dumb_terminals_are_respected(self):
+        self.assertIn("\x1b[1m", self.run_on_terminal("config", env={"NO_COLOR": ""})[1])
+        command = ("compile", "add.cu", "-DADDEND=1", "--arch", "sm_90a")  # with a line that is written over
+        for env in ({"NO_COLOR": "0"}, {"TERM": "dumb"}):
+            self.assertNotIn("\x1b[1m", self.run_on_terminal("config", env=env)[1])
+            self.assertIn("\x1b[1m", self.run_on_terminal("config", "--color", "always", env=env)[1])
+        self.assertNotIn("\x1b", self.run_on_terminal(*command, env={"TERM": "dumb"})[1])
+        self.assertIn("\x1b[K", self.run_on_terminal("--store", "other", *command, env={"NO_COLOR": "1", "TERM": "xterm"})[1])
 
     def test_tables_are_as_wide_as_the_terminal(self):
         env = {"CUKILN_WORKER": "/a/path/" + "x" * 200}
