@@ -339,8 +339,10 @@ void check_daemon(const StoreOptions& options, std::vector<Check>& checks) {
     const bool absent = running.error().code() == ErrorCode::not_found;
     daemon.status = absent ? Status::missing : Status::wrong;
     daemon.detail = absent ? "not running" : running.error().message();
-    daemon.advice = absent ? "cukiln daemon start, if many processes start at the same time"
-                           : "cukiln daemon stop; cukiln daemon start";
+    daemon.advice = !absent ? "cukiln daemon stop; cukiln daemon start"
+                    : has_daemon_program()
+                        ? "cukiln daemon start, if many processes start at the same time"
+                        : "";  // as in the Python package
   }
   checks.push_back(std::move(daemon));
 }
@@ -363,6 +365,12 @@ void check_store(Context& context, std::vector<Check>& checks) {
   }
   StoreAdmin admin(**any);
   const StoreFacts facts = admin.facts();
+  // An image that has its kernels needs neither a compiler nor a store of the user's.
+  const bool offline = context.settings().loader.offline;
+  const bool compiles =
+      !offline && std::none_of(checks.begin(), checks.end(), [](const Check& check) {
+        return check.name == "nvrtc" && check.status == Status::missing;
+      });
   if (opened) {
     store.detail = fmt::format(
         "{} on {}, schema {}, {}, {}", facts.directory, file_system_name(facts.file_system),
@@ -385,6 +393,13 @@ void check_store(Context& context, std::vector<Check>& checks) {
       store.advice = "cukiln verify --repair";
     } else {
       store.detail += ", healthy";
+    }
+  } else if (!compiles && facts.system_entries != 0) {
+    store.needed = false;
+  }
+  if (!compiles && (facts.system_entries != 0 || offline)) {
+    for (Check& check : checks) {
+      check.needed = check.needed && check.status == Status::wrong;
     }
   }
   checks.push_back(std::move(store));

@@ -29,8 +29,9 @@ class DoctorCommand final : public Command {
         "machine, the driver and its devices, the store, SQLite, the daemon and the remote stores. "
         "Each is ok, missing or "
         "wrong, with what to do. "
-        "Exits with 0 if kernels can be compiled and stored, else with 3. A missing driver is no "
-        "error: everything but loading works without one.",
+        "Exits with 0 if kernels can be compiled and stored, else with 3. Missing are no errors: a "
+        "driver, without which all but loading works, and what compiles, where the system store "
+        "has kernels, as in an image, or the setting offline is 1.",
         {{"cukiln doctor", "every check"},
          {"cukiln doctor --json | jq '.checks[] | select(.status != \"ok\")'",
           "only the checks that are not ok"}}};

@@ -12,4 +12,7 @@ namespace cukiln::cli {
 /// corrupt (its answer cannot be decoded), io.
 Result<std::string> running_daemon(const std::vector<std::string>& sockets);
 
+/// Whether cukilnd is beside this program, so that it can be started.
+bool has_daemon_program();
+
 }  // namespace cukiln::cli

@@ -2,8 +2,10 @@
 """daemon start, stop and status; its line in doctor; compiles through a daemon."""
 
 import contextlib
+import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -13,7 +15,7 @@ import unittest
 import urllib.request
 from pathlib import Path
 
-from cli import BINARIES, CliTest, ENVIRONMENT, USAGE
+from cli import BINARIES, CUKILN, CliTest, ENVIRONMENT, USAGE
 
 
 PROXY = """
@@ -64,6 +66,20 @@ class Daemon(CliTest):
         self.assertEqual(self.run_json("daemon", "stop")["running"], False)
         self.assertIn("Not running", self.run_cli("daemon", "stop").out)
         self.assertIn("Not running", self.run_cli("daemon", "status", expect=ENVIRONMENT).out)
+
+    def test_a_daemon_is_found_at_each_socket_at_which_processes_find_it(self):
+        started = self.run_json("daemon", "start", env={"XDG_RUNTIME_DIR": ""})  # as from cron
+        self.assertNotIn(f"{self.folder}/run/", started["socket"])
+        self.assertEqual(self.run_json("daemon", "status")["process"], started["process"])
+        self.assertIn(f"Already running: process {started['process']}", self.run_cli("daemon", "start").out)
+        self.assertIn("Stopped", self.run_cli("daemon", "stop").out)
+
+    def test_no_advice_to_start_a_daemon_that_is_not_installed(self):
+        self.assertIn("cukiln daemon start", self.doctor_line()["advice"])
+        alone = shutil.copy(CUKILN, self.folder)  # as in the Python package
+        done = subprocess.run([alone, "--json", "doctor"], env=self.environment, capture_output=True, text=True, timeout=120)
+        (line,) = [check for check in json.loads(done.stdout)["checks"] if check["name"] == "daemon"]
+        self.assertEqual((line["status"], line["advice"]), ("missing", ""))
 
     def test_start_prints_the_address_of_the_page(self):
         started = self.run_json("daemon", "start", "--http", "127.0.0.1:0")

@@ -277,6 +277,7 @@ class Doctor(CliTest):
         self.assertIn(checks["headers"]["status"], ("ok", "missing"))  # there is always a line for headers
         text = self.run_cli("doctor", expect=ENVIRONMENT, env=env).out
         self.assertIn("Something needed is missing or wrong", text)
+        self.checks(env=env | {"CUKILN_OFFLINE": "1"})  # exit 0: nothing is to be compiled
 
     @unittest.skipIf("CUKILN_NVRTC_LIBRARY" in os.environ or "CUKILN_INCLUDE_PATH" in os.environ, "settings name NVRTC")
     def test_the_advice_for_a_missing_nvrtc_works_on_debian_12(self):

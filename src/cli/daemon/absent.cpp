@@ -11,4 +11,6 @@ Result<std::string> running_daemon(const std::vector<std::string>& /*sockets*/) 
   return Error(ErrorCode::not_found, "this cukiln was built without src/addons/daemon");
 }
 
+bool has_daemon_program() { return false; }
+
 }  // namespace cukiln::cli

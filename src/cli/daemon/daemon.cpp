@@ -20,6 +20,7 @@
 #include "cli/command.hpp"
 #include "cli/daemon/daemon_status.hpp"
 #include "cli/human.hpp"
+#include "cli/running_daemon.hpp"
 #include "cli/table.hpp"
 #include "cli/text.hpp"
 #include "core/base/file.hpp"
@@ -46,6 +47,8 @@ std::string program_folder() {
       .parent_path()
       .string();
 }
+
+std::string daemon_program() { return program_folder() + "/cukilnd"; }
 
 /// Opens the log of a daemon in the background. Refuses a FIFO, at which a write would block, and a
 /// file of another user: the folder may be shared. Errors: io.
@@ -218,8 +221,12 @@ class DaemonCommand final : public Command {
     const Settings& settings = context.settings();
     socket_ = settings.store.daemon_socket;
     if (socket_.empty()) {
+      // As processes search: the daemon may have been started without $XDG_RUNTIME_DIR.
       const auto sockets = daemon_sockets(SettingsSources::of_this_process());
-      socket_ = sockets.empty() ? std::string() : sockets.front();
+      const auto used = std::find_if(sockets.begin(), sockets.end(), [](const std::string& path) {
+        return ask_daemon({path}) || unresponsive_daemon(path) != 0;
+      });
+      socket_ = used != sockets.end() ? *used : sockets.empty() ? "" : sockets.front();
     }
     if (socket_.empty() || socket_.front() != '/') {
       return context.usage(
@@ -274,8 +281,8 @@ class DaemonCommand final : public Command {
               "cukilnd already runs as process {}, but {}; stop it first: cukiln daemon stop",
               process, running.error().message()));
     }
-    const std::string program = program_folder() + "/cukilnd";
-    if (::access(program.c_str(), X_OK) != 0) {
+    const std::string program = daemon_program();
+    if (!has_daemon_program()) {
       return context.fail(
           Exit::environment,
           make_error(
@@ -386,5 +393,7 @@ class DaemonCommand final : public Command {
 }  // namespace
 
 std::unique_ptr<Command> make_daemon() { return std::make_unique<DaemonCommand>(); }
+
+bool has_daemon_program() { return ::access(daemon_program().c_str(), X_OK) == 0; }
 
 }  // namespace cukiln::cli
