@@ -124,10 +124,11 @@ Result<Store*> Context::disk_store() {
   return store;
 }
 
-Result<KernelLoader*> Context::loader(bool keeps_revoked) {
+Result<KernelLoader*> Context::loader(bool inspects) {
   if (!loader_) {
+    inspects_ = inspects;
     CUKILN_TRY(Store * opened, store());
-    if (!keeps_revoked) {
+    if (!inspects) {
       StoreAdmin admin(*opened);
       remove_revoked_entries(admin);
     }
@@ -162,7 +163,7 @@ RemoteTier* Context::remote() {
 }
 
 void Context::finish_uploads() {
-  if (remote_ == nullptr) {
+  if (remote_ == nullptr || inspects_) {
     return;
   }
   if (!remote_->finish(kUploadTimeout)) {

@@ -84,9 +84,10 @@ class Context {
   /// Removes the entries that a revoked key signed, and prints how many.
   void remove_revoked_entries(StoreAdmin& store);
   /// Returns a loader on `store()`, with the options that the settings had at the first call.
-  /// `keeps_revoked`: entries that a revoked key signed stay, so that a command can say why they
-  /// are misses. Errors: those of `store()` and `KernelLoader::create`.
-  Result<KernelLoader*> loader(bool keeps_revoked = false);
+  /// `inspects`: for a command that says what is there. Entries that a revoked key signed stay, and
+  /// what it asks of a remote store is not counted. Errors: those of `store()` and
+  /// `KernelLoader::create`.
+  Result<KernelLoader*> loader(bool inspects = false);
   /// Returns the remote stores. Null if none is configured, or if the configuration is unusable,
   /// of which the first call warns.
   RemoteTier* remote();
@@ -106,6 +107,7 @@ class Context {
   bool hold_store_warnings_ = false;
   std::vector<std::string> held_warnings_;
   std::optional<Store> store_;
+  bool inspects_ = false;
   bool remote_opened_ = false;
   std::unique_ptr<RemoteTier> remote_;  // outlives the loader that uses it
   std::optional<KernelLoader> loader_;

@@ -55,7 +55,7 @@ class Manifests(Filled):
         self.manifest([{"name": "add", "sources": ["add.cu"], "define": {"ADDEND": 2}, "flags": ["-lineinfo"],
                         "targets": ["sm_90a"]}])  # fmt: skip
         self.assertEqual(self.reasons("m.json", expect=FAILED)["add", "sm_90a"],
-                         "not stored: flag was --define-macro=ADDEND=1, is --define-macro=ADDEND=2; flag was none, is -lineinfo")
+                         "not stored: flag was --define-macro=ADDEND=1, is --define-macro=ADDEND=2; flag was none, is --generate-line-info")
         self.write("add.cu", "__device__ const char* when = __TIME__;\n" + (self.folder / "add.cu").read_text())
         self.assertRegex(self.reasons("m.json", expect=FAILED)["add", "sm_90a"],
                          r"^never stored: uses __TIME__ \(.*add\.cu\)$")  # fmt: skip

@@ -31,7 +31,8 @@ class Explained(FleetTest):
         hit = self.explain()
         self.assertEqual((hit["outcome"], hit["key"], hit["key_in"]), ("hit", key, "remote"))
         self.assertIn("in the remote store", self.run_cli("explain", *SCALE, env=self.pod).out)
-        self.assertEqual(self.run_json("ls", env=self.pod)["entries"], [])  # it fetched nothing
+        self.assertEqual(self.run_json("ls", env=self.pod)["entries"], [])  # nothing is stored or counted
+        self.assertEqual(set(self.remote_stats(self.pod).values()), {0})
 
         self.write("tile.cuh", "#define TILE 32\n")
         missed = self.explain()
