@@ -80,6 +80,9 @@ void fake_cuda_set_legacy_capture(int on);
 void fake_cuda_set_foreign_capture(int on);
 /// 1: an image of another architecture than the device's is refused (209).
 void fake_cuda_check_arch(int on);
+/// Makes a device's primary context the only current one in this thread, as the CUDA runtime does
+/// for a host; a launch needs one.
+void fake_cuda_set_current(int device);
 /// Returns a context that is not primary. It lives until the process ends.
 struct CUctx_st* fake_cuda_new_context(int device);
 

@@ -21,6 +21,7 @@ int main(int argc, char** argv) {
     std::fprintf(stderr, "usage: use_fake_driver STORE\n");
     return 2;
   }
+  fake_cuda_set_current(0);
   fake_cuda_read_parameters(1);
   cukiln::StoreOptions store_options;
   store_options.directory = argv[1];

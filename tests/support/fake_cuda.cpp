@@ -165,6 +165,7 @@ FAKE_API void fake_cuda_read_parameters(int on) {
   const std::lock_guard lock(mutex);
   settings.read_parameters = on != 0;
 }
+FAKE_API void fake_cuda_set_current(int device) { current.assign(1, &primary[device]); }
 FAKE_API CUcontext fake_cuda_new_context(int device) {
   const std::lock_guard lock(mutex);
   contexts.push_back({device, kMaxDevices + static_cast<int>(contexts.size())});
