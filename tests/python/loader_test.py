@@ -133,6 +133,7 @@ def test_a_callback_of_events_may_use_the_loader_and_raise(home, caplog):
 def test_a_watch_reloads_what_was_edited(home, cuda, tmp_path):
     file = tmp_path / "twice.cu"
     file.write_text(TWICE.text)
+    cuda.parameters("twice", 8)
     reloads = queue.Queue()
     with cukiln.Loader(events=lambda event: event.kind == "reload" and reloads.put(event)) as loader:
         twice = loader.get(cukiln.ModuleSpec(file, targets=["sm_90a"]))
