@@ -462,7 +462,7 @@ void check_remote(Context& context, std::vector<Check>& checks) {
   const RemoteProbe probe = (*store)->probe();
   for (const RemoteProbe::Server& server : probe.servers) {
     Check one = remote;
-    if (server.answers) {
+    if (server.works) {
       one.detail =
           fmt::format("{} answers in {}; this machine {}, {}{}", server.where, human_ms(server.ms),
                       probe.writes ? "writes" : "reads",

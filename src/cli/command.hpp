@@ -50,6 +50,7 @@ std::unique_ptr<Command> make_gc();
 std::unique_ptr<Command> make_rm();
 std::unique_ptr<Command> make_export();
 std::unique_ptr<Command> make_import();
+std::unique_ptr<Command> make_push();
 std::unique_ptr<Command> make_fits();
 std::unique_ptr<Command> make_keygen();
 std::unique_ptr<Command> make_record();

@@ -54,6 +54,7 @@ CommandLine::CommandLine() : app_("", "cukiln") {
   commands_.push_back(make_rm());
   commands_.push_back(make_export());
   commands_.push_back(make_import());
+  commands_.push_back(make_push());
   commands_.push_back(make_fits());
   commands_.push_back(make_keygen());
   commands_.push_back(make_record());

@@ -23,6 +23,7 @@ namespace {
 constexpr const char* kOperands =
     "compile\t*\t-\npreload\t*\t-\nimport\t*\t-\nfits\t*\t-\nexplain\t*\t-\n"
     "explain\tKEY\t-\nshow\tKEY\t-\nrm\tKEY\t-\nexport\tKEY\t-\n"
+    "push\t*\t-\npush\tKEY\t-\n"
     "daemon\tstart\t-\ndaemon\tstop\t-\ndaemon\tstatus\t-\n"
     "completion\tbash\t-\ncompletion\tzsh\t-\ncompletion\tfish\t-\nhelp\thelp\t-\n";
 

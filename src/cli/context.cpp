@@ -20,7 +20,7 @@ namespace cukiln::cli {
 namespace {
 
 constexpr int kJsonIndent = 2;
-constexpr std::chrono::milliseconds kUploadTimeout{10'000};
+constexpr std::chrono::milliseconds kUploadTimeout{5'000};
 
 LogLevel level_of(const GlobalOptions& options, const Settings& settings) {
   return options.quiet ? LogLevel::error : settings.log_level;
@@ -155,8 +155,12 @@ RemoteTier* Context::remote() {
     auto opened = open_remote(settings_.remote, Logger(messages_.sink()));
     if (opened) {
       remote_ = *std::move(opened);
+      if (auto here = remote_ != nullptr ? store() : Result<Store*>(nullptr); here && *here) {
+        remote_->use_store(StoreAdmin(**here), /*keeps_trying=*/false);
+      }
     } else {
-      messages_.warn("no remote store is used: " + opened.error().message());
+      remote_problem_ = opened.error().message();
+      messages_.warn("no remote store is used: " + remote_problem_);
     }
   }
   return remote_.get();
@@ -186,6 +190,12 @@ void Context::finish_uploads() {
         std::pair("remote_rejected", rejected)}) {
     if (value != 0 && store_) {
       StoreAdmin(*store_).count(name, static_cast<std::int64_t>(value));
+    }
+  }
+  for (const RemoteReport::NotUploaded& one : stats.not_uploaded) {
+    if (one.is_loss && store_) {
+      StoreAdmin(*store_).count("remote_dropped_" + one.reason,
+                                static_cast<std::int64_t>(one.objects));
     }
   }
 }

@@ -91,8 +91,11 @@ class Context {
   /// Returns the remote stores. Null if none is configured, or if the configuration is unusable,
   /// of which the first call warns.
   RemoteTier* remote();
+  /// Why the configured remote stores cannot be used; empty if they can.
+  const std::string& remote_problem() const noexcept { return remote_problem_; }
 
-  /// Waits until uploads to remote stores have ended or timed out, and flushes their counters.
+  /// Waits some seconds for uploads to remote stores, and flushes their counters. Commands that
+  /// report their uploads have waited before, see `upload`.
   void finish_uploads();
 
  private:
@@ -109,6 +112,7 @@ class Context {
   std::optional<Store> store_;
   bool inspects_ = false;
   bool remote_opened_ = false;
+  std::string remote_problem_;
   std::unique_ptr<RemoteTier> remote_;  // outlives the loader that uses it
   std::optional<KernelLoader> loader_;
 };

@@ -12,6 +12,7 @@
 #include "cli/entries.hpp"
 #include "cli/human.hpp"
 #include "cli/text.hpp"
+#include "cli/uploads.hpp"
 #include "core/loader/phase_meter.hpp"
 
 namespace cukiln::cli {
@@ -154,7 +155,7 @@ std::size_t rows_of(const ModuleReport& module) {
   return module.kernels.size() + module.variables.size() + (is_empty(module) ? 1 : 0);
 }
 
-void print_table(const Context& context, const PreloadReport& report) {
+void print_table(const Context& context, const PreloadReport& report, const Uploads& uploads) {
   Table modules({{"MODULE", Column::Align::left, true, 12},
                  {"TARGET"},
                  {"RESULT"},
@@ -192,7 +193,20 @@ void print_table(const Context& context, const PreloadReport& report) {
     }
   }
   context.print(text + "\n" + time_line(report.phases, context.out().width()) +
-                memory_line(report) + summary(report));
+                memory_line(report) + summary(report) + upload_line(uploads));
+}
+
+/// Uploads the results, hits included, that may be stored.
+Uploads upload_results(Context& context, const PreloadReport& report, bool fills_store) {
+  std::vector<ObjectName> names;
+  for (const ModuleReport& module : report.modules) {
+    const bool may_store =
+        !module.not_stored || module.not_stored->code() != ErrorCode::incompatible;
+    if (!module.error && has_key(module) && may_store) {
+      names.push_back(ObjectName::of(module.key));
+    }
+  }
+  return upload(context, names, fills_store);
 }
 
 void print_messages(Context& context, const PreloadReport& report) {
@@ -272,26 +286,32 @@ std::vector<std::string> KernelRows::lines(const Terminal& terminal) const {
 
 Exit print_report(Context& context, const PreloadReport& report, bool fills_store,
                   const Json& more) {
+  const Uploads uploads = upload_results(context, report, fills_store);
   print_messages(context, report);
   if (context.json()) {
     Json modules = Json::array();
     for (const ModuleReport& module : report.modules) {
       modules.push_back(module_json(module));
     }
-    Json document{{"modules", std::move(modules)},       {"hits", report.hits},
-                  {"compiled", report.compiled},         {"failed", report.failed},
-                  {"stored", count_stored(report)},      {"milliseconds", report.elapsed.count()},
+    Json document{{"modules", std::move(modules)},
+                  {"hits", report.hits},
+                  {"compiled", report.compiled},
+                  {"failed", report.failed},
+                  {"stored", count_stored(report)},
+                  {"uploads", json_of(uploads)},
+                  {"milliseconds", report.elapsed.count()},
                   {"phases", phases_json(report.phases)}};
     document.update(more);
     context.print_json(document);
   } else {
-    print_table(context, report);
+    print_table(context, report, uploads);
   }
   const Exit exit = worst_exit(report);
   const bool refused = std::any_of(
       report.modules.begin(), report.modules.end(),
       [](const ModuleReport& m) { return m.not_stored && m.not_stored->code() == ErrorCode::io; });
-  return exit == Exit::done && fills_store && refused ? Exit::store : exit;
+  const bool is_incomplete = refused || uploads.lost != 0;
+  return exit == Exit::done && fills_store && is_incomplete ? Exit::store : exit;
 }
 
 }  // namespace cukiln::cli

@@ -15,8 +15,8 @@ namespace cukiln::cli {
 
 /// Prints the result of `compile` and `preload`: a table or a JSON document on stdout, errors with
 /// the compiler's logs, warnings and notes on stderr. Returns the exit code. `fills_store`: storing
-/// was the only purpose, so that a store that refused a module gives Exit::store unless another
-/// code takes precedence. `more`: further fields of the document.
+/// was the only purpose, so that a store that refused a module, or an upload that was lost, gives
+/// Exit::store unless another code takes precedence. `more`: further fields of the document.
 Exit print_report(Context& context, const PreloadReport& report, bool fills_store,
                   const Json& more = Json::object());
 

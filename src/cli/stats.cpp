@@ -105,6 +105,9 @@ class StatsCommand final : public Command {
           {"stored", count("remote_stored")},    {"dropped", count("remote_dropped")},
           {"waits", count("remote_waits")},      {"errors", count("remote_errors")},
           {"rejected", count("remote_rejected")}};
+      for (const auto& [reason, lost] : dropped_by_reason(*counters)) {
+        document["remote"]["dropped_by_reason"][reason] = lost;
+      }
       context.print_json(document);
       return Exit::done;
     }
@@ -128,11 +131,26 @@ class StatsCommand final : public Command {
     }
     blob_rows(facts, count, row);
     remote_rows(count, row);
+    for (const auto& [reason, lost] : dropped_by_reason(*counters)) {
+      row("  uploads lost: " + reason, human_count(lost));
+    }
     context.print(table.text(context.out()));
     return Exit::done;
   }
 
  private:
+  static std::map<std::string, std::uint64_t> dropped_by_reason(
+      const std::map<std::string, std::int64_t>& counters) {
+    constexpr std::string_view kPrefix = "remote_dropped_";
+    std::map<std::string, std::uint64_t> reasons;
+    for (const auto& [name, value] : counters) {
+      if (name.starts_with(kPrefix) && value > 0) {
+        reasons[name.substr(kPrefix.size())] = static_cast<std::uint64_t>(value);
+      }
+    }
+    return reasons;
+  }
+
   /// Adds the rows of blobs, if there ever was one.
   template <class Count, class Row>
   static void blob_rows(const StoreFacts& facts, const Count& count, const Row& row) {
@@ -151,13 +169,15 @@ class StatsCommand final : public Command {
   /// Adds the rows of remote stores, if one was ever used.
   template <class Count, class Row>
   static void remote_rows(const Count& count, const Row& row) {
-    if (count("remote_hits") + count("remote_misses") + count("remote_errors") == 0) {
+    if (count("remote_hits") + count("remote_misses") + count("remote_errors") +
+            count("remote_stored") + count("remote_dropped") ==
+        0) {
       return;
     }
     row("remote hits", human_count(count("remote_hits")), "compiled by other machines");
     row("remote misses", human_count(count("remote_misses")));
-    row("uploads", human_count(count("remote_stored")));
-    row("uploads dropped", human_count(count("remote_dropped")));
+    row("uploads", human_count(count("remote_stored")), "acknowledged");
+    row("uploads lost", human_count(count("remote_dropped")), "'cukiln push' makes up for them");
     row("remote waits", human_count(count("remote_waits")), "for another machine's compile");
     row("remote errors", human_count(count("remote_errors")), "tolerated");
     row("remote rejected", human_count(count("remote_rejected")),

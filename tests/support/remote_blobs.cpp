@@ -26,7 +26,7 @@ int run(RemoteStore& store, const std::string& op, const BlobName& name, const c
     std::ifstream file(path, std::ios::binary);
     store.put(StoreBlob::borrowed(name.kind, name.key,
                                   std::string(std::istreambuf_iterator<char>(file), {})));
-    store.finish(std::chrono::seconds(60));
+    store.finish(std::chrono::seconds(10), /*extends=*/true);  // a server that is away gets no more
   } else if (const auto found = store.get(name, RemoteTier::Freshness::usual)) {
     std::ofstream(path, std::ios::binary) << found->bytes.view();
     std::printf("found %s\n", found->signer.c_str());

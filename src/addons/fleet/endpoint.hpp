@@ -44,6 +44,9 @@ struct RemoteAnswer {
   std::string detail;  ///< for messages: `HTTP status 403`
   /// True for a failed answer whose host refused the connection, or whose server is starting.
   bool is_restarting = false;
+  /// True for a failed put that will fail again, of this object: it is malformed or too large
+  /// there.
+  bool refuses_object = false;
 };
 
 /// A server that stores objects by name. Every call ends at its deadline, whatever the server does.

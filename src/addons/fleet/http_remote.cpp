@@ -100,6 +100,7 @@ class HttpRemote final : public RemoteEndpoint {
   RemoteAnswer put(const ObjectName& name, ByteView bytes, SteadyTime deadline) override {
     RemoteAnswer answer = perform(name, &bytes, deadline);
     answer.body.clear();
+    answer.refuses_object = answer.status == RemoteStatus::bad_answer && answer.refuses_object;
     if (answer.status == RemoteStatus::absent) {
       answer.status = RemoteStatus::busy;  // a proxy whose server restarts, or a wrong address
       answer.detail += ": there is no such path or bucket now";
@@ -154,6 +155,7 @@ class HttpRemote final : public RemoteEndpoint {
     ::curl_easy_getinfo(curl, CURLINFO_RESPONSE_CODE, &http);
     answer.status = status_of(http);
     answer.detail = fmt::format("HTTP status {}", http);
+    answer.refuses_object = http >= 400 && http < 500 && http != 408 && http != 425;
     if (answer.status == RemoteStatus::ok) {
       answer.body = std::move(transfer.body);
     }

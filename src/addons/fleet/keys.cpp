@@ -244,6 +244,16 @@ void TrustedKeys::add(PublicKey key) {
   }
 }
 
+bool TrustedKeys::is_revoked(const PublicKey& key) const noexcept {
+  return contains(revoked_, key);
+}
+
+std::size_t TrustedKeys::size() const noexcept {
+  return static_cast<std::size_t>(
+      std::count_if(trusted_.begin(), trusted_.end(),
+                    [&](const TrustedKey& one) { return !is_revoked(one.key); }));
+}
+
 KeyLimits TrustedKeys::limits_of(const PublicKey& key) const {
   const auto at = std::find_if(trusted_.begin(), trusted_.end(),
                                [&](const TrustedKey& one) { return one.key.bytes == key.bytes; });
@@ -261,7 +271,7 @@ TrustedKeys::Verdict TrustedKeys::verify(std::string_view name, ByteView message
   }
   for (const TrustedKey& trusted : trusted_) {
     const PublicKey& key = trusted.key;
-    if (key.name != name || contains(revoked_, key)) {
+    if (key.name != name || is_revoked(key)) {
       continue;
     }
     if (key.verifies(message, signature)) {

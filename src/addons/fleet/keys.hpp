@@ -70,7 +70,13 @@ class TrustedKeys {
   /// Trusts a key without limits. No effect if the key is trusted already, whatever its limits.
   void add(PublicKey key);
   bool empty() const noexcept { return trusted_.empty(); }
-  std::size_t size() const noexcept { return trusted_.size(); }
+  /// The number of keys that are trusted and not revoked.
+  std::size_t size() const noexcept;
+  bool is_revoked(const PublicKey& key) const noexcept;
+  /// Whether the fleet accepts what a key signs now, of some module.
+  bool may_sign(const PublicKey& key, std::int64_t now_s) const {
+    return !is_revoked(key) && limits_of(key).hold_at(now_s);
+  }
 
   enum class Verdict { good, unknown_signer, revoked, bad_signature, expired };
   /// Tries every key of that name: there are two while a key is being replaced. On `good` and

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <optional>
 #include <utility>
+#include <variant>
 
 #include "core/base/hasher.hpp"
 #include "core/base/result.hpp"
@@ -213,10 +214,15 @@ Result<ModuleIndex> open_index(ByteView bytes, std::string_view module, Target t
   return index;
 }
 
-void index_request(RemoteServer& server, const StoreEntry& entry, const RemoteStoreOptions& options,
-                   SteadyTime deadline) {
+void index_request(RemoteServer& server, const StoreObject& object,
+                   const RemoteStoreOptions& options, SteadyTime deadline) {
+  const auto* const stored = std::get_if<StoreEntry>(&object);
+  if (stored == nullptr || !options.key) {
+    return;
+  }
+  const StoreEntry& entry = *stored;
   const auto fields = RequestFields::parse(entry.request_canonical);
-  if (!fields || !options.key) {
+  if (!fields) {
     return;
   }
   const std::string& module = entry.labels.name;

@@ -10,6 +10,7 @@
 #include "addons/fleet/envelope.hpp"
 #include "addons/fleet/remote_server.hpp"
 #include "addons/fleet/remote_store_options.hpp"
+#include "core/store/cubin_store.hpp"
 #include "core/store/remote_tier.hpp"
 
 namespace cukiln {
@@ -44,11 +45,11 @@ std::string seal_index(std::string_view module, Target target, ModuleIndex index
 Result<ModuleIndex> open_index(ByteView bytes, std::string_view module, Target target,
                                const OpenRules& rules, Rejection& why);
 
-/// Adds the request of an entry that a server has now to the index of its module there. An index
-/// that cannot be opened is replaced. Of two machines that do so concurrently one may lose its row.
-/// A failure is no failure of the upload.
-void index_request(RemoteServer& server, const StoreEntry& entry, const RemoteStoreOptions& options,
-                   SteadyTime deadline);
+/// Adds the request of an entry that a server has now to the index of its module there; a blob has
+/// none. An index that cannot be opened is replaced. Of two machines that do so concurrently one
+/// may lose its row. A failure is no failure of the upload.
+void index_request(RemoteServer& server, const StoreObject& object,
+                   const RemoteStoreOptions& options, SteadyTime deadline);
 
 /// As RemoteTier::describe.
 RemoteRecord describe_request(const std::vector<std::unique_ptr<RemoteServer>>& servers,

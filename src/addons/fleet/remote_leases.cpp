@@ -63,7 +63,7 @@ RemoteLeases::Attempt RemoteLeases::acquire(RemoteServer& server, ByteView reque
     return endpoint.query_lease(name, deadline());
   };
   // A machine that cannot upload does not acquire the lease: no other machine should wait for it.
-  if (!options_.key) {
+  if (!options_.may_sign()) {
     RemoteAnswer answer = request(query);
     return answer.status == RemoteStatus::ok ? Attempt{State::held_by_peer, std::move(answer.body)}
            : answer.status == RemoteStatus::absent ? Attempt{State::free, {}}

@@ -91,6 +91,7 @@ RemoteReport RemoteStore::report() const {
   report.stored = stats.stored;
   report.dropped = stats.dropped;
   report.queued = stats.queued;
+  report.not_uploaded = uploads_.not_uploaded();
   report.received_bytes = stats.received_bytes;
   report.sent_bytes = stats.sent_bytes;
   for (std::size_t i = 0; i < stats.requests.size(); ++i) {
@@ -102,6 +103,22 @@ RemoteReport RemoteStore::report() const {
   return report;
 }
 
+void RemoteStore::probe_upload(RemoteServer& server, RemoteProbe::Server& probe) {
+  const auto problem = uploads_.key_problem();
+  if (problem.detail.empty()) {
+    const RemoteAnswer answer = server.probe_upload(
+        *options_.key, std::chrono::steady_clock::now() + options_.upload_timeout);
+    probe.works = answer.status == RemoteStatus::ok;
+    probe.detail =
+        fmt::format("answers, and takes no upload: {} ({})", answer.detail, name_of(answer.status));
+    probe.advice = upload_advice(answer.status);
+  } else {
+    probe.works = false;
+    probe.detail = problem.detail + ": nothing is uploaded";
+    probe.advice = problem.advice;
+  }
+}
+
 RemoteProbe RemoteStore::probe() {
   RemoteProbe probe;
   for (const auto& server : servers_) {
@@ -109,17 +126,19 @@ RemoteProbe RemoteStore::probe() {
     const RemoteAnswer answer = server->probe(look_up_deadline());
     const std::chrono::duration<double, std::milli> took = std::chrono::steady_clock::now() - start;
     RemoteProbe::Server one{.where = server->health().where, .ms = took.count()};
-    one.answers = answer.status == RemoteStatus::ok || answer.status == RemoteStatus::absent;
-    if (!one.answers) {
+    one.works = answer.status == RemoteStatus::ok || answer.status == RemoteStatus::absent;
+    if (!one.works) {
       one.detail = answer.detail + " (" + name_of(answer.status) + ")";
       one.advice = advice_for(answer.status);
+    } else if (writes()) {
+      probe_upload(*server, one);
     }
     probe.servers.push_back(std::move(one));
   }
   probe.writes = writes();
   probe.trusted_keys = trusted().size();
   for (const TrustedKey& key : trusted().trusted()) {
-    if (key.limits.expires_s) {
+    if (key.limits.expires_s && !trusted().is_revoked(key.key)) {
       probe.expiries.push_back(
           {key.key.name, *key.limits.expires_s, !key.limits.hold_at(Clock::system().now_s())});
     }

@@ -16,7 +16,7 @@ using SteadyClock = std::chrono::steady_clock;
 
 RemoteAnswer RemoteServer::send(RemoteOp op, const Request& request, Success success) {
   const SteadyTime start = SteadyClock::now();
-  if (!breaker_.allows(start)) {
+  if (success != Success::none && !breaker_.allows(start)) {
     telemetry_.events.add(RemoteTelemetry::Event::skipped);
     return {RemoteStatus::unreachable, {}, "not sent: the circuit breaker is open after failures"};
   }
@@ -26,6 +26,9 @@ RemoteAnswer RemoteServer::send(RemoteOp op, const Request& request, Success suc
   telemetry_.events.add(RemoteTelemetry::Event::received_bytes, answer.body.size());
   traffic_[static_cast<std::size_t>(op)].ended.add(answer.status);
   traffic_[static_cast<std::size_t>(op)].times.add(took);
+  if (success == Success::none) {
+    return answer;
+  }
   if (answer.status == RemoteStatus::ok || answer.status == RemoteStatus::absent) {
     if (answer.status == RemoteStatus::absent || success == Success::on_reply) {
       breaker_.succeeded();
@@ -48,13 +51,12 @@ RemoteAnswer RemoteServer::send(RemoteOp op, const Request& request, Success suc
 }
 
 template <class Open>
-auto RemoteServer::fetch(const ObjectName& name, SteadyTime deadline, bool& absent,
-                         const Open& open)
+auto RemoteServer::fetch(const ObjectName& name, SteadyTime deadline, Success success,
+                         RemoteAnswer& answer, const Open& open)
     -> std::optional<typename decltype(open(ByteView(), std::declval<Rejection&>()))::value_type> {
-  const RemoteAnswer answer = send(
+  answer = send(
       RemoteOp::get, [&](RemoteEndpoint& endpoint) { return endpoint.get(name, deadline); },
-      Success::after_verification);
-  absent = answer.status == RemoteStatus::absent;
+      success);
   if (answer.status != RemoteStatus::ok) {
     return std::nullopt;
   }
@@ -64,7 +66,9 @@ auto RemoteServer::fetch(const ObjectName& name, SteadyTime deadline, bool& abse
     reject(name, why, opened.error());
     return std::nullopt;
   }
-  breaker_.succeeded();
+  if (success == Success::after_verification) {
+    breaker_.succeeded();
+  }
   return *std::move(opened);
 }
 
@@ -87,25 +91,45 @@ void RemoteServer::reject(const ObjectName& name, Rejection why, const Error& er
              : "");
 }
 
-std::optional<FleetSets> RemoteServer::sets(ByteView request_canonical, SteadyTime deadline,
-                                            bool& absent) {
-  return fetch(ObjectName::of_sets(request_canonical), deadline, absent,
+std::optional<FleetSets> RemoteServer::fetch_sets(ByteView request_canonical, SteadyTime deadline,
+                                                  Success success, RemoteAnswer& answer) {
+  return fetch(ObjectName::of_sets(request_canonical), deadline, success, answer,
                [&](ByteView bytes, Rejection& why) {
                  return open_sets(bytes, request_canonical, &options_.trusted, why,
                                   *options_.clock);
                });
 }
 
+std::optional<FleetSets> RemoteServer::sets(ByteView request_canonical, SteadyTime deadline,
+                                            bool& absent) {
+  RemoteAnswer answer;
+  auto found = fetch_sets(request_canonical, deadline, Success::after_verification, answer);
+  absent = answer.status == RemoteStatus::absent;
+  return found;
+}
+
+RemoteAnswer RemoteServer::sets_of_upload(ByteView request_canonical, SteadyTime deadline,
+                                          FleetSets& sets) {
+  RemoteAnswer answer;
+  sets = fetch_sets(request_canonical, deadline, Success::none, answer).value_or(FleetSets());
+  if (answer.status == RemoteStatus::absent || answer.status == RemoteStatus::oversize) {
+    answer.status = RemoteStatus::ok;  // the upload makes or replaces them
+  }
+  return answer;
+}
+
 std::optional<StoreEntry> RemoteServer::entry(const CacheKey& key, std::string_view module,
-                                              SteadyTime deadline) {
+                                              SteadyTime deadline, bool is_for_upload) {
   const ObjectName name = ObjectName::of(key);
   if (absent_.has(name, SteadyClock::now())) {
     return std::nullopt;
   }
-  bool absent = false;
-  auto found = fetch(name, deadline, absent, [&](ByteView bytes, Rejection& why) {
-    return open_entry(bytes, {&options_.trusted, &name, false, options_.clock, module}, why);
-  });
+  RemoteAnswer answer;
+  auto found = fetch(
+      name, deadline, is_for_upload ? Success::none : Success::after_verification, answer,
+      [&](ByteView bytes, Rejection& why) {
+        return open_entry(bytes, {&options_.trusted, &name, false, options_.clock, module}, why);
+      });
   if (found) {
     found->origin = Origin::remote;
     found->created_s = 0;  // set by the store that it is put into
@@ -115,9 +139,29 @@ std::optional<StoreEntry> RemoteServer::entry(const CacheKey& key, std::string_v
 
 std::optional<StoreBlob> RemoteServer::blob(const BlobId& id, SteadyTime deadline, bool& absent) {
   const ObjectName name = ObjectName::of(id);
-  return fetch(name, deadline, absent, [&](ByteView bytes, Rejection& why) {
-    return open_blob(bytes, {&options_.trusted, &name, false, options_.clock}, why);
-  });
+  RemoteAnswer answer;
+  auto found = fetch(
+      name, deadline, Success::after_verification, answer, [&](ByteView bytes, Rejection& why) {
+        return open_blob(bytes, {&options_.trusted, &name, false, options_.clock}, why);
+      });
+  absent = answer.status == RemoteStatus::absent;
+  return found;
+}
+
+RemoteAnswer RemoteServer::probe_upload(const SecretKey& key, SteadyTime deadline) {
+  const std::string signer = key.public_key().text();
+  const std::string sealed = seal_blob(StoreBlob::borrowed("cukiln-doctor", signer, signer), &key);
+  const ObjectName name = ObjectName::of(BlobName::id_of("cukiln-doctor", signer));
+  RemoteAnswer answer = endpoint_->put(name, sealed, deadline);
+  if (answer.status != RemoteStatus::ok) {
+    return answer;
+  }
+  answer = endpoint_->get(name, deadline);
+  if (answer.status == RemoteStatus::absent ||
+      (answer.status == RemoteStatus::ok && answer.body != sealed)) {
+    return {RemoteStatus::bad_answer, {}, "it acknowledges an object that it does not have then"};
+  }
+  return answer;
 }
 
 RemoteHealth RemoteServer::health() const {

@@ -47,32 +47,46 @@ class RemoteServer {
   /// Fetches the sets recorded for a request. Returns nothing if the server has none, in which case
   /// it sets `absent`, or if it sent no valid object.
   std::optional<FleetSets> sets(ByteView request_canonical, SteadyTime deadline, bool& absent);
+  /// Sends one request of an upload and counts it. Uploads have retries of their own, and no caller
+  /// waits for them, so the circuit breaker neither stops them nor learns from them.
+  RemoteAnswer send_upload(RemoteOp op, const Request& request) {
+    return send(op, request, Success::none);
+  }
+  /// Fetches the sets that an upload adds to: none if the server has no valid ones. The answer is
+  /// ok, or why they are not known.
+  RemoteAnswer sets_of_upload(ByteView request_canonical, SteadyTime deadline, FleetSets& sets);
+
   /// Fetches an entry whose signers are trusted for the module that the caller calls `module`.
   /// Returns nothing if the server has none, or sent no valid object.
-  std::optional<StoreEntry> entry(const CacheKey& key, std::string_view module,
-                                  SteadyTime deadline);
+  std::optional<StoreEntry> entry(const CacheKey& key, std::string_view module, SteadyTime deadline,
+                                  bool is_for_upload = false);
   /// Fetches a blob. Returns nothing if the server has none, in which case it sets `absent`, or if
   /// it sent no valid object.
   std::optional<StoreBlob> blob(const BlobId& id, SteadyTime deadline, bool& absent);
 
+  const std::string& where() const noexcept { return endpoint_->where(); }
   bool has_leases() const noexcept { return endpoint_->has_leases(); }
   RemoteHealth health() const;
   /// Sends a request without the circuit breaker, and does not count it.
   RemoteAnswer probe(SteadyTime deadline) {
     return endpoint_->get(ObjectName::of_sets("probe"), deadline);
   }
+  /// Puts a small object of its own, signed by the key, and reads it again; also uncounted.
+  RemoteAnswer probe_upload(const SecretKey& key, SteadyTime deadline);
 
  private:
   /// When success is reported to the breaker: for a fetched object by the caller, after it has
-  /// verified the object.
-  enum class Success { on_reply, after_verification };
+  /// verified the object; of uploads never.
+  enum class Success { on_reply, after_verification, none };
   RemoteAnswer send(RemoteOp op, const Request& request, Success success);
   /// Fetches an object and opens it with `open`, which takes the bytes and where to write the
-  /// reason of a rejection. Returns nothing if the server has none, in which case it sets `absent`,
-  /// or if `open` rejects what it sent.
+  /// reason of a rejection. Returns nothing if the answer has none, or if `open` rejects it.
   template <class Open>
-  auto fetch(const ObjectName& name, SteadyTime deadline, bool& absent, const Open& open)
+  auto fetch(const ObjectName& name, SteadyTime deadline, Success success, RemoteAnswer& answer,
+             const Open& open)
       -> std::optional<typename decltype(open(ByteView(), std::declval<Rejection&>()))::value_type>;
+  std::optional<FleetSets> fetch_sets(ByteView request_canonical, SteadyTime deadline,
+                                      Success success, RemoteAnswer& answer);
   void reject(const ObjectName& name, Rejection why, const Error& error);
 
   const std::unique_ptr<RemoteEndpoint> endpoint_;

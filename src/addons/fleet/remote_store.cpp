@@ -90,7 +90,20 @@ std::optional<StoreEntry> RemoteStore::find_on(RemoteServer& server, ByteView re
             set != nullptr && !check.holds(*set, true);  // the entry says if trusted
         return differs ? std::nullopt : server.entry(leaf.key, module, look_up_deadline());
       });
-  return found ? *std::move(found) : std::nullopt;
+  if (!found || !*found) {
+    return std::nullopt;
+  }
+  const ObjectName name = ObjectName::of((*found)->key);
+  return marked(server, name, *std::move(found));
+}
+
+template <class Object>
+std::optional<Object> RemoteStore::marked(const RemoteServer& server, const ObjectName& name,
+                                          std::optional<Object> found) {
+  if (found && writes()) {
+    uploads_.acknowledged(server, name);
+  }
+  return found;
 }
 
 template <class LookUp>
@@ -125,7 +138,8 @@ std::optional<StoreEntry> RemoteStore::find(ByteView request_canonical, std::str
 
 std::optional<StoreBlob> RemoteStore::get(const BlobName& name, Freshness freshness) {
   return search(ObjectName::of(name.id), freshness, [&](RemoteServer& server, bool& absent) {
-    return server.blob(name.id, look_up_deadline(), absent);
+    return marked(server, ObjectName::of(name.id),
+                  server.blob(name.id, look_up_deadline(), absent));
   });
 }
 
@@ -182,29 +196,7 @@ void RemoteStore::put(const StoreObject& object) {
   if (!writes() || (entry != nullptr && !entry->dependencies.portable())) {
     return;
   }
-  const std::string module = entry != nullptr ? entry->labels.name : std::string();
-  const std::string what =
-      entry != nullptr ? module : "a blob of kind " + std::get<StoreBlob>(object).kind;
-  if (may_sign(module, what)) {
-    uploads_.push(object);
-  }
-}
-
-bool RemoteStore::may_sign(std::string_view module, std::string_view what) {
-  const PublicKey& own = options_.key->public_key();
-  const KeyLimits limits = options_.trusted.limits_of(own);
-  const bool holds = limits.hold_at(options_.clock->now_s());
-  if (holds && limits.cover(module)) {
-    return true;
-  }
-  telemetry_.events.add(RemoteTelemetry::Event::dropped);
-  if (!has_warned_of_limits_.exchange(true)) {
-    options_.log.warn(
-        "{} is not uploaded: the key in remote_sign, \"{}\", is {} in the list of trusted keys "
-        "({}); sign with another one",
-        what, own.name, holds ? "not trusted for it" : "expired", limits.text());
-  }
-  return false;
+  uploads_.put(object);
 }
 
 RemoteStats RemoteStore::stats() const {

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <atomic>
 #include <chrono>
 #include <functional>
 #include <memory>
@@ -54,11 +53,20 @@ class RemoteStore final : public RemoteTier {
   void put(const StoreObject& object) override;
   bool shares_blobs() const override { return true; }
 
-  bool finish(std::chrono::milliseconds timeout) override { return uploads_.finish(timeout); }
+  void use_store(const StoreAdmin& store, bool keeps_trying) override {
+    uploads_.use_store(store, keeps_trying);
+  }
+  bool push(const ObjectName& name, bool again) override {
+    return writes() && uploads_.push(name, again);
+  }
+  bool finish(std::chrono::milliseconds timeout, bool extends) override {
+    return uploads_.finish(timeout, extends);
+  }
+  using RemoteTier::finish;
   RemoteReport report() const override;
   RemoteProbe probe() override;
 
-  /// True if this machine has a key. A key that has expired uploads nothing.
+  /// True if this machine has a key. One that was revoked or has expired uploads nothing.
   bool writes() const noexcept { return options_.key.has_value(); }
   const TrustedKeys& trusted() const noexcept { return options_.trusted; }
   RemoteStats stats() const;
@@ -73,9 +81,12 @@ class RemoteStore final : public RemoteTier {
   template <class LookUp>
   auto search(const ObjectName& name, Freshness freshness, const LookUp& look_up)
       -> decltype(look_up(std::declval<RemoteServer&>(), std::declval<bool&>()));
-  /// True if the fleet's list of trusted keys lets this machine's key sign the module now, or, if
-  /// it is empty, a blob. `what` is for the warning.
-  bool may_sign(std::string_view module, std::string_view what);
+  /// Notes that an object that a server delivered need not be uploaded to it.
+  template <class Object>
+  std::optional<Object> marked(const RemoteServer& server, const ObjectName& name,
+                               std::optional<Object> found);
+  /// Uploads an object to see whether the server takes it. Empty, or what is wrong.
+  void probe_upload(RemoteServer& server, RemoteProbe::Server& probe);
   SteadyTime look_up_deadline() const {
     return std::chrono::steady_clock::now() + options_.look_up_timeout;
   }
@@ -86,7 +97,6 @@ class RemoteStore final : public RemoteTier {
   std::vector<std::unique_ptr<RemoteServer>> servers_;
   RemoteLeases leases_;
   RemoteUploads uploads_;
-  std::atomic<bool> has_warned_of_limits_{false};
 };
 
 }  // namespace cukiln

@@ -18,6 +18,8 @@ struct RemoteStoreOptions {
   std::vector<std::unique_ptr<RemoteEndpoint>> endpoints;
   TrustedKeys trusted;
   std::optional<SecretKey> key;  ///< enables uploads; its public half is trusted too
+  /// True if this machine has a key whose signatures the fleet accepts now.
+  bool may_sign() const { return key && trusted.may_sign(key->public_key(), clock->now_s()); }
   std::chrono::milliseconds look_up_timeout{200};
   std::chrono::milliseconds upload_timeout{10'000};
   std::size_t max_queued = 64;  ///< uploads

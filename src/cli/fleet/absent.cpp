@@ -9,6 +9,7 @@ namespace cukiln::cli {
 
 std::unique_ptr<Command> make_export() { return make_absent("export", "fleet"); }
 std::unique_ptr<Command> make_import() { return make_absent("import", "fleet"); }
+std::unique_ptr<Command> make_push() { return make_absent("push", "fleet"); }
 std::unique_ptr<Command> make_keygen() { return make_absent("keygen", "fleet"); }
 
 std::string shown_addresses(const std::string& addresses) { return addresses.empty() ? "" : "***"; }

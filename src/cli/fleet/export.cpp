@@ -12,13 +12,13 @@
 #include "cli/command.hpp"
 #include "cli/entries.hpp"
 #include "cli/fleet/export_sources.hpp"
+#include "cli/fleet/manifest_entries.hpp"
 #include "cli/human.hpp"
 #include "cli/module_options.hpp"
 #include "cli/output.hpp"
 #include "core/base/file.hpp"
 #include "core/base/result.hpp"
 #include "core/key/nvcc_flags.hpp"
-#include "core/loader/loader_services.hpp"
 #include "core/loader/module_request.hpp"
 
 #include <cukiln/version.hpp>
@@ -26,8 +26,6 @@
 namespace cukiln::cli {
 
 namespace {
-
-constexpr std::size_t kMaxNamed = 5;
 
 /// Removes a folder, now and in the end.
 class ScratchFolder {
@@ -342,36 +340,14 @@ class ExportCommand final : public Command {
     exit = Exit::usage;
     CUKILN_TRY(const Manifest manifest, load_manifest(manifest_, requested));
     exit = Exit::failed;
-    CUKILN_TRY(KernelLoader* const loader, context.loader());
-    LoaderServices services(*loader);
-    std::vector<CacheKey> keys;
-    std::vector<std::string> missing;
-    std::set<std::string> missing_targets;
     for (const ModuleSpec& module : manifest.modules()) {
       CUKILN_CHECK(add_folders(module));
-      CUKILN_TRY(const auto targets, services.targets_without_devices(module));
-      for (const Target target : targets) {
-        CUKILN_TRY(const auto resolved, services.resolve(module, target));
-        const std::string target_name = resolved.target.name();
-        if (resolved.entry) {
-          keys.push_back(*resolved.entry);
-          targets_.insert(target_name);
-        } else {
-          missing.push_back(fmt::format("{} for {}", resolved.name, target_name));
-          missing_targets.insert(target_name);
-        }
-      }
     }
-    if (!missing.empty()) {
-      const std::size_t count = missing.size();
-      missing.resize(std::min(count, kMaxNamed));
-      return make_error(
-          ErrorCode::not_found,
-          "not in the store: {}{}; 'cukiln preload {} --no-load --arch {}' compiles what is "
-          "missing, --arch exports for other targets",
-          fmt::join(missing, ", "),
-          count > kMaxNamed ? fmt::format(" and {} more", count - kMaxNamed) : "", manifest_,
-          fmt::join(missing_targets, ","));
+    CUKILN_TRY(const auto found, entries_of_manifest(context, manifest, manifest_));
+    std::vector<CacheKey> keys;
+    for (const ManifestEntry& entry : found) {
+      keys.push_back(entry.key);
+      targets_.insert(entry.target);
     }
     return keys;
   }

@@ -7,6 +7,7 @@
 #include "cli/command.hpp"
 #include "cli/entries.hpp"
 #include "cli/human.hpp"
+#include "cli/uploads.hpp"
 #include "core/base/result.hpp"
 #include "core/loader/module_request.hpp"
 
@@ -71,10 +72,12 @@ class ImportCommand final : public Command {
         !read) {  // the file was replaced meanwhile
       return context.fail(Exit::failed, read.error());
     }
-    print(context, whole, imported);
+    const Uploads uploads = upload(context, imported.names, /*is_purpose=*/true);
+    print(context, whole, imported, uploads);
     // A disabled store refuses nothing.
     const bool disabled = system_store_.empty() && context.settings().store.memory_only;
-    return !imported.not_stored.empty() && !disabled ? Exit::store : Exit::done;
+    const bool is_incomplete = (!imported.not_stored.empty() && !disabled) || uploads.lost != 0;
+    return is_incomplete ? Exit::store : Exit::done;
   }
 
  private:
@@ -95,6 +98,7 @@ class ImportCommand final : public Command {
     Amount already_there;
     std::map<std::string, Amount> not_stored;  // by reason
     std::set<std::string> signers;
+    std::vector<ObjectName> names;  // in the user's store
 
     /// `number`: which of the two numbers counts it.
     void count(const std::string& signer, std::uint64_t Amount::*number,
@@ -127,7 +131,13 @@ class ImportCommand final : public Command {
       return {};
     }
     StoreAdmin admin(**store);
-    return put_all(imported, [&](const auto& one) { return admin.put(one); });
+    return put_all(imported, [&](const auto& one) {
+      auto outcome = admin.put(one);
+      if (outcome && (*outcome == PutOutcome::stored || *outcome == PutOutcome::already_there)) {
+        imported.names.push_back(name_of(one));
+      }
+      return outcome;
+    });
   }
 
   /// All of it or nothing: an image that lacks kernels should not be built.
@@ -149,7 +159,13 @@ class ImportCommand final : public Command {
     return written ? Result<void>() : refuse(written.error());
   }
 
-  void print(Context& context, const Amount& whole, const Imported& imported) const {
+  static ObjectName name_of(const StoreEntry& entry) { return ObjectName::of(entry.key); }
+  static ObjectName name_of(const StoreBlob& blob) {
+    return ObjectName::of(BlobName::id_of(blob.kind, blob.key));
+  }
+
+  void print(Context& context, const Amount& whole, const Imported& imported,
+             const Uploads& uploads) const {
     if (context.json()) {
       Json reasons = Json::array();
       for (const auto& [reason, count] : imported.not_stored) {
@@ -166,6 +182,7 @@ class ImportCommand final : public Command {
                                 {"stored", imported.stored.blobs},
                                 {"already_there", imported.already_there.blobs}}},
                               {"not_stored", std::move(reasons)},
+                              {"uploads", json_of(uploads)},
                               {"signers", imported.signers}});
       return;
     }
@@ -173,7 +190,8 @@ class ImportCommand final : public Command {
         imported.already_there.entries + imported.already_there.blobs;
     context.print(
         fmt::format("Imported {}; {} already there.\n", imported.stored.text(),
-                    already_there == 1 ? "1 was" : fmt::format("{} were", already_there)));
+                    already_there == 1 ? "1 was" : fmt::format("{} were", already_there)) +
+        upload_line(uploads));
     for (const auto& [reason, count] : imported.not_stored) {
       context.messages().log(LogLevel::error,
                              fmt::format("{} not stored: {}", count.text(), reason));

@@ -36,9 +36,10 @@ enum class CompileState {
 /// The outcome of a call of Compiler::compile that did not fail.
 struct CompileOutcome {
   CompileState state = CompileState::done;
-  CompileResult result;  ///< if done or joined
-  bool stored = false;   ///< the process that compiled has already put it into this host's store
-  std::string owner;     ///< if busy: the lock's owner line, `pid 17 since … compiling amax_gsa`
+  CompileResult result;    ///< if done or joined
+  bool stored = false;     ///< the process that compiled has already put it into this host's store
+  bool in_daemon = false;  ///< cukilnd has it in a store of its own
+  std::string owner;  ///< if busy: the lock's owner line, `pid 17 since … compiling amax_gsa`
 };
 
 /// Turns requests into cubins. Threads: safe.

@@ -113,6 +113,9 @@ Result<CompilePipeline::Outcome> CompilePipeline::compile() {
         if (!is_committed) {
           outcome_.stored_by_peer = attempted.stored;
           commit(attempted.result);
+          if (attempted.in_daemon) {  // where the next process finds it too
+            outcome_.not_stored.reset();
+          }
         }
         return done(attempted.state == CompileState::done ? ResultFrom::compiled
                                                           : ResultFrom::joined);

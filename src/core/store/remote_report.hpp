@@ -24,10 +24,21 @@ struct RemoteReport {
     std::vector<std::pair<double, std::uint64_t>> buckets;  ///< upper bound in seconds, cumulative
     double seconds = 0;                                     ///< in sum
   };
+  /// Objects that a server did not take, or, without a server, that were sent to none.
+  struct NotUploaded {
+    std::string server;
+    std::string reason;  ///< `denied`, or another result; the suffix of a counter
+    std::string detail;
+    std::string advice;
+    std::uint64_t objects = 0;
+    bool is_loss = true;  ///< false: they are of no use elsewhere, and not among `dropped`
+  };
   std::vector<Server> servers;  ///< empty: no remote store is configured
   std::vector<Traffic> traffic;
   std::uint64_t hits = 0, misses = 0, waits = 0, skipped = 0;
-  std::uint64_t stored = 0, dropped = 0, queued = 0;  ///< uploads
+  /// Uploads: that every server has acknowledged, that are lost, that wait or are in progress.
+  std::uint64_t stored = 0, dropped = 0, queued = 0;
+  std::vector<NotUploaded> not_uploaded;
   std::uint64_t received_bytes = 0, sent_bytes = 0;
   std::vector<std::pair<std::string, std::uint64_t>> requests;  ///< by result
   std::vector<std::pair<std::string, std::uint64_t>> rejected;  ///< objects, by reason
@@ -38,9 +49,9 @@ struct RemoteReport {
 struct RemoteProbe {
   struct Server {
     std::string where;
-    bool answers = false;
+    bool works = false;  ///< answers, and has taken an upload if this machine has a key
     double ms = 0;       ///< until the answer
-    std::string detail;  ///< of one that does not answer: what went wrong
+    std::string detail;  ///< of one that does not: what went wrong
     std::string advice;  ///< what to do then
   };
   /// A trusted key whose trust ends.

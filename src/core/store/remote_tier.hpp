@@ -18,6 +18,7 @@
 namespace cukiln {
 
 class RemoteTier;
+class StoreAdmin;
 
 /// The advisory right of this machine to compile one request for the fleet, while other machines
 /// wait for its result. Released by the destructor. An empty lease means that the machine compiles
@@ -96,16 +97,24 @@ class RemoteTier {
   /// only read.
   virtual void put(const StoreObject& object) = 0;
 
+  /// Sets the store of this machine, which outlives this: uploads that wait are read from it again,
+  /// and what a server has acknowledged is noted beside it. `keeps_trying`: uploads are retried for
+  /// as long as this lives, and those that an earlier process lost are made up for. Call it first.
+  virtual void use_store(const StoreAdmin& /*store*/, bool /*keeps_trying*/) {}
+  /// Uploads an object of that store in the background, unless it waits already. False if every
+  /// server has acknowledged it, unless `again`, or this machine may only read.
+  virtual bool push(const ObjectName& /*name*/, bool /*again*/) { return false; }
+
   /// True if there is a store of blobs to ask now.
   virtual bool shares_blobs() const { return false; }
 
-  /// Waits for the uploads for at most `timeout`, and drops the others. True if all ended in time.
-  virtual bool finish(std::chrono::milliseconds timeout) {
-    static_cast<void>(timeout);
-    return true;
-  }
+  /// Waits for the uploads for at most `timeout`, with `extends` after each that a server has
+  /// acknowledged, and drops the others. True if all ended in time.
+  virtual bool finish(std::chrono::milliseconds /*timeout*/, bool /*extends*/) { return true; }
+  bool finish(std::chrono::milliseconds timeout) { return finish(timeout, false); }
   virtual RemoteReport report() const { return {}; }
-  /// Requests an object that no server has from each. For `doctor`.
+  /// Requests an object that no server has from each, and uploads one to each if this machine has a
+  /// key. For `doctor`.
   virtual RemoteProbe probe() { return {}; }
 
  private:

@@ -8,6 +8,7 @@ import time
 import unittest
 from pathlib import Path
 
+from cli import STORE
 from fleet import BINARIES, KERNELS, FleetTest
 from servers import Hostile, Nginx, Redis
 
@@ -65,13 +66,13 @@ class Http(FleetTest):
 
     def test_a_place_that_bazel_remote_does_not_have_costs_no_compile(self):
         host = self.host("a", f"{self.nginx.url}/bazel/elsewhere")
-        self.assertEqual(self.outcome(host), "compiled")
+        self.assertEqual(self.outcome(host, expect=STORE), "compiled")
         self.assertEqual((self.nginx.files(), self.remote_stats(host)["dropped"]), ([], 1))
 
     def test_a_server_that_forbids_writing_costs_no_compile(self):
         host = self.host("a", f"{self.nginx.url}/readonly")
-        result = self.run_cli("compile", *KERNELS, env=host)
-        self.assertIn("denies access (HTTP status 403)", result.err)
+        result = self.run_cli("compile", *KERNELS, env=host, expect=STORE)
+        self.assertIn("not acknowledged: HTTP status 403 (denied)", result.err)
         self.assertEqual(self.remote_stats(host)["dropped"], 1)
 
     def test_offline_takes_from_the_remote_and_compiles_nothing(self):
@@ -125,12 +126,12 @@ class InRedis(FleetTest):
         (job,) = re.findall(r"value: redis://(\S+)@\S+:6379$", JOB, re.MULTILINE)
         self.assertEqual(self.outcome(self.host("a", url(job.replace("$(REDIS_PASSWORD)", "w")))), "compiled")
         self.assertEqual(self.outcome(self.host("b", url("reader:r"), writer=False)), "hit")
-        wrong = self.run_cli("compile", *KERNELS, env=self.host("c", url("writer:x")))
+        wrong = self.run_cli("compile", *KERNELS, env=self.host("c", url("writer:x")), expect=STORE)
         self.assertIn("denies access", wrong.err)
         self.assertNotIn("writer:x", wrong.err)
         # A reader that believes to be a writer.
         sly = self.host("d", url("reader:r"))
-        self.assertEqual(self.outcome(sly, "add.cu", "-DADDEND=2"), "compiled")
+        self.assertEqual(self.outcome(sly, "add.cu", "-DADDEND=2", expect=STORE), "compiled")
         self.assertEqual(self.remote_stats(sly)["stored"], 0)
 
     def test_a_server_that_evicts_costs_a_compile(self):  # fault 69
@@ -146,7 +147,7 @@ class InRedis(FleetTest):
     def test_a_full_server_costs_an_upload(self):  # fault 69
         redis = self.started(Redis("maxmemory 1", "maxmemory-policy noeviction"))
         host = self.host("a", redis.url)
-        self.assertEqual(self.outcome(host), "compiled")
+        self.assertEqual(self.outcome(host, expect=STORE), "compiled")
         self.assertEqual(self.remote_stats(host)["dropped"], 1)
 
     def test_the_second_server_has_what_the_first_one_lost(self):
@@ -210,19 +211,19 @@ class Harm(FleetTest):
         report = self.run_json("compile", *files, "--arch", "sm_90a", env=host)
         self.assertEqual(report["compiled"], len(files))
 
-    def fast(self, name, remote):
-        return self.host(name, remote, CUKILN_REMOTE_TIMEOUT_MS="200")
+    def fast(self, name, remote, writer=True):
+        return self.host(name, remote, writer, CUKILN_REMOTE_TIMEOUT_MS="200")
 
     def test_a_start_is_not_late_for_a_dead_server(self):  # fault 68
         files = [self.write(f"k{i}.cu", f'extern "C" __global__ void k{i}() {{}}\n').name for i in range(8)]
         for i, scheme in enumerate(("url", "redis_url")):
             silent = Hostile(lambda connection: time.sleep(60))
             self.addCleanup(silent.stop)
-            self.compiles_all(self.fast(f"silent{i}", getattr(silent, scheme)), *files)
+            self.compiles_all(self.fast(f"silent{i}", getattr(silent, scheme), writer=False), *files)
             # A deadline for each of the compiles that are under way together, not for each kernel.
             self.assertIn(silent.connections, (1, 2))
         for i, remote in enumerate(("redis://127.0.0.1:1", "http://no-such-host.invalid/x")):
-            self.compiles_all(self.fast(f"unreachable{i}", remote), *files)
+            self.compiles_all(self.fast(f"unreachable{i}", remote, writer=False), *files)
 
     def test_a_hotel_network_is_not_believed(self):  # fault 71
         page = b"<html>Sign in</html>"
@@ -239,7 +240,8 @@ class Harm(FleetTest):
     def test_addresses_and_keys_that_are_wrong_are_named_and_survived(self):
         for more in ({"CUKILN_REMOTE": "ftp://x"}, {"CUKILN_REMOTE_TRUST": "/no/such/file"},
                      {"CUKILN_REMOTE_SIGN": "/no/such/key"}):  # fmt: skip
-            result = self.run_cli("compile", *KERNELS, env=self.host("a", "redis://127.0.0.1:1", **more))
+            result = self.run_cli("compile", *KERNELS, env=self.host("a", "redis://127.0.0.1:1", **more),
+                                  expect=STORE)  # fmt: skip
             self.assertIn("no remote store is used", result.err)
 
 

@@ -5,6 +5,7 @@ import re
 import unittest
 from pathlib import Path
 
+from cli import STORE
 from fleet import KERNELS, FleetTest
 from servers import S3
 
@@ -35,7 +36,7 @@ class InS3(FleetTest):
     def test_a_wrong_secret_is_refused_and_not_shown(self):
         url = self.s3.url("writer", "/wrong", secret="not/the+secret")
         host = self.host("a", url)
-        result = self.run_cli("compile", *KERNELS, env=host)
+        result = self.run_cli("compile", *KERNELS, env=host, expect=STORE)
         self.assertIn("denies access (HTTP status 403)", result.err)
         self.assertNotIn("the+secret", result.err)
         self.assertNotIn("secret", "".join(c["detail"] for c in self.run_json("doctor", env=host)["checks"]))
@@ -43,7 +44,9 @@ class InS3(FleetTest):
     def test_who_may_only_read_writes_nothing(self):
         before = self.s3.names("writer")
         sly = self.host("a", self.s3.url("reader", "/sly"))
-        self.assertEqual(self.outcome(sly), "compiled")
+        self.assertEqual(self.outcome(sly, expect=STORE), "compiled")
+        checks = [c for c in self.run_json("doctor", env=sly, expect=None)["checks"] if c["name"] == "remote"]
+        self.assertEqual([c["status"] for c in checks], ["wrong"])
         self.assertEqual(self.remote_stats(sly)["stored"], 0)
         self.assertEqual(self.s3.names("writer"), before)
 
@@ -52,7 +55,8 @@ class InS3(FleetTest):
         self.assertIn("denies access", result.err)
 
     def test_an_address_without_keys_says_what_is_missing(self):
-        result = self.run_cli("compile", *KERNELS, env=self.host("a", "s3+https://s3.example/kernels"))
+        result = self.run_cli("compile", *KERNELS, env=self.host("a", "s3+https://s3.example/kernels"),
+                              expect=STORE)  # fmt: skip
         self.assertIn("s3+http(s)://ACCESS-KEY:SECRET-KEY@host", result.err)
 
 

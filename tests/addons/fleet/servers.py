@@ -89,9 +89,9 @@ class Server:
 
 
 class Redis(Server):
-    def __init__(self, *lines, certificate=None):
+    def __init__(self, *lines, certificate=None, port=None):
         self.folder = Path(tempfile.mkdtemp(prefix="cukiln-redis-"))
-        self.port = free_port()
+        self.port = port or free_port()
         file = self.folder / "redis.conf"
         own = [f"port {self.port}"] if certificate is None else [
             "port 0", f"tls-port {self.port}", f"tls-cert-file {certificate}.crt", f"tls-key-file {certificate}.key"]  # fmt: skip

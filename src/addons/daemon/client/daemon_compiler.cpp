@@ -205,6 +205,7 @@ Attempt::AttemptStatus Attempt::take_entry(DaemonFrame& frame, Conversation& con
   result.observed = terms->observed;
   result.uses_time = terms->uses_time;
   result.compile_us = entry->compile_us;
+  outcome.in_daemon = terms->stored;
   outcome.stored = terms->stored && client.is_own_store(conversation.greeting());
   outcome.state = terms->caused ? CompileState::done : CompileState::joined;
   conversation.finish();

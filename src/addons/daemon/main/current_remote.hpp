@@ -54,10 +54,6 @@ class CurrentRemote final : public RemoteTier {
     }
   }
   bool shares_blobs() const override { return get() != nullptr; }
-  bool finish(std::chrono::milliseconds timeout) override {
-    const auto store = get();
-    return store == nullptr || store->finish(timeout);
-  }
   RemoteReport report() const override {
     const auto store = get();
     return store != nullptr ? store->report() : RemoteReport();

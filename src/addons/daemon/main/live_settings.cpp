@@ -8,6 +8,7 @@
 
 #include "core/base/result.hpp"
 #include "core/loader/addons.hpp"
+#include "core/store/store_admin.hpp"
 #include "core/store/tiered_store.hpp"
 
 namespace cukiln::daemon {
@@ -43,6 +44,9 @@ void LiveSettings::open_remote() {
   std::shared_ptr<RemoteTier> fresh;
   if (auto opened = cukiln::open_remote(remote, log_)) {
     fresh = *std::move(opened);
+    if (fresh != nullptr) {  // before the one in use drops what it could not upload
+      fresh->use_store(StoreAdmin(targets_.store), /*keeps_trying=*/true);
+    }
   } else {
     log_.warn("the remote store cannot be used: {}", opened.error().message());
   }

@@ -4,11 +4,13 @@
 #include <doctest/doctest.h>
 
 #include <cstring>
+#include <deque>
 #include <map>
 #include <numeric>
 #include <thread>
 
 #include "addons/fleet/module_index.hpp"
+#include "support/scratch.hpp"
 #include "support/store_entries.hpp"
 
 using namespace cukiln;
@@ -29,6 +31,7 @@ struct Shelf {
   std::map<std::string, std::string> tokens;  // the last one of each lease
   std::vector<std::string> offered;           // in each attempt to acquire a lease
   milliseconds put_takes{0};
+  std::deque<RemoteAnswer> failures;  // of the next requests
 };
 
 class ShelfEndpoint final : public RemoteEndpoint {
@@ -37,6 +40,9 @@ class ShelfEndpoint final : public RemoteEndpoint {
   const std::string& where() const noexcept override { return where_; }
   RemoteAnswer get(const ObjectName& name, SteadyTime) override {
     const std::lock_guard lock(shelf_.mutex);
+    if (const auto failure = next_failure()) {
+      return *failure;
+    }
     const auto at = shelf_.objects.find(name.hex());
     return at == shelf_.objects.end() ? RemoteAnswer{RemoteStatus::absent, {}, {}}
                                       : RemoteAnswer{RemoteStatus::ok, at->second, {}};
@@ -44,6 +50,9 @@ class ShelfEndpoint final : public RemoteEndpoint {
   RemoteAnswer put(const ObjectName& name, ByteView bytes, SteadyTime) override {
     std::this_thread::sleep_for(shelf_.put_takes);
     const std::lock_guard lock(shelf_.mutex);
+    if (const auto failure = next_failure()) {
+      return *failure;
+    }
     shelf_.objects[name.hex()] = bytes;
     return {};
   }
@@ -80,6 +89,14 @@ class ShelfEndpoint final : public RemoteEndpoint {
   }
 
  private:
+  std::optional<RemoteAnswer> next_failure() {
+    if (shelf_.failures.empty()) {
+      return std::nullopt;
+    }
+    RemoteAnswer failure = std::move(shelf_.failures.front());
+    shelf_.failures.pop_front();
+    return failure;
+  }
   bool is_held(const ObjectName& name) const {
     const auto at = shelf_.leases.find(name.hex());
     return at != shelf_.leases.end() && steady_clock::now() < at->second;
@@ -580,22 +597,101 @@ TEST_CASE("fault 141: a lookup under a name outside of the signer's scope is a m
   CHECK(fleet.warnings.find("not trusted for the module attention") != std::string::npos);
 }
 
-// fault 140, fault 141
+// fault 140, fault 141, fault 338
 TEST_CASE("a machine does not upload what the fleet would reject from its key, and says so once") {
   const std::pair<const char*, const char*> cases[] = {
       {" expires=2026-01-02", "\"fleet\", is expired"},
-      {" modules=nvfp4_", "\"fleet\", is not trusted for it"}};
+      {"\nrevoked ", "\"fleet\", is revoked"},
+      {" modules=nvfp4_", "\"fleet\", is not trusted for kernel_1"}};
   for (const auto& [limits, said] : cases) {
+    CAPTURE(limits);
     Fleet fleet;
-    const auto writer = fleet.host(true, fleet.key.public_key().text() + limits);
+    const std::string own = fleet.key.public_key().text();
+    const bool is_revoked = std::string_view(limits).starts_with("\n");
+    const ScratchFolder folder;
+    const auto writer =
+        fleet.host(true, folder.write("keys", own + limits + (is_revoked ? own : "") + "\n"));
     writer->put(make_entry(1));
-    writer->put(make_entry(2));
-    CHECK(writer->finish(milliseconds(10'000)));
+    writer->put(make_entry(1, EntryShape{100, 1, 40}));
+    writer->finish(milliseconds(10'000));
     CHECK(fleet.shelf.objects.empty());
     CHECK(writer->stats().dropped == 2);
+    const auto lost = writer->report().not_uploaded;
+    REQUIRE(lost.size() == 1);
+    CHECK(lost[0].objects == 2);
+    CHECK(lost[0].detail.find(said) != std::string::npos);
     CHECK(fleet.warnings.find(said) != std::string::npos);
-    CHECK(fleet.warnings.find("kernel_2") == std::string::npos);
+    CHECK(fleet.warnings.find(said) == fleet.warnings.rfind(said));
+    const RemoteProbe::Server probe = writer->probe().servers.at(0);
+    CHECK(probe.works == (std::string_view(limits) == " modules=nvfp4_"));
+    CHECK((probe.works || probe.detail.find(said) != std::string::npos));
   }
+}
+
+TEST_CASE("fault 319: a failed upload is tried again, and no lookup's failure stops it") {
+  Fleet fleet;
+  const auto writer = fleet.host();
+  fleet.shelf.failures = {{RemoteStatus::timeout, {}, "late"}};
+  CHECK_FALSE(finds(*writer, make_entry(1)));
+  CHECK(writer->health().at(0).state == ServerBreaker::State::open);
+  fleet.shelf.failures = {{RemoteStatus::busy, {}, "loading"}, {RemoteStatus::timeout, {}, "late"}};
+  writer->put(make_entry(1));
+  writer->put(make_entry(2));
+  CHECK(writer->finish(kLongerThanATest));
+  CHECK(writer->stats().stored == 2);
+  CHECK(writer->stats().dropped == 0);
+  CHECK(writer->report().not_uploaded.empty());
+  CHECK(writer->health().at(0).state == ServerBreaker::State::open);
+  CHECK(finds(*fleet.host(false), make_entry(1)));
+}
+
+TEST_CASE("fault 319: the sets of a request are not replaced if they could not be read") {
+  Fleet fleet;
+  const StoreEntry first = make_entry(1, EntryShape{100, 1, 40});
+  const StoreEntry second = make_entry(1, EntryShape{100, 2, 40});
+  const auto writer = fleet.host();
+  writer->put(first);
+  CHECK(writer->finish(kLongerThanATest));
+  fleet.shelf.put_takes = milliseconds(0);
+  writer->put(second);  // its second request reads the sets
+  CHECK(writer->finish(kLongerThanATest));
+  CHECK(finds(*fleet.host(false), first));
+  CHECK(finds(*fleet.host(false), second));
+}
+
+TEST_CASE("fault 328: an upload that is refused is lost at once, with the reason") {
+  for (const RemoteStatus status :
+       {RemoteStatus::denied, RemoteStatus::untrusted, RemoteStatus::redirected}) {
+    CAPTURE(name_of(status));
+    Fleet fleet;
+    fleet.shelf.failures = {{status, {}, "NOPERM"}};
+    const auto writer = fleet.host();
+    writer->put(make_entry(1));
+    writer->put(make_entry(2));
+    CHECK_FALSE(writer->finish(kLongerThanATest));
+    CHECK(writer->stats().dropped == 2);
+    CHECK(fleet.shelf.objects.empty());
+    const auto lost = writer->report().not_uploaded;
+    REQUIRE(lost.size() == 1);
+    CHECK(lost[0].server == "shelf://");
+    CHECK(lost[0].reason == name_of(status));
+    CHECK(lost[0].detail == "NOPERM");
+    CHECK(lost[0].objects == 2);
+    CHECK(lost[0].advice.find("cukiln push") != std::string::npos);
+  }
+}
+
+TEST_CASE("fault 328: an object that a server refuses costs no other one") {
+  Fleet fleet;
+  RemoteAnswer refusal{RemoteStatus::bad_answer, {}, "HTTP status 413"};
+  refusal.refuses_object = true;
+  fleet.shelf.failures = {refusal};
+  const auto writer = fleet.host();
+  writer->put(make_entry(1));
+  writer->put(make_entry(2));
+  CHECK(writer->finish(kLongerThanATest));
+  CHECK(writer->stats().dropped == 1);
+  CHECK(writer->stats().stored == 1);
 }
 
 namespace {
@@ -611,7 +707,7 @@ std::optional<StoreBlob> find_blob(RemoteStore& store, std::string_view key,
 
 void put_blob(RemoteStore& store, const StoreBlob& blob) {
   store.put(blob);
-  CHECK(store.finish(milliseconds(10'000)));
+  store.finish(milliseconds(10'000));
 }
 
 std::string object_of(std::string_view key) {
@@ -680,7 +776,7 @@ TEST_CASE("a machine without a key uploads no blobs, and one whose key has a sco
     CHECK(fleet.shelf.objects.empty());
     CHECK(writer->stats().dropped == 1);
   }
-  CHECK(fleet.warnings.find("a blob of kind triton is not uploaded") != std::string::npos);
+  CHECK(fleet.warnings.find("is not trusted for blobs") != std::string::npos);
 }
 
 TEST_CASE("fault 284: what a server has under a blob's name and is no such blob is not used") {
