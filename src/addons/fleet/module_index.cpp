@@ -227,7 +227,8 @@ void index_request(RemoteServer& server, const StoreObject& object,
   }
   const std::string& module = entry.labels.name;
   const ObjectName name = ModuleIndex::name_of(module, fields->target);
-  const RemoteAnswer answer = get(server, name, deadline);
+  const RemoteAnswer answer = server.send_upload(
+      RemoteOp::get, [&](RemoteEndpoint& endpoint) { return endpoint.get(name, deadline); });
   if (answer.status != RemoteStatus::ok && answer.status != RemoteStatus::absent) {
     return;
   }
@@ -243,8 +244,9 @@ void index_request(RemoteServer& server, const StoreObject& object,
   const std::string sealed =
       seal_index(module, fields->target, std::move(index), &*options.key, now_s);
   if (!sealed.empty()) {
-    server.send(RemoteOp::put,
-                [&](RemoteEndpoint& endpoint) { return endpoint.put(name, sealed, deadline); });
+    server.send_upload(RemoteOp::put, [&](RemoteEndpoint& endpoint) {
+      return endpoint.put(name, sealed, deadline);
+    });
   }
 }
 
