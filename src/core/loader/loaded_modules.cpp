@@ -4,7 +4,6 @@
 #include <sys/eventfd.h>
 
 #include <algorithm>
-#include <set>
 
 #include "core/base/fork_gate.hpp"
 #include "core/base/result.hpp"
@@ -53,6 +52,28 @@ Result<std::shared_ptr<LoadedModule>> load_image(const ModuleRequest& request,
   return module;
 }
 
+std::shared_ptr<const ModuleSpec> spec_to_reload(const ModuleRequest& request) {
+  const auto is_file = [](const Source& source) { return !text_of(source); };
+  if (request.spec == nullptr || !request.spec->headers.empty() ||
+      !request.spec->named_headers.empty() ||
+      !std::all_of(request.spec->sources.begin(), request.spec->sources.end(), is_file)) {
+    return nullptr;
+  }
+  auto spec = std::make_shared<ModuleSpec>(*request.spec);
+  spec->name = request.name;
+  spec->targets = {request.request.target};
+  spec->working_folder = working_folder_of(*spec);
+  for (std::size_t i = 0; i < spec->sources.size(); ++i) {
+    spec->sources[i] = SourceFile{request.source_files[i].path};
+  }
+  for (std::vector<std::string>* const paths : {&spec->include, &spec->objects}) {
+    for (std::string& path : *paths) {
+      path = absolute_path(path);
+    }
+  }
+  return spec;
+}
+
 LoadedModules::ByKey::iterator LoadedModules::at(std::uint64_t id) {
   return std::find_if(by_key_.begin(), by_key_.end(),
                       [&](const auto& one) { return one.second.id == id; });
@@ -74,6 +95,8 @@ std::shared_ptr<LoadedModule> LoadedModules::add(const CacheKey& key,
   if (wake_ >= 0 && spec != nullptr) {
     ::eventfd_write(wake_, 1);
   }
+  std::erase_if(images_, [](const Image& one) { return one.module.expired(); });
+  images_.push_back({key, module, false});
   return by_key_.emplace(key, Loaded{++last_id_, key, key, std::move(module), std::move(spec), {}})
       ->second.module;
 }
@@ -111,22 +134,14 @@ std::shared_ptr<LoadedModule> LoadedModules::find(std::uint64_t id) {
 
 std::shared_ptr<LoadedModule> LoadedModules::image(const CacheKey& key,
                                                    const LoadedModule& module) {
-  const auto fits = [&](const CacheKey& its, const std::shared_ptr<LoadedModule>& loaded) {
-    const auto& devices = loaded->devices()->entries();
-    const auto& wanted = module.devices()->entries();
-    return its == key && std::equal(devices.begin(), devices.end(), wanted.begin(), wanted.end(),
-                                    [](const auto& a, const auto& b) {
-                                      return a.ordinal == b.ordinal && a.context == b.context;
-                                    });
-  };
+  const auto& wanted = module.devices()->entries();
   const ForkSafeLock lock(mutex_);
-  for (const auto& [current, loaded] : by_key_) {
-    if (fits(loaded.first_key, loaded.module)) {
-      return loaded.module;
-    }
-    for (const auto& [its, version] : loaded.versions) {
-      if (fits(its, version)) {
-        return version;
+  for (const Image& one : images_) {
+    if (auto loaded = one.key == key ? one.module.lock() : nullptr) {
+      const auto& devices = loaded->devices()->entries();
+      if (std::equal(devices.begin(), devices.end(), wanted.begin(), wanted.end(),
+                     [](const auto& a, const auto& b) { return a.context == b.context; })) {
+        return loaded;
       }
     }
   }
@@ -134,21 +149,15 @@ std::shared_ptr<LoadedModule> LoadedModules::image(const CacheKey& key,
 }
 
 std::size_t LoadedModules::versions() {
-  std::set<const LoadedModule*> images;
   const ForkSafeLock lock(mutex_);
-  for (const auto& [key, loaded] : by_key_) {
-    for (const auto& [its, version] : loaded.versions) {
-      images.insert(version.get());
-    }
-  }
-  for (const auto& [key, loaded] : by_key_) {
-    images.erase(loaded.module.get());  // a request loaded it
-  }
-  return images.size();
+  return static_cast<std::size_t>(
+      std::count_if(images_.begin(), images_.end(),
+                    [](const Image& one) { return one.is_version && !one.module.expired(); }));
 }
 
 Result<void> LoadedModules::exchange(std::uint64_t id, const CacheKey& key,
-                                     std::shared_ptr<LoadedModule> next) {
+                                     const std::shared_ptr<LoadedModule>& next) {
+  const bool is_new = image(key, *next) == nullptr;
   std::shared_ptr<LoadedModule> module;
   {
     const ForkSafeLock lock(mutex_);
@@ -158,17 +167,19 @@ Result<void> LoadedModules::exchange(std::uint64_t id, const CacheKey& key,
     }
     module = known->second.module;
     known->second.versions.reserve(known->second.versions.size() + 1);  // below nothing may fail
+    if (is_new) {
+      images_.push_back({key, next, true});
+    }
   }
   CUKILN_CHECK(module->exchange(*next));  // it calls the driver: without the lock
   const bool has_all = module->kernels().size() == next->kernels().size();
   const ForkSafeLock lock(mutex_);
   if (const auto known = at(id); known != by_key_.end()) {
-    Loaded& loaded = known->second;
-    loaded.key = key;
-    if (next != module && std::none_of(loaded.versions.begin(), loaded.versions.end(),
-                                       [&](const auto& one) { return one.second == next; })) {
-      loaded.versions.emplace_back(key, std::move(next));
+    auto& versions = known->second.versions;
+    if (next != module && std::find(versions.begin(), versions.end(), next) == versions.end()) {
+      versions.push_back(next);
     }
+    known->second.key = key;
     auto node = by_key_.extract(known);
     node.key() = has_all ? key : CacheKey{};
     by_key_.insert(std::move(node));

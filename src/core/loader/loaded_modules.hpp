@@ -5,7 +5,6 @@
 #include <cstdint>
 #include <memory>
 #include <unordered_map>
-#include <utility>
 #include <vector>
 
 #include "core/base/mutex.hpp"
@@ -26,6 +25,10 @@ Result<std::shared_ptr<LoadedModule>> load_image(const ModuleRequest& request,
                                                  std::shared_ptr<const DeviceContexts> contexts,
                                                  Stream capture_guard);
 
+/// The spec with which a module can be compiled again, wherever the process's folder is then; null
+/// if a text of it is in memory.
+std::shared_ptr<const ModuleSpec> spec_to_reload(const ModuleRequest& request);
+
 /// The modules that a loader has loaded, by the key of what their kernels run now, and the modules
 /// that took their place in a watch and stay loaded with them. Threads: safe.
 class LoadedModules {
@@ -37,7 +40,7 @@ class LoadedModules {
     std::shared_ptr<LoadedModule> module;
     /// What to compile again after an edit; null: nothing could have been edited.
     std::shared_ptr<const ModuleSpec> spec;
-    std::vector<std::pair<CacheKey, std::shared_ptr<LoadedModule>>> versions;
+    std::vector<std::shared_ptr<LoadedModule>> versions;  ///< what took its place, kept loaded
   };
 
   /// A module with this key; null if there is none.
@@ -64,7 +67,8 @@ class LoadedModules {
   std::size_t versions();
   /// Has the kernels of a module run the image `next` from now on, under its key. Does nothing if
   /// the module was removed. Errors: those of LoadedModule::exchange.
-  Result<void> exchange(std::uint64_t id, const CacheKey& key, std::shared_ptr<LoadedModule> next);
+  Result<void> exchange(std::uint64_t id, const CacheKey& key,
+                        const std::shared_ptr<LoadedModule>& next);
 
   /// Sets an eventfd that is written when a module is added; -1: none.
   void set_wake(int descriptor);
@@ -75,7 +79,14 @@ class LoadedModules {
   using ByKey = std::unordered_multimap<CacheKey, Loaded>;
   ByKey::iterator at(std::uint64_t id) CUKILN_REQUIRES(mutex_);
 
+  struct Image {
+    CacheKey key;
+    std::weak_ptr<LoadedModule> module;
+    bool is_version = false;
+  };
+
   Mutex mutex_;
+  std::vector<Image> images_ CUKILN_GUARDED_BY(mutex_);
   ByKey by_key_ CUKILN_GUARDED_BY(mutex_);
   std::uint64_t last_id_ CUKILN_GUARDED_BY(mutex_) = 0;
   int wake_ CUKILN_GUARDED_BY(mutex_) = -1;

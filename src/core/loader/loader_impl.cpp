@@ -9,7 +9,6 @@
 #include "core/base/result.hpp"
 #include "core/compile/kernel_names.hpp"
 #include "core/key/variables.hpp"
-#include "core/loader/module_watch.hpp"
 
 namespace cukiln {
 
@@ -244,7 +243,7 @@ Result<std::shared_ptr<LoadedModule>> KernelLoader::Impl::load(const ModuleReque
   if (!module) {
     return std::move(module).error().with_context(request.name);
   }
-  return modules.add(built.entry.key, *std::move(module), ModuleWatch::spec_of(request));
+  return modules.add(built.entry.key, *std::move(module), spec_to_reload(request));
 }
 
 Result<void> KernelLoader::Impl::unload(const CacheKey& key) {

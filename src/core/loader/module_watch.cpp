@@ -6,7 +6,6 @@
 #include <sys/eventfd.h>
 
 #include <algorithm>
-#include <optional>
 #include <utility>
 
 #include "core/base/fork_gate.hpp"
@@ -136,7 +135,8 @@ void ModuleWatch::wait() {
 void ModuleWatch::check(const Watched& module, Files& files) {
   const auto began = SteadyClock::now();
   folders_.set(module.id, files.paths);
-  const auto reloaded = guarded([&] { return reload(module, files); });
+  Event event;
+  const auto reloaded = guarded([&] { return reload(module, files, event); });
   if (stopped_ || (reloaded && !*reloaded)) {
     files.is_retried = false;
     return;
@@ -146,15 +146,12 @@ void ModuleWatch::check(const Watched& module, Files& files) {
     return;
   }
   files.is_retried = false;
-  Event event;
   event.kind = EventKind::reload;
   event.module = module.spec->name;
   event.target = module.spec->targets.front();
   event.failed = !reloaded;
   event.elapsed = time_since(began);
   if (reloaded) {
-    event.key = (*reloaded)->key;
-    event.reason = (*reloaded)->reason;
     loader_.log.info("{} for {} was reloaded: {}", event.module, event.target.name(), event.reason);
   } else {
     event.reason = text_with_log(reloaded.error());
@@ -164,9 +161,8 @@ void ModuleWatch::check(const Watched& module, Files& files) {
   loader_.events.add([&] { return std::move(event); });
 }
 
-/// Makes a module what its files are now. Returns nothing if it is that already.
-Result<std::optional<ModuleWatch::Reloaded>> ModuleWatch::reload(const Watched& module,
-                                                                 Files& files) {
+/// Makes a module what its files are now. False if it is that already, or was unloaded.
+Result<bool> ModuleWatch::reload(const Watched& module, Files& files, Event& event) {
   for (;;) {
     CUKILN_TRY(
         KernelLoader::Impl::Resolved resolved,
@@ -198,11 +194,11 @@ Result<std::optional<ModuleWatch::Reloaded>> ModuleWatch::reload(const Watched& 
     }
     const CacheKey key = built.entry.key;
     if (key == module.key) {
-      return std::optional<Reloaded>();
+      return false;
     }
     const auto now = loader_.modules.find(module.id);
     if (now == nullptr) {
-      return std::optional<Reloaded>();  // it was unloaded
+      return false;  // it was unloaded
     }
     auto next = loader_.modules.image(key, *now);
     CUKILN_CHECK(check_allowed(next == nullptr));
@@ -210,8 +206,10 @@ Result<std::optional<ModuleWatch::Reloaded>> ModuleWatch::reload(const Watched& 
       CUKILN_TRY(auto api, loader_.driver());
       CUKILN_TRY(next, load_image(request, built.entry, std::move(api), now->devices(), nullptr));
     }
-    CUKILN_CHECK(loader_.modules.exchange(module.id, key, std::move(next)));
-    return std::optional(Reloaded{key, std::move(built.reason)});
+    CUKILN_CHECK(loader_.modules.exchange(module.id, key, next));
+    event.key = key;
+    event.reason = std::move(built.reason);
+    return true;
   }
 }
 
@@ -247,28 +245,6 @@ bool ModuleWatch::watch_files(const Watched& module, const ModuleRequest& reques
   folders_.set(module.id, paths);
   files.paths = std::move(paths);
   return server->check(set).what == FileServer::Mismatch::What::none;
-}
-
-std::shared_ptr<const ModuleSpec> ModuleWatch::spec_of(const ModuleRequest& request) {
-  const auto is_file = [](const Source& source) { return !text_of(source); };
-  if (request.spec == nullptr || !request.spec->headers.empty() ||
-      !request.spec->named_headers.empty() ||
-      !std::all_of(request.spec->sources.begin(), request.spec->sources.end(), is_file)) {
-    return nullptr;
-  }
-  auto spec = std::make_shared<ModuleSpec>(*request.spec);
-  spec->name = request.name;
-  spec->targets = {request.request.target};
-  spec->working_folder = working_folder_of(*spec);
-  for (std::size_t i = 0; i < spec->sources.size(); ++i) {
-    spec->sources[i] = SourceFile{request.source_files[i].path};
-  }
-  for (std::vector<std::string>* const paths : {&spec->include, &spec->objects}) {
-    for (std::string& path : *paths) {
-      path = absolute_path(path);
-    }
-  }
-  return spec;
 }
 
 void WatchSlot::end() {

@@ -29,27 +29,18 @@ class ModuleWatch {
   /// Starts the thread. Called once. Errors: internal (there is none).
   Result<void> start();
 
-  /// The spec with which a module can be compiled again, wherever the process's folder is then;
-  /// null if a text of it is in memory.
-  static std::shared_ptr<const ModuleSpec> spec_of(const ModuleRequest& request);
-
  private:
   using Watched = LoadedModules::Watched;
   struct Files {
     std::vector<std::string> paths;
     bool is_retried = false;  ///< after an error that may pass
   };
-  /// What a module runs now.
-  struct Reloaded {
-    CacheKey key;
-    std::string reason;
-  };
 
   void run() noexcept;
   void check_modules();
   void wait();
   void check(const Watched& module, Files& files);
-  Result<std::optional<Reloaded>> reload(const Watched& module, Files& files);
+  Result<bool> reload(const Watched& module, Files& files, Event& event);
   Result<void> check_allowed(bool is_new);
   bool watch_files(const Watched& module, const ModuleRequest& request, const DependencySet& set,
                    Files& files);
