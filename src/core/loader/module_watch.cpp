@@ -138,14 +138,17 @@ void ModuleWatch::check(const Watched& module, Files& files) {
   Event event;
   const auto reloaded = guarded([&] { return reload(module, files, event); });
   if (stopped_ || (reloaded && !*reloaded)) {
-    files.is_retried = false;
+    files.retries = 0;
     return;
   }
-  if (!reloaded && may_pass(reloaded.error()) && !std::exchange(files.is_retried, true)) {
+  if (!reloaded && may_pass(reloaded.error())) {
     retries_.insert(module.id);
-    return;
+    if (files.retries++ != 1) {  // reported once, if it has not passed within a second
+      return;
+    }
+  } else {
+    files.retries = 0;
   }
-  files.is_retried = false;
   event.kind = EventKind::reload;
   event.module = module.spec->name;
   event.target = module.spec->targets.front();

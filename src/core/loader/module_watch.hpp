@@ -33,7 +33,7 @@ class ModuleWatch {
   using Watched = LoadedModules::Watched;
   struct Files {
     std::vector<std::string> paths;
-    bool is_retried = false;  ///< after an error that may pass
+    std::uint32_t retries = 0;  ///< of an error that may pass
   };
 
   void run() noexcept;
