@@ -105,6 +105,7 @@ class StatsCommand final : public Command {
           {"stored", count("remote_stored")},    {"dropped", count("remote_dropped")},
           {"waits", count("remote_waits")},      {"errors", count("remote_errors")},
           {"rejected", count("remote_rejected")}};
+      document["remote"]["dropped_by_reason"] = Json::object();
       for (const auto& [reason, lost] : dropped_by_reason(*counters)) {
         document["remote"]["dropped_by_reason"][reason] = lost;
       }

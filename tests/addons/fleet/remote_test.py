@@ -8,8 +8,7 @@ import time
 import unittest
 from pathlib import Path
 
-from cli import STORE
-from fleet import BINARIES, KERNELS, FleetTest
+from fleet import BINARIES, KERNELS, STORE, FleetTest
 from servers import Hostile, Nginx, Redis
 
 REPO = Path(__file__).resolve().parents[3]

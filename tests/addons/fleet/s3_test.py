@@ -5,8 +5,7 @@ import re
 import unittest
 from pathlib import Path
 
-from cli import STORE
-from fleet import KERNELS, FleetTest
+from fleet import KERNELS, STORE, FleetTest
 from servers import S3
 
 PAGE = (Path(__file__).resolve().parents[3] / "examples/operations/fleet.md").read_text()

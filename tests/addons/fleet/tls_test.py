@@ -4,8 +4,7 @@
 import json
 import unittest
 
-from fleet import KERNELS, FleetTest
-from cli import STORE
+from fleet import KERNELS, STORE, FleetTest
 from servers import Authority, Nginx, Redis
 
 
