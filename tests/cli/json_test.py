@@ -60,7 +60,7 @@ def objects(document, path=""):
     elif isinstance(document, dict):
         yield path, set(document)
         for name, value in document.items():
-            if name != "counters":  # one field for each counter
+            if name not in ("counters", "dropped_by_reason"):  # one field for each counter, or reason
                 yield from objects(value, f"{path}.{name}" if path else name)
 
 
