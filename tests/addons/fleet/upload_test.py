@@ -150,14 +150,14 @@ class Retried(UploadTest):
         client = self.daemon("a", f"redis://127.0.0.1:{port}")
         self.assertEqual(self.outcome(client, "add.cu", "-DADDEND=1", "--arch", "sm_90a"), "compiled")
         redis = Redis(port=port)
-        self.wait_until(lambda: len(redis.keys()) == 2)
+        self.wait_until(lambda: len(redis.keys()) == 3)
         redis.stop()
         self.assertEqual(self.outcome(client, "add.cu", "-DADDEND=2", "--arch", "sm_90a"), "compiled")
         self.processes["a"].send_signal(signal.SIGTERM)
         self.processes["a"].wait(60)
         redis = self.started(Redis(port=port))
         self.daemon("a", redis.url)
-        self.wait_until(lambda: len(redis.keys()) == 2)  # the one that was lost
+        self.wait_until(lambda: len(redis.keys()) == 3)  # of the one that was lost
 
 
 class Pushed(UploadTest):
@@ -173,7 +173,7 @@ class Pushed(UploadTest):
         self.assertEqual(self.puts(nginx), 0)
         pushed = lambda *what: self.run_json("push", *what, env=host)
         self.assertEqual(pushed(keys[0][:12])["acknowledged"], 1)
-        self.assertEqual(self.puts(nginx), 2)  # the entry, and the sets of its request
+        self.assertEqual(self.puts(nginx), 3)  # the entry, the sets of its request, the index of its module
         report = pushed(self.manifest)
         self.assertEqual((report["acknowledged"], report["already_there"]), (1, 1))
         report = pushed()
