@@ -251,7 +251,7 @@ class CUKILN_API KernelLoader {
   /// host, waits for changes of the files that loaded modules, and those loaded later, were
   /// compiled from: sources, headers, objects, and headers that would be found first. It compiles
   /// and loads what changed, and each kernel runs its new function from its next launch on, by its
-  /// handle, id and name of before; what was set on the old function is set on the new one.
+  /// handle, id and name of before, with the old function's attributes but for a cluster's size.
   /// Launches stay free of locks. A graph keeps the functions that it was captured with.
   ///
   /// Each reload is an event, EventKind::reload, and logged. It fails, and the kernels run what

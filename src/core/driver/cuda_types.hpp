@@ -73,8 +73,6 @@ inline constexpr int kKernelNumRegisters = 4;
 inline constexpr int kKernelMaxDynamicShared = 8;
 inline constexpr int kKernelSharedCarveout = 9;
 inline constexpr int kKernelClusterWidth = 11;
-inline constexpr int kKernelClusterHeight = 12;
-inline constexpr int kKernelClusterDepth = 13;
 inline constexpr int kKernelNonPortableCluster = 14;
 inline constexpr int kKernelClusterScheduling = 15;
 

@@ -15,11 +15,11 @@ using detail::KernelState;
 // A block's shared memory, static and dynamic, that a kernel may use before a limit is set.
 constexpr int kDefaultShared = 48 << 10;
 
-// What a host can set on a function: reserve_shared the first, cuKernelSetAttribute all.
+// What only a host can set on a function: reserve_shared the first, cuKernelSetAttribute all. A
+// cluster's size is none of them: a driver does not tell the source's __cluster_dims__ from a
+// host's.
 constexpr int kSettable[] = {kKernelMaxDynamicShared, kKernelSharedCarveout,
-                             kKernelClusterWidth,     kKernelClusterHeight,
-                             kKernelClusterDepth,     kKernelNonPortableCluster,
-                             kKernelClusterScheduling};
+                             kKernelNonPortableCluster, kKernelClusterScheduling};
 
 /// False if the value is the default of a kernel with that much static shared memory.
 bool is_set(const DriverApi& api, CUkernel function, CUdevice device, int dynamic_bytes) {
@@ -42,12 +42,8 @@ Result<void> carry_over(const KernelState& state, CUkernel next) {
           was == is) {
         continue;  // an older driver does not know it, or there is nothing to do
       }
-      // What the source sets, such as __cluster_dims__, cannot be set, to the same value either.
-      const bool by_host =
-          attribute == kKernelMaxDynamicShared
-              ? was > is && is_set(*state.api, now, entry.device, was)
-              : call.cuKernelSetAttribute(attribute, was, now, entry.device) == kCudaSuccess;
-      if (!by_host) {
+      if (attribute == kKernelMaxDynamicShared &&
+          !(was > is && is_set(*state.api, now, entry.device, was))) {
         continue;
       }
       if (const CUresult result = call.cuKernelSetAttribute(attribute, was, next, entry.device);
