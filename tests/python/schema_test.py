@@ -26,7 +26,7 @@ ABI = (ROOT / "tests/golden/abi.txt").read_text()
 OFFSETS = {member: int(at) for member, at in re.findall(r"(?m)^(\S+) at (\d+)$", ABI)}
 RECORDS = SCHEMA["records"]
 IN_PYTHON = {name: getattr(cukiln, at["python"]) for name, at in RECORDS.items() if "python" in at}
-ROWS = [(one, name) for one in SCHEMA if one not in ("kinds", "records") for name in SCHEMA[one]]
+ROWS = [(one, name) for one in SCHEMA if one not in ("kinds", "records", "variables") for name in SCHEMA[one]]
 
 
 def mirror(struct):
