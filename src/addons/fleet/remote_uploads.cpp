@@ -214,13 +214,11 @@ bool RemoteUploads::push_locked(const ObjectName& name, bool again) {
   }
   const auto upload = std::make_shared<Upload>();
   upload->name = name;
-  const bool is_acknowledged = std::all_of(lanes_.begin(), lanes_.end(),
-                                           [&](const auto& lane) { return lane->marks.has(name); });
-  return (again || !is_acknowledged) && enqueue(upload, !again);
+  return enqueue(upload, !again);
 }
 
-/// False if too many wait. `is_marked_before`: the servers that have marked the name have this
-/// object; else it is a new one of the name.
+/// False if too many wait, or every server has it. `is_marked_before`: the servers that have marked
+/// the name have this object; else it is a new one of the name.
 bool RemoteUploads::enqueue(const UploadPtr& upload, bool is_marked_before) {
   if (stopping_ || waiting_.size() >= kMaxNames) {
     return false;
@@ -235,6 +233,9 @@ bool RemoteUploads::enqueue(const UploadPtr& upload, bool is_marked_before) {
     }
     ++upload->servers;
     lane->queue.push_back(upload);
+  }
+  if (upload->servers == 0) {
+    return false;
   }
   ++waiting_[upload->name];
   held_ += upload->object != nullptr ? 1 : 0;
