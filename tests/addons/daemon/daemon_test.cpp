@@ -12,6 +12,35 @@ using Fixture = cukiln::testing::DaemonFixture;
 using SteadyClock = std::chrono::steady_clock;
 using std::chrono::seconds;
 
+namespace {
+
+/// The daemon's own store, of a host that compiles by the daemon only: one without a greeting in
+/// time would not count.
+cukiln::Result<cukiln::Store> open_store(const Fixture& fixture) {
+  cukiln::StoreOptions options;
+  options.directory = fixture.scratch / "store";
+  options.system_directory.clear();
+  options.daemon = cukiln::DaemonUse::require;
+  options.daemon_socket = fixture.socket;
+  return cukiln::Store::open(options);
+}
+
+cukiln::Result<cukiln::KernelLoader> make_loader(cukiln::Store& store) {
+  cukiln::LoaderOptions options;
+  options.nvrtc_library = cukiln::testing::bin() + "/libnvrtc_fake.so";
+  options.worker = cukiln::testing::bin() + "/cukiln-compile-worker";
+  return cukiln::KernelLoader::create(store, options);
+}
+
+cukiln::ModuleSpec spec_of(const std::string& path) {
+  cukiln::ModuleSpec spec;
+  spec.sources = {cukiln::SourceFile{path}};
+  spec.targets = {{90, 'a'}};
+  return spec;
+}
+
+}  // namespace
+
 TEST_CASE_FIXTURE(Fixture,
                   "of 64 processes with one cold request the daemon compiles once, and one of them "
                   "gets the result as compiled") {
@@ -111,21 +140,11 @@ TEST_CASE_FIXTURE(Fixture,
                   "same store is asked for the compile only") {
   const auto daemon = start();
   const std::string path = source("// fake: include /cukiln/src/tile.h");
-  cukiln::StoreOptions options;
-  options.directory = scratch / "store";
-  options.system_directory.clear();
-  options.daemon = cukiln::DaemonUse::require;  // one without a greeting in time would not count
-  options.daemon_socket = socket;
-  auto store = cukiln::Store::open(options);
+  auto store = open_store(*this);
   REQUIRE(store);
-  cukiln::LoaderOptions loader_options;
-  loader_options.nvrtc_library = cukiln::testing::bin() + "/libnvrtc_fake.so";
-  loader_options.worker = cukiln::testing::bin() + "/cukiln-compile-worker";
-  auto loader = cukiln::KernelLoader::create(*store, loader_options);
+  auto loader = make_loader(*store);
   REQUIRE(loader);
-  cukiln::ModuleSpec spec;
-  spec.sources = {cukiln::SourceFile{path}};
-  spec.targets = {{90, 'a'}};
+  const cukiln::ModuleSpec spec = spec_of(path);
   for (std::uint64_t misses : {1, 2}) {  // never seen; an edited header
     scratch.write("tile.h", "version " + std::to_string(misses));
     const auto reports = loader->compile(spec);
@@ -143,21 +162,11 @@ TEST_CASE_FIXTURE(Fixture,
   const auto daemon = start();
   const std::string path = source("");
   CHECK(client(path)->wait() == 0);
-  cukiln::StoreOptions options;
-  options.directory = scratch / "store";
-  options.system_directory.clear();
-  options.daemon = cukiln::DaemonUse::require;
-  options.daemon_socket = socket;
-  auto store = cukiln::Store::open(options);
+  auto store = open_store(*this);
   REQUIRE(store);
-  cukiln::LoaderOptions loader_options;
-  loader_options.nvrtc_library = cukiln::testing::bin() + "/libnvrtc_fake.so";
-  loader_options.worker = cukiln::testing::bin() + "/cukiln-compile-worker";
-  auto loader = cukiln::KernelLoader::create(*store, loader_options);
+  auto loader = make_loader(*store);
   REQUIRE(loader);
-  cukiln::ModuleSpec spec;
-  spec.sources = {cukiln::SourceFile{path}};
-  spec.targets = {{90, 'a'}};
+  const cukiln::ModuleSpec spec = spec_of(path);
   const auto reports = loader->compile(spec);
   REQUIRE(reports);
   CHECK(reports->front().outcome == cukiln::Outcome::hit);
