@@ -47,10 +47,9 @@ struct Event {
 ///
 /// Threads: called in the thread in which the event happened (the caller's, one of a preload's, or
 /// a Watch's), before the call that caused it returns, and concurrently if several threads have
-/// events. The
-/// library holds no lock meanwhile: a slow sink delays that thread only, and the sink may call the
-/// loader. Events of one thread are in order; those of a compile come when it has ended. An
-/// exception is caught, and the event is lost. Fork: see KernelLoader.
+/// events. The library holds no lock meanwhile: a slow sink delays that thread only, and the sink
+/// may call the loader. Events of one thread are in order; those of a compile come when it has
+/// ended. An exception is caught, and the event is lost. Fork: see KernelLoader.
 ///
 /// Lookups in KernelTable have no events. What other processes do (cukilnd) has none here.
 using EventSink = std::function<void(const Event& event)>;
