@@ -19,8 +19,7 @@
 #include <vector>
 
 #include "core/driver/cuda_types.hpp"
-
-#include <cukiln/fake_cuda.h>
+#include "support/fake_cuda.h"
 
 #define FAKE_API extern "C" __attribute__((visibility("default")))
 
