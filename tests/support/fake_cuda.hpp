@@ -15,14 +15,15 @@
 #include <doctest/doctest.h>
 
 #include "core/driver/cuda_types.hpp"
-#include "support/fake_cuda.h"
 #include "support/paths.hpp"
+
+#include <cukiln/fake_cuda.h>
 
 namespace cukiln::testing {
 
 using FakeLaunch = ::fake_cuda_launch_record;
 
-/// The functions of fake_cuda.h.
+/// The functions of <cukiln/fake_cuda.h>.
 struct FakeCuda {
   explicit FakeCuda(const char* file = "libcuda_fake.so") : path(bin() + "/" + file) {
     handle = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);

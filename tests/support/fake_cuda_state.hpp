@@ -19,7 +19,8 @@
 #include <vector>
 
 #include "core/driver/cuda_types.hpp"
-#include "support/fake_cuda.h"
+
+#include <cukiln/fake_cuda.h>
 
 #define FAKE_API extern "C" __attribute__((visibility("default")))
 
