@@ -2,7 +2,7 @@
 #pragma once
 
 /// Controls libcuda_fake.so, a libcuda for tests on machines without a GPU: it loads cubins, runs
-/// nothing and records its calls. Functions of the driver are named without
+/// nothing and records its calls (examples/testing.md). Functions of the driver are named without
 /// `_v2`. Counters and records are read while nothing launches.
 
 // NOLINTBEGIN(readability-identifier-naming, modernize-use-using, modernize-deprecated-headers): C

@@ -10,12 +10,14 @@ function(install_library target export)
     ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
   install(EXPORT ${export} NAMESPACE cukiln:: DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/cukiln)
 endfunction()
+# What is not installed with the library alone.
+set(fake_driver_header "${PROJECT_SOURCE_DIR}/include/cukiln/fake_cuda.h")
 # Where the headers of include/cukiln/nvfp4 were before 0.4.
 set(forwarding_headers nvfp4.h nvfp4.hpp nvfp4_moe.hpp sampling.hpp tensor_view.hpp torch.h)
 list(TRANSFORM forwarding_headers PREPEND "${PROJECT_SOURCE_DIR}/include/cukiln/" OUTPUT_VARIABLE forwarding_files)
 file(GLOB core_files CONFIGURE_DEPENDS
   "${PROJECT_SOURCE_DIR}/include/cukiln/*.h" "${PROJECT_SOURCE_DIR}/include/cukiln/*.hpp")
-list(REMOVE_ITEM core_files ${forwarding_files})
+list(REMOVE_ITEM core_files ${forwarding_files} "${fake_driver_header}")
 install_library(cukiln cukilnTargets)
 install(FILES ${core_files} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/cukiln)
 if(TARGET cukiln_nvfp4)
@@ -23,6 +25,11 @@ if(TARGET cukiln_nvfp4)
   install(FILES ${forwarding_files} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/cukiln)
   install(DIRECTORY "${PROJECT_SOURCE_DIR}/include/cukiln/nvfp4" DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/cukiln
     FILES_MATCHING PATTERN "*.h" PATTERN "*.hpp")
+endif()
+if(CUKILN_FAKE_DRIVER)  # never found as libcuda.so.1: its name and folder are its own
+  install(TARGETS cuda_fake EXPORT cukiln_testingTargets LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/cukiln)
+  install(EXPORT cukiln_testingTargets NAMESPACE cukiln:: DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/cukiln)
+  install(FILES "${fake_driver_header}" DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/cukiln)
 endif()
 if(TARGET cukiln_nvrtc)  # opened by their paths or preloaded: they have no version of their own
   install(TARGETS cukiln_nvrtc cukiln_nvjitlink LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
@@ -38,7 +45,7 @@ foreach(program cukiln_cli cukilnd)
 endforeach()
 # What is installed, without tests and examples.
 add_custom_target(product)
-foreach(target cukiln cukiln_nvrtc cukiln_nvjitlink cukiln_nvfp4 cukiln-compile-worker cukiln_cli cukilnd)
+foreach(target cukiln cukiln_nvrtc cukiln_nvjitlink cukiln_nvfp4 cukiln-compile-worker cukiln_cli cukilnd cuda_fake)
   if(TARGET ${target})
     add_dependencies(product ${target})
   endif()
@@ -101,4 +108,13 @@ foreach(library cukiln cukiln_nvfp4)
   endif()
 endforeach()
 
-install(FILES "${PROJECT_SOURCE_DIR}/LICENSE" DESTINATION ${CMAKE_INSTALL_DOCDIR})
+# Documents, examples, and what monitoring loads, in the folders of the sources: then their links hold.
+file(GLOB documents CONFIGURE_DEPENDS RELATIVE "${PROJECT_SOURCE_DIR}" "${PROJECT_SOURCE_DIR}/*.md")
+file(GLOB_RECURSE nested_documents CONFIGURE_DEPENDS RELATIVE "${PROJECT_SOURCE_DIR}"
+  "${PROJECT_SOURCE_DIR}/cache/*.md" "${PROJECT_SOURCE_DIR}/examples/*" "${PROJECT_SOURCE_DIR}/kernels_src/*.md"
+  "${PROJECT_SOURCE_DIR}/scripts/observability/*" "${PROJECT_SOURCE_DIR}/src/*.md" "${PROJECT_SOURCE_DIR}/tests/*.md")
+list(FILTER nested_documents EXCLUDE REGEX "/__pycache__/|^examples/containers/prefix/")
+foreach(document IN LISTS documents nested_documents ITEMS LICENSE)
+  cmake_path(GET document PARENT_PATH folder)
+  install(FILES "${PROJECT_SOURCE_DIR}/${document}" DESTINATION ${CMAKE_INSTALL_DOCDIR}/${folder})
+endforeach()

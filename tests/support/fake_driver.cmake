@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# A libcuda without a GPU, for the tests.
+# A libcuda without a GPU, for the tests of cukiln and of its hosts (examples/testing.md).
 function(cukiln_fake_driver target)
   add_library(${target} SHARED
     "${PROJECT_SOURCE_DIR}/tests/support/fake_cuda.cpp" "${PROJECT_SOURCE_DIR}/tests/support/fake_cuda_driver.cpp")
