@@ -212,7 +212,7 @@ struct PrefillGemm {
   static constexpr bool kExchangesHalves =
       kRole == Role::kAny
           ? kHalfFitsStage && kRows == 128 &&
-                (kQuantizedTokens ? kTokens > 64 : kTokens == 64 || kTokens == 256)
+                (kQuantizedTokens ? kTokens > 64 : kTokens != 32 && kTokens != 128)
           : kRole != Role::kHelper;
   // The sums of helpers are in the order of the threads: of a warpgroup, a share, four sums.
   static constexpr u32 kPartialBytes = kShares * kShareBytes;

@@ -13,7 +13,8 @@
 //   Launch: the helper with any even grid, in clusters of two; the helped, which may start early, with
 //     tiles * 2. Both on as many SMs as they have blocks.
 //
-// CUKILN_GEMM_TOKENS: 128, the kernels with up to so many rows of A in a tile; or 256, the others.
+// CUKILN_GEMM_TOKENS: 128 or 256, the kernels with a power of two of rows of A in a tile, up to 128, or more;
+//   224, the others.
 // Alignment, determinism: as nvfp4_w4a16_gemm.cu. Source: NVIDIA PTX ISA, wgmma and cp.async.bulk.
 #include "gemm_sm90_prefill.cuh"
 #include "gemm_signatures.cuh"
@@ -49,6 +50,13 @@ CUKILN_W4A16_PREFILL(w4a16_gemm_prefill_64x256, kAny, 64, 256, 6, 1, 227456)
 CUKILN_W4A16_PREFILL(w4a16_gemm_prefill_128x128, kAny, 128, 128, 4, 1, 178272)
 CUKILN_W4A16_PREFILL(w4a16_gemm_prefill_128x128_pair, kPair, 128, 128, 4, 1, 178272)
 
+#elif CUKILN_GEMM_TOKENS == 224
+
+CUKILN_W4A16_PREFILL(w4a16_gemm_prefill_96x128, kAny, 96, 128, 6, 1, 213120)
+CUKILN_W4A16_PREFILL(w4a16_gemm_prefill_160x128, kAny, 160, 128, 4, 1, 206432)
+CUKILN_W4A16_PREFILL(w4a16_gemm_prefill_192x128, kAny, 192, 128, 3, 1, 180816)
+CUKILN_W4A16_PREFILL(w4a16_gemm_prefill_224x128, kAny, 224, 128, 3, 1, 205392)
+
 #elif CUKILN_GEMM_TOKENS == 256
 
 CUKILN_W4A16_PREFILL(w4a16_gemm_prefill_256x128, kAny, 256, 128, 3, 1, 229968)
@@ -68,7 +76,7 @@ CUKILN_W4A16_HELP(w4a16_gemm_prefill_256x128_helped, kHelped, 256, 128, 3, 22996
 CUKILN_W4A16_HELP(w4a16_gemm_prefill_256x128_helper, kHelper, 256, 128, 3, 229968)
 
 #else
-#error "CUKILN_GEMM_TOKENS: 128 or 256 is expected"
+#error "CUKILN_GEMM_TOKENS: 128, 224 or 256 is expected"
 #endif
 
 #endif

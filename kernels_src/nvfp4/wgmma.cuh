@@ -77,12 +77,18 @@ struct Wgmma;
 #define CUKILN_SUMS_64 \
   CUKILN_SUMS_48 ", " \
   "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
-#define CUKILN_SUMS_128 \
+#define CUKILN_SUMS_80 \
   CUKILN_SUMS_64 ", " \
-  "%64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, %80, " \
-  "%81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95, %96, %97, " \
-  "%98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111, %112, " \
-  "%113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127"
+  "%64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79"
+#define CUKILN_SUMS_96 \
+  CUKILN_SUMS_80 ", " \
+  "%80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95"
+#define CUKILN_SUMS_112 \
+  CUKILN_SUMS_96 ", " \
+  "%96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111"
+#define CUKILN_SUMS_128 \
+  CUKILN_SUMS_112 ", " \
+  "%112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127"
 
 // kTypes: of A and B. kSumNames, kOperandNames: of the asm operands. Last: the sums as asm operands.
 #define CUKILN_WGMMA(kTokens, Operands, kTypes, kSumNames, kOperandNames, ...)                       \
@@ -112,6 +118,12 @@ struct Wgmma;
                CUKILN_F8(32), CUKILN_F8(40))                                                         \
   CUKILN_WGMMA(128, Operands, kTypes, CUKILN_SUMS_64, "{%64, %65, %66, %67}, %68", CUKILN_F32(0),    \
                CUKILN_F32(32))                                                                       \
+  CUKILN_WGMMA(160, Operands, kTypes, CUKILN_SUMS_80, "{%80, %81, %82, %83}, %84", CUKILN_F32(0),    \
+               CUKILN_F32(32), CUKILN_F8(64), CUKILN_F8(72))                                         \
+  CUKILN_WGMMA(192, Operands, kTypes, CUKILN_SUMS_96, "{%96, %97, %98, %99}, %100", CUKILN_F32(0),   \
+               CUKILN_F32(32), CUKILN_F32(64))                                                       \
+  CUKILN_WGMMA(224, Operands, kTypes, CUKILN_SUMS_112, "{%112, %113, %114, %115}, %116",             \
+               CUKILN_F32(0), CUKILN_F32(32), CUKILN_F32(64), CUKILN_F8(96), CUKILN_F8(104))         \
   CUKILN_WGMMA(256, Operands, kTypes, CUKILN_SUMS_128, "{%128, %129, %130, %131}, %132",             \
                CUKILN_F32(0), CUKILN_F32(32), CUKILN_F32(64), CUKILN_F32(96))
 
@@ -121,6 +133,9 @@ CUKILN_WGMMA_TYPES(Bf16, "bf16.bf16")
 #undef CUKILN_WGMMA_TYPES
 #undef CUKILN_WGMMA
 #undef CUKILN_SUMS_128
+#undef CUKILN_SUMS_112
+#undef CUKILN_SUMS_96
+#undef CUKILN_SUMS_80
 #undef CUKILN_SUMS_64
 #undef CUKILN_SUMS_48
 #undef CUKILN_SUMS_32

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 
@@ -19,7 +20,8 @@
 ///
 ///     kTiles, kTable                    of sm90_plan.hpp; the table that is built in
 ///     kDecodeModules[]                  with the tiles of 8, 16 and, if there are such, 32 tokens
-///     kPrefillModules[]                 with the tiles of up to 128 tokens, and those of 256
+///     kPrefillModules[]                 with the tiles of up to 128 tokens, those of 256, and, if
+///                                       there are such, those of no power of two
 ///     kSkinnyModule                     with the skinny tiles, or null
 ///     kElement                          of the tokens that prefill multiplies
 ///     Decode, Prefill                   KernelSignature
@@ -154,7 +156,10 @@ constexpr detail::GemmKernel decode_kernel(const DecodeTile& tile,
 
 template <class Family>
 constexpr const char* module_of(const PrefillTile& tile) noexcept {
-  return tile.is_skinny() ? Family::kSkinnyModule : Family::kPrefillModules[tile.tokens > 128];
+  if (tile.is_skinny()) {
+    return Family::kSkinnyModule;
+  }
+  return Family::kPrefillModules[std::has_single_bit(tile.tokens) ? tile.tokens > 128 : 2];
 }
 
 constexpr std::uint32_t second_kernel_index(const Tiles& tiles, std::uint32_t tile) noexcept {

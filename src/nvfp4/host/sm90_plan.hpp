@@ -226,7 +226,7 @@ struct TailWave {
 };
 inline TailWave tail_wave(const Tiles& tiles, std::uint32_t tile_index, std::uint32_t splits,
                           const Shape& shape) noexcept {
-  constexpr std::uint64_t kFewWaves = 4;
+  constexpr std::uint64_t kFewWaves = 64;
   constexpr std::uint64_t kLongK = 32 * kGroupK;  // else another launch takes longer
   const PrefillTile& tile = tiles.prefill[tile_index];
   const std::uint64_t waves = tile_count(tile, shape) / shape.num_sms;
@@ -235,13 +235,15 @@ inline TailWave tail_wave(const Tiles& tiles, std::uint32_t tile_index, std::uin
   if (splits == 1 && first_row > 0 && waves <= kFewWaves && shape.k >= kLongK &&
       first_row < shape.n) {
     const Shape rest = {shape.m, shape.n - first_row, shape.k, shape.num_sms};
-    for (const std::uint32_t tokens : {tile.tokens / 2, tile.tokens}) {
-      for (std::uint32_t i = 0; i < tiles.prefill_count; ++i) {
-        const PrefillTile& other = tiles.prefill[i];
-        if (other.tokens == tokens && other.rows == tile.rows && !other.has_tail() &&
-            (!other.is_skinny() || shape.m <= tokens) &&
-            tile_count(other, rest) * kMaxSplits <= max_resident_ctas(shape.num_sms, kMaxSplits)) {
-          return {first_row, i, kMaxSplits};
+    for (std::uint32_t parts = kMaxSplits; parts > 1; --parts) {
+      for (const std::uint32_t tokens : {tile.tokens / 2, tile.tokens}) {
+        for (std::uint32_t i = 0; i < tiles.prefill_count; ++i) {
+          const PrefillTile& other = tiles.prefill[i];
+          if (other.tokens == tokens && other.rows == tile.rows && !other.has_tail() &&
+              (!other.is_skinny() || shape.m <= tokens) &&
+              tile_count(other, rest) * parts <= max_resident_ctas(shape.num_sms, parts)) {
+            return {first_row, i, parts};
+          }
         }
       }
     }
