@@ -13,9 +13,8 @@ struct W4a16 {
   static constexpr const sm90::Tiles& kTiles = w4a16::kTiles;
   static constexpr const GemmTable& kTable = w4a16::kTuned;
   static constexpr const char* kDecodeModules[] = {"nvfp4_w4a16_gemm", "nvfp4_w4a16_gemm_16"};
-  static constexpr const char* kPrefillModules[] = {"nvfp4_w4a16_gemm_prefill",
-                                                    "nvfp4_w4a16_gemm_prefill_256",
-                                                    "nvfp4_w4a16_gemm_prefill_224"};
+  static constexpr const char* kPrefillModules[] = {
+      "nvfp4_w4a16_gemm_prefill", "nvfp4_w4a16_gemm_prefill_256", "nvfp4_w4a16_gemm_prefill_224"};
   static constexpr const char* kSkinnyModule = "nvfp4_w4a16_gemm_skinny";
   static constexpr TensorBox::Element kElement = TensorBox::Element::bf16;
 

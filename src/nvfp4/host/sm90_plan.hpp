@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 
 #include "nvfp4/host/ceil_div.hpp"
 #include "nvfp4/host/sm90_table.hpp"
@@ -88,6 +89,16 @@ inline constexpr PrefillTile kPrefillTiles[] = {
     {"nvfp4_gemm_prefill_256x128", 256, 128, 229968, 1, 1.11},
 };
 
+/// What a launch for prefill costs beside its groups of K, in microseconds; those of a tile are for
+/// one of 128 by 128.
+struct PrefillCosts {
+  double launch;                   // of one more kernel
+  double store_tile;               // of a wave
+  double reduce, reduce_tile;      // where K is split
+  double exchange, exchange_tile;  // where two CTAs split it, which exchange halves of their sums
+  double alone;  // the time of a group of a thread block that has its SM to itself, of that of two
+};
+
 /// The tiles of a family of kernels, each of a kernel: first those for decode, in ascending order
 /// of tokens, then those for prefill.
 struct Tiles {
@@ -97,6 +108,7 @@ struct Tiles {
   std::uint32_t prefill_count;
   DecodeTiles for_8, for_16, for_32;  ///< tokens
   bool prepares;                      ///< prefill needs a kernel before it, and a workspace
+  PrefillCosts costs;
 
   constexpr std::uint32_t count() const noexcept { return decode_count + prefill_count; }
   constexpr const char* kernel_name(std::uint32_t kernel) const noexcept {
@@ -118,7 +130,8 @@ struct Tiles {
 
 template <std::size_t decode_count, std::size_t prefill_count>
 constexpr Tiles make_tiles(const DecodeTile (&decode)[decode_count],
-                           const PrefillTile (&prefill)[prefill_count], bool prepares) noexcept {
+                           const PrefillTile (&prefill)[prefill_count], bool prepares,
+                           const PrefillCosts& costs) noexcept {
   static_assert(decode_count <= GemmTactics::kMax &&
                 prefill_count * kMaxSplits <= GemmTactics::kMax);
   const auto with_tokens = [&](std::uint64_t tokens) {
@@ -136,11 +149,13 @@ constexpr Tiles make_tiles(const DecodeTile (&decode)[decode_count],
           with_tokens(8),
           with_tokens(16),
           with_tokens(kMaxDecodeTokens),
-          prepares};
+          prepares,
+          costs};
 }
 
 /// The tiles of W4A4.
-inline constexpr Tiles kTiles = make_tiles(kDecodeTiles, kPrefillTiles, true);
+inline constexpr Tiles kTiles =
+    make_tiles(kDecodeTiles, kPrefillTiles, true, {1.4, 0, 1.4, 2.2, 1.4, 2.2, 0.56});
 inline constexpr auto kTunedRows =
     find_kernels(kMeasuredRows, [](std::uint32_t i) { return kTiles.kernel_name(i); });
 inline constexpr GemmTable kTuned = {kTunedRows.data(), kTunedRows.size(), kMeasuredSms};
@@ -226,21 +241,19 @@ struct TailWave {
 };
 inline TailWave tail_wave(const Tiles& tiles, std::uint32_t tile_index, std::uint32_t splits,
                           const Shape& shape) noexcept {
-  constexpr std::uint64_t kFewWaves = 64;
   constexpr std::uint64_t kLongK = 32 * kGroupK;  // else another launch takes longer
   const PrefillTile& tile = tiles.prefill[tile_index];
   const std::uint64_t waves = tile_count(tile, shape) / shape.num_sms;
   std::uint64_t first_row = waves * shape.num_sms / ceil_div(shape.m, tile.tokens) * tile.rows;
   first_row -= first_row % kScaleRows;
-  if (splits == 1 && first_row > 0 && waves <= kFewWaves && shape.k >= kLongK &&
-      first_row < shape.n) {
+  if (splits == 1 && first_row > 0 && shape.k >= kLongK && first_row < shape.n) {
     const Shape rest = {shape.m, shape.n - first_row, shape.k, shape.num_sms};
     for (std::uint32_t parts = kMaxSplits; parts > 1; --parts) {
       for (const std::uint32_t tokens : {tile.tokens / 2, tile.tokens}) {
         for (std::uint32_t i = 0; i < tiles.prefill_count; ++i) {
           const PrefillTile& other = tiles.prefill[i];
           if (other.tokens == tokens && other.rows == tile.rows && !other.has_tail() &&
-              (!other.is_skinny() || shape.m <= tokens) &&
+              (!other.is_skinny() || (shape.m <= tokens && parts != 3)) &&
               tile_count(other, rest) * parts <= max_resident_ctas(shape.num_sms, parts)) {
             return {first_row, i, parts};
           }
@@ -285,8 +298,6 @@ inline GemmTactics tactics_of(const Tiles& tiles, const Shape& shape) noexcept {
   return found;
 }
 
-inline constexpr double kLaunchUs = 1.4;  ///< of one more kernel
-
 /// Microseconds: waves of two thread blocks on each SM, then one of one.
 inline double estimated_us(const DecodeTile& tile, const Shape& shape) noexcept {
   const std::uint64_t blocks_per_sm = ceil_div(block_count(tile, shape), shape.num_sms);
@@ -295,20 +306,25 @@ inline double estimated_us(const DecodeTile& tile, const Shape& shape) noexcept 
          static_cast<double>(blocks_per_sm % 2) * tile.us_at_occupancy_1;
 }
 
-inline double estimated_us(const PrefillTile& tile, std::uint32_t splits,
+inline double estimated_us(const PrefillCosts& costs, const PrefillTile& tile, std::uint32_t splits,
                            const Shape& shape) noexcept {
   const std::uint64_t blocks_per_sm =
       ceil_div(tile_count(tile, shape) * splits, max_resident_ctas(shape.num_sms, splits));
   const std::uint64_t waves = ceil_div(blocks_per_sm, tile.blocks_per_sm);
   // A thread block that has its SM to itself is faster, but less than twice as fast.
-  const double occupancy_factor = blocks_per_sm < tile.blocks_per_sm ? 0.56 : 1.0;
-  // A cluster adds up its partial sums.
-  const double reduce_us = splits > 1 ? 1.4 + 2.2 * tile.tokens * tile.rows / (128 * 128) : 0;
+  const double occupancy_factor = blocks_per_sm < tile.blocks_per_sm ? costs.alone : 1.0;
+  const double area = tile.tokens * tile.rows / (128.0 * 128.0);
+  const bool exchanges =
+      splits == 2 && tile.rows == kScaleRows && tile.tokens > kMaxDecodeTokens && !tile.is_skinny();
+  const double reduce_us = splits == 1 ? 0
+                           : exchanges ? costs.exchange + costs.exchange_tile * area
+                                       : costs.reduce + costs.reduce_tile * area;
   const std::uint64_t tail_groups = tile.has_tail() ? tail_split(tile, shape).k_groups : 0;
-  const double tail_us = tile.has_tail() ? kLaunchUs : 0;
+  const double tail_us = tile.has_tail() ? costs.launch : 0;
   const std::uint64_t groups = ceil_div(ceil_div(shape.k, kGroupK) - tail_groups, splits);
-  return static_cast<double>(waves * groups) * tile.us_per_group * occupancy_factor + reduce_us +
-         tail_us;
+  const double wave_us = static_cast<double>(groups) * tile.us_per_group * occupancy_factor +
+                         costs.store_tile * area * tile.blocks_per_sm;
+  return static_cast<double>(waves) * wave_us + reduce_us + tail_us;
 }
 
 inline double estimated_us(const Tiles& tiles, const GemmTactic& tactic,
@@ -320,10 +336,13 @@ inline double estimated_us(const Tiles& tiles, const GemmTactic& tactic,
   }
   const std::uint32_t tile = tactic.kernel - tiles.decode_count;
   const TailWave last = tail_wave(tiles, tile, tactic.splits, shape);
-  const Shape whole = {shape.m, last.first_row, shape.k, shape.num_sms};
-  const Shape rest = {shape.m, shape.n - last.first_row, shape.k, shape.num_sms};
-  return estimated_us(tiles.prefill[tile], tactic.splits, whole) +
-         (rest.n == 0 ? 0 : kLaunchUs + estimated_us(tiles.prefill[last.tile], last.splits, rest));
+  const auto time = [&](std::uint32_t of, std::uint32_t splits, std::uint64_t rows) {
+    return estimated_us(tiles.costs, tiles.prefill[of], splits,
+                        {shape.m, rows, shape.k, shape.num_sms});
+  };
+  const std::uint64_t rest = shape.n - last.first_row;
+  return time(tile, tactic.splits, last.first_row) +
+         (rest == 0 ? 0 : tiles.costs.launch + time(last.tile, last.splits, rest));
 }
 
 /// Selects the tactic of a table that is built in; for a shape or a card that was not measured the
@@ -334,10 +353,15 @@ inline GemmTactic select_tactic(const Tiles& tiles, const GemmTable& table,
     return *tuned;
   }
   const GemmTactics all = tactics_of(tiles, shape);
-  const auto time = [&](const GemmTactic& tactic) { return estimated_us(tiles, tactic, shape); };
-  return *std::min_element(all.begin(), all.end(), [&](const GemmTactic& a, const GemmTactic& b) {
-    return time(a) < time(b);
-  });
+  GemmTactic fastest;
+  double least = std::numeric_limits<double>::infinity();
+  for (const GemmTactic& tactic : all) {
+    if (const double time = estimated_us(tiles, tactic, shape); time < least) {
+      least = time;
+      fastest = tactic;
+    }
+  }
+  return fastest;
 }
 
 // Every device runs the first kAnyTiles tiles for 8 tokens, and those for 16: its kernels, in this

@@ -136,30 +136,43 @@ def w4a16_work(m: int, n: int, k: int) -> dict[str, Any]:
     return {"bytes": m * k * 2 + n * k * 9 / 16 + m * n * 2, "operations": 2.0 * m * n * k, "rate": "matrix"}
 
 
-def humming(kernels: Kernels, quick: bool) -> Iterator[Entry]:
-    """W4A16 beside Humming, where it was carried."""
+# Weights [n, k] of Llama 3 70B (in eight parts), Qwen3 32B, DeepSeek-V3 and gpt-oss, and squares.
+W4A16_WEIGHTS = ((8192, 3584), (25600, 5120), (1280, 8192), (8192, 1024), (2112, 7168), (576, 7168), (2880, 2880),
+                 (4096, 4096), (7168, 7168), (7168, 18432), (18432, 7168))  # fmt: skip
+W4A16_TOKENS = (1, 8, 16, 32, 64, 100, 128, 160, 200, 256, 300, 400, 512, 700, 1000, 1500, 3000)
+HUMMING_TOKENS = (1, 16, 64, 128, 160, 256, 300, 512, 700, 1000)  # each shape compiles for some
+
+
+def w4a16(kernels: Kernels, quick: bool) -> Iterator[Entry]:
+    """W4A16 beside cuBLAS in bf16 and, where it was carried and takes the weights without padding, Humming."""
     packages = kernels.folder / "humming"
-    if not packages.exists():
-        return
-    theirs = humming_gemm.Humming(packages)
-    rows = (1, 64) if quick else (1, 8, 16, 32, 64, 128, 256, 1024)
-    for n, k in [(7168, 7168)] if quick else [(7168, 7168), (4096, 4096), (7168, 18432), (18432, 7168)]:
+    theirs = humming_gemm.Humming(packages) if packages.exists() else None
+    for n, k in W4A16_WEIGHTS[:1] if quick else W4A16_WEIGHTS:
         weights = [Quantised(kernels, n, k) for _ in range(copies_for(n * k * 9 // 16))]
-        multiply = theirs.layers(weights, n, k, rows)
-        for m in rows:
+        taken = theirs is not None and n % 128 == 0 and k % 128 == 0
+        multiply = theirs.layers(weights, n, k, HUMMING_TOKENS) if theirs is not None and taken else None
+        for m in (64, 160) if quick else W4A16_TOKENS:
             x = torch.randn(m, k, device="cuda", dtype=torch.bfloat16)
             outputs = [torch.empty(m, n, device="cuda", dtype=torch.bfloat16) for _ in range(4)]
             ours = w4a16_launch(kernels, weights, x, outputs[:2])
 
-            def rival(i: int, x=x, outputs=outputs, multiply=multiply) -> None:
+            def cublas(i: int, x=x, weights=weights, outputs=outputs) -> None:
+                torch.mm(x, weights[i % len(weights)].bf16.T, out=outputs[2 + i % 2])
+
+            def humming(i: int, x=x, outputs=outputs, multiply=multiply) -> None:
                 multiply(i, x, outputs[2 + i % 2])
 
-            ours(0)
-            rival(0)
-            difference = (outputs[0].double() - outputs[2].double()).norm() / outputs[0].double().norm()
-            if not difference < 1e-2:  # each rounds products and sums to bf16 in its own order
-                raise RuntimeError(f"w4a16_gemm [{m}, {n}, {k}]: differs from Humming's by {difference:.1e}")
-            yield Entry("w4a16_gemm", f"m {m}, n {n}, k {k}", ours, f"Humming {humming_gemm.VERSION}", rival, **w4a16_work(m, n, k))
+            rivals = [("cuBLAS bf16", cublas, 0.2)]  # of weights that were not quantised
+            if multiply is not None and m in HUMMING_TOKENS:
+                # Each rounds products and sums to bf16 in its own order.
+                rivals.append((f"Humming {humming_gemm.VERSION}", humming, 1e-2))
+            for name, rival, most in rivals:
+                ours(0)
+                rival(0)
+                difference = (outputs[0].double() - outputs[2].double()).norm() / outputs[0].double().norm()
+                if not difference < most:
+                    raise RuntimeError(f"w4a16_gemm [{m}, {n}, {k}]: differs from {name}'s by {difference:.1e}")
+                yield Entry("w4a16_gemm", f"m {m}, n {n}, k {k}", ours, name, rival, **w4a16_work(m, n, k))
         del weights, multiply
         torch.cuda.empty_cache()
 
@@ -529,7 +542,7 @@ def moe(kernels: Kernels, quick: bool) -> Iterator[Entry]:
         torch.cuda.empty_cache()
 
 
-PARTS = {"gemm": gemm, "humming": humming, "moe": moe, "amax": amax, "quantize": quantize, "gate_up": gate_up,
+PARTS = {"gemm": gemm, "w4a16": w4a16, "moe": moe, "amax": amax, "quantize": quantize, "gate_up": gate_up,
          "sampler": sampler}  # fmt: skip
 
 

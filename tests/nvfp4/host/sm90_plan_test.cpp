@@ -108,9 +108,13 @@ TEST_CASE("for weights that no table has it selects what is hardly slower than t
         std::min_element(times.begin(), times.end(),
                          [](const auto& a, const auto& b) { return a.second < b.second; });
     losses[activations].push_back(times[selected] / fastest->second - 1);
-    CHECK(losses[activations].back() < 0.25);
+    CHECK(losses[activations].back() < 0.2);
   }
   REQUIRE(losses.size() == 2);
+  std::vector<double> unseen(losses["bf16"].end() - 100,
+                             losses["bf16"].end());  // not used for the model
+  std::sort(unseen.begin(), unseen.end());
+  CHECK(unseen[95] < 0.1);
   for (const auto& [activations, of] : losses) {
     CAPTURE(activations);
     CHECK(of.size() > 200);
@@ -166,16 +170,20 @@ TEST_CASE("a small last wave of tiles is split in a launch of its own") {
   CHECK(last(128, 18432, 7168, 2) == 0);       // K is split already
   CHECK(last(128, 132 * 128, 7168) == 0);      // whole waves
   CHECK(last(128, 7168, 7168) == 0);           // less than one
-  CHECK(last(128, 161 * 128, 7168) == 0);      // 29 tiles: four parts of each are too many
-  CHECK(last(128, 160 * 128, 7168) == 132 * 128);
-  CHECK(last(128, 18432, 4064) == 0);            // short K
-  CHECK(last(1024, 167 * 128, 7168) == 0);       // many waves
+  CHECK(last(128, 199 * 128, 7168) == 0);      // 67 tiles: two parts of each are too many
+  CHECK(last(128, 198 * 128, 7168) == 132 * 128);
+  CHECK(last(128, 18432, 4064) == 0);  // short K
+  CHECK(last(1024, 167 * 128, 7168) ==
+        165 * 128);                              // many waves: eight tiles of tokens, ten of them
   CHECK(last(300, 89 * 128, 7168) == 88 * 128);  // three tiles of tokens: 264 are two waves
   const TailWave halves = tail_wave(kTiles, 2, 1, shape(128, 18432, 7168));
   CHECK(halves.splits == 4);
   CHECK(kPrefillTiles[halves.tile].tokens == 64);
   CHECK(tail_wave(kTiles, 2, 1, shape(128, 152 * 128, 7168)).tile == 2);  // 40 halves are too many
-  CHECK(tail_wave(kTiles, 0, 1, shape(32, 18432, 7168)).tile == 0);       // no halves
+  CHECK(tail_wave(kTiles, 2, 1, shape(128, 160 * 128, 7168)).splits == 4);  // of 28 tiles
+  CHECK(tail_wave(kTiles, 2, 1, shape(128, 170 * 128, 7168)).splits == 3);
+  CHECK(tail_wave(kTiles, 2, 1, shape(128, 171 * 128, 7168)).splits == 2);
+  CHECK(tail_wave(kTiles, 0, 1, shape(32, 18432, 7168)).tile == 0);  // no halves
 }
 
 TEST_CASE("tiles whose kind takes a second kernel have one, and last rows are not helped") {
@@ -204,11 +212,14 @@ TEST_CASE("skinny tiles take as many tokens as they have, and more than half") {
       CHECK(may_take(w4a16::kTiles, tile, shape(m, 4096, 4096)) ==
             (m > tile.tokens / 2 && m <= tile.tokens));
     }
-    // Nor in a launch of the last rows, which would take more tiles of half as many tokens.
+    // Nor in a launch of the last rows, which would take more tiles of half as many tokens; nor do
+    // three CTAs split its K there.
     const auto index = static_cast<std::uint32_t>(&tile - w4a16::kPrefillTiles);
     const TailWave last = tail_wave(w4a16::kTiles, index, 1, shape(tile.tokens, 17416, 4128));
     CHECK(last.first_row < 17416);
     CHECK(w4a16::kPrefillTiles[last.tile].tokens == tile.tokens);
+    CHECK(tail_wave(w4a16::kTiles, index, 1, shape(tile.tokens, 132 * 64 + 36 * 64, 4128)).splits ==
+          2);
   }
   CHECK(skinny == 4);
 }

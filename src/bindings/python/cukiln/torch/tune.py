@@ -44,8 +44,12 @@ WEIGHTS = (
     *((10240, 8192), (57344, 8192), (8192, 28672)),
     *((10240, 5120), (5120, 8192), (51200, 5120), (5120, 25600)),
 )
-# Up to each of the first three, sm_90 has tiles of their own: no row serves both sides of one.
-TOKENS = (8, 16, 32, 64, 96, 128, 192, 256, 384, 512, 1024, 2048, 4096)
+# Up to each of the first three, sm_90 has tiles of their own: no row serves both sides of one. Then
+# as tiles come, in steps of 32, and sums of them.
+TOKENS = (
+    *(8, 16, 32, 64, 96, 128, 160, 192, 224, 256, 320, 384, 448, 512, 640, 768, 1024, 1536, 2048),
+    *(3072, 4096),
+)
 
 _SAMPLES = 5
 _HOPELESS = 1.3  # times as slow as the fastest so far: one sample is enough
