@@ -6,9 +6,8 @@
 
 namespace cukiln::nvfp4::w4a16 {
 
-// The tiles of W4a16Gemm's kernels: as in sm90_plan.hpp. Times and costs of prefill are fitted to
-// what an H200 and, up to 128 tokens, an H100 measured, on half of the shapes that sm90_plan_test
-// has.
+// The tiles of W4a16Gemm's kernels: as in sm90_plan.hpp. Of the shapes with many tokens whose times
+// are known, the last hundred were not used for the fit.
 
 inline constexpr sm90::DecodeTile kDecodeTiles[] = {
     {"w4a16_gemm_decode_8x2", 8, 16, 33856, 4.6, 7.0},

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Written by scripts/tune on 2026-11-27, on an NVIDIA H100 80GB HBM3. For more tokens the plan's
-// model chooses.
+// Written by scripts/tune on 2026-11-27, on an NVIDIA H100 80GB HBM3.
 
 #include <array>
 #include <cstdint>
