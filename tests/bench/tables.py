@@ -41,13 +41,14 @@ class Line:
 @dataclass
 class Grid:
     """A table of all results whose kernel begins with one of `what`, beside the baseline that begins with `beside`: a line for each
-    kernel and each `row` of the case, a column for each `column` of it; the time and the ratio in each cell."""
+    kernel and each `row` of the case, a column for each `column` of it; the time and the ratio in each cell, or the ratio alone."""
 
     what: tuple[str, ...]
     case: re.Pattern[str]
     beside: str
     columns: str  # what their numbers are
     run: str = KERNELS
+    times: bool = True
 
 
 GEMM = "m {}, n 7168, k 7168"
@@ -58,6 +59,10 @@ def gemm(what: str, *rows: int) -> Line:
     name, _, rest = what.partition(", ")
     label = f"`{name}`, {rest + ', ' if rest else ''}n = k = 7168, {', '.join(map(str, rows))} rows"
     return Line(label, KERNELS, what, tuple(GEMM.format(m) for m in rows))
+
+
+def w4a16(beside: str) -> Grid:
+    return Grid(("w4a16_gemm",), re.compile(r"m (?P<column>\d+), (?P<row>.*)"), beside, "m", "h200-w4a16", times=False)
 
 
 def moe(what: str, *tokens: int) -> Line:
@@ -131,7 +136,8 @@ TABLES = {
                tuple(f"{rows} rows of 128256{logits}" for rows in (1, 8, 64, 256))) for logits in ("", ", Zipf")),
     ],
     "gemm": Grid(("nvfp4_gemm", "w4a16_gemm"), re.compile(r"m (?P<column>\d+), (?P<row>.*)"), "cuBLAS", "m"),
-    "humming": Grid(("w4a16_gemm",), re.compile(r"m (?P<column>\d+), (?P<row>.*)"), "Humming", "m", "h200-humming"),
+    "cublas": w4a16("cuBLAS"),
+    "humming": w4a16("Humming"),
     "moe": Grid(("nvfp4_moe",), re.compile(r"(?P<column>\d+) tokens, (?P<row>.*)"), "torch._grouped_mm", "tokens"),
     "amax": Grid(("amax_gsa",), re.compile(r"\[(?P<column>\d+), (?P<row>\d+)\]"), "torch.aminmax", "rows"),
     "quantize": Grid(("quantize_nvfp4",), re.compile(r"\[(?P<column>\d+), (?P<row>\d+)\]"), "torch.compile", "rows"),
@@ -195,12 +201,14 @@ class Tables:
             if case and row["what"].startswith(grid.what) and row["baseline"]["name"].startswith(grid.beside):
                 self.shown.add(id(row))
                 line = cells.setdefault((row["what"], case["row"].rstrip("]").replace("], ", ", ")), {})
-                line[int(case["column"])] = f"{quantity([row['value']], row['unit'])}, {quantity([row['ratio']], '×')}"
+                ratio = quantity([row["ratio"]], "×" if grid.times else "")
+                line[int(case["column"])] = f"{quantity([row['value']], row['unit'])}, {ratio}" if grid.times else ratio
         if not cells:
             raise LookupError(f"{grid.run}.json has no result of {', '.join(grid.what)} beside '{grid.beside}'")
         columns = sorted({column for line in cells.values() for column in line})
-        return [f"| kernel | of | {grid.columns} {' | '.join(map(str, columns))} |", "|---" * (len(columns) + 2) + "|",
-                *(f"| `{kernel}` | {row} | {' | '.join(line.get(column, '') for column in columns)} |"
+        of = ["kernel", "of"] if grid.times else ["of"]  # a table of ratios has one kernel
+        return [f"| {' | '.join(of)} | {grid.columns} {' | '.join(map(str, columns))} |", "|---" * (len(columns) + len(of)) + "|",
+                *(f"| {f'`{kernel}` | ' if grid.times else ''}{row} | {' | '.join(line.get(column, '') for column in columns)} |"
                   for (kernel, row), line in cells.items())]  # fmt: skip
 
     def table(self, name: str) -> list[str]:

@@ -22,7 +22,7 @@ KERNELS = REPOSITORY / "kernels_src" / "nvfp4"
 NEXT_SCALES = "a stage is released behind wgmma_wait, when its MMAs had all that its loads read: in flight are the scales of the next one"
 EXCEPTIONS = {
     r"w4a16_gemm_skinny_\d+x64_\d": (1, NEXT_SCALES),
-    r"w4a16_gemm_prefill_(128x128(_pair)?|256x128(_helped|_helper)?)": (1, NEXT_SCALES),
+    r"w4a16_gemm_prefill_((96|128|160|192|224)x128|128x128_pair|256x128(_helped|_helper)?)": (1, NEXT_SCALES),
     r"moe_(w4a16_)?prefill_(up|down)": (2, NEXT_SCALES),  # of two rows
 }
 
