@@ -190,12 +190,8 @@ void RemoteUploads::put(const StoreObject& object) {
       upload->bytes = bytes;
       upload->lease = entry != nullptr ? entry->request_canonical : std::string();
     }
-    is_queued = (has_room || store_) && enqueue(upload, false);
-    if (!is_queued) {
-      losses_.add({}, {UploadEnding::What::lost, "queue_full", "too many uploads wait",
-                       upload_advice(RemoteStatus::busy)});
-      telemetry_.events.add(RemoteTelemetry::Event::dropped);
-    }
+    enqueue(upload, false);
+    is_queued = upload->servers != 0;
   }
   if (entry != nullptr && (!is_queued || upload->object == nullptr)) {
     leases_.cancel_upload(entry->request_canonical);
@@ -217,12 +213,9 @@ bool RemoteUploads::push_locked(const ObjectName& name, bool again) {
   return enqueue(upload, !again);
 }
 
-/// False if too many wait, or every server has it. `is_marked_before`: the servers that have marked
-/// the name have this object; else it is a new one of the name.
+/// False if every server has it. It is lost if too many wait. `is_marked_before`: the servers that
+/// have marked the name have this object; else it is a new one of the name.
 bool RemoteUploads::enqueue(const UploadPtr& upload, bool is_marked_before) {
-  if (stopping_ || waiting_.size() >= kMaxNames) {
-    return false;
-  }
   for (const auto& lane : lanes_) {
     const bool is_marked = lane->marks.has(upload->name);
     if (is_marked && is_marked_before) {
@@ -230,6 +223,13 @@ bool RemoteUploads::enqueue(const UploadPtr& upload, bool is_marked_before) {
     }
     if (is_marked) {
       lane->marks.remove(upload->name);
+    }
+    const bool can_wait = upload->object != nullptr || store_;
+    if (stopping_ || !can_wait || waiting_.size() >= kMaxNames) {
+      losses_.add({}, {UploadEnding::What::lost, "queue_full", "too many uploads wait",
+                       upload_advice(RemoteStatus::busy)});
+      telemetry_.events.add(RemoteTelemetry::Event::dropped);
+      return true;
     }
     ++upload->servers;
     lane->queue.push_back(upload);

@@ -5,13 +5,16 @@
 
 #include <cstring>
 #include <deque>
+#include <filesystem>
 #include <map>
 #include <numeric>
 #include <thread>
 
 #include "addons/fleet/module_index.hpp"
+#include "core/store/tiered_store.hpp"
 #include "support/scratch.hpp"
 #include "support/store_entries.hpp"
+#include "support/wait.hpp"
 
 using namespace cukiln;
 using namespace cukiln::testing;
@@ -22,6 +25,7 @@ namespace {
 
 constexpr auto kUsual = RemoteTier::Freshness::usual;
 constexpr auto kNow = RemoteTier::Freshness::now;
+constexpr std::uint64_t kMaxNames = 65'536;  // of uploads that wait
 
 /// The memory of a server that several stores use.
 struct Shelf {
@@ -109,10 +113,12 @@ struct Fleet {
   Shelf shelf;
   SecretKey key = *SecretKey::generate("fleet");
   std::string warnings;  // of hosts without threads of their own
+  std::size_t max_queued = 64;
 
   /// Without a list of trusted keys a host trusts `key`.
   std::unique_ptr<RemoteStore> host(bool writer = true, const std::string& trust = {}) {
     RemoteStore::Options options;
+    options.max_queued = max_queued;
     options.endpoints.push_back(std::make_unique<ShelfEndpoint>(shelf));
     options.trusted = *TrustedKeys::parse(trust.empty() ? key.public_key().text() : trust);
     options.log = Logger([this](LogLevel level, std::string_view text) {
@@ -692,6 +698,184 @@ TEST_CASE("fault 328: an object that a server refuses costs no other one") {
   CHECK(writer->finish(kLongerThanATest));
   CHECK(writer->stats().dropped == 1);
   CHECK(writer->stats().stored == 1);
+}
+
+namespace {
+
+/// A machine's store on disk.
+struct Machine {
+  ScratchFolder folder;
+  std::unique_ptr<TieredStore> store;
+
+  Machine() {
+    TieredStore::Options options;
+    options.store.directory = folder.path() + "/store";
+    options.store.system_directory.clear();
+    store = *TieredStore::open(std::move(options));
+  }
+  std::unique_ptr<RemoteStore> writer(Fleet& fleet, bool keeps_trying = false) const {
+    auto host = fleet.host();
+    host->use_store(StoreAdmin(*store), keeps_trying);
+    return host;
+  }
+  StoreEntry keep(StoreEntry entry, Origin origin = Origin::compiled) const {
+    entry.origin = origin;
+    REQUIRE(store->put(entry));
+    return entry;
+  }
+  /// How many marks there are of what the server has.
+  std::size_t marks() const {
+    const std::string uploads = StoreAdmin(*store).facts().directory + "/uploads";
+    std::size_t bytes = 0;
+    for (const auto& file : std::filesystem::directory_iterator(uploads)) {
+      bytes += file.file_size();
+    }
+    return bytes / 40;
+  }
+};
+
+ObjectName name_of(const StoreEntry& entry) { return ObjectName::of(entry.key); }
+
+}  // namespace
+
+TEST_CASE("fault 319: what the queue has no room for is read from the store, without its lease") {
+  Fleet fleet;
+  fleet.max_queued = 1;
+  const Machine machine;
+  const auto writer = machine.writer(fleet);
+  std::vector<StoreEntry> entries;
+  std::vector<RemoteLease> leases;
+  for (std::uint64_t i = 0; i < 3; ++i) {
+    entries.push_back(machine.keep(make_entry(i)));
+    leases.push_back(*writer->await_peer_or_lease(entries[i].request_canonical, kLongerThanATest,
+                                                  kNotCancelled, kNothing));
+  }
+  {
+    const std::lock_guard none_ends(fleet.shelf.mutex);
+    for (const StoreEntry& entry : entries) {
+      writer->put(entry);
+    }
+  }
+  leases.clear();
+  CHECK(writer->finish(kLongerThanATest));
+  CHECK(writer->stats().stored == 3);
+  CHECK(writer->stats().dropped == 0);
+  CHECK(finds(*fleet.host(false), entries.back()));
+  CHECK(becomes_true([&] {
+    const std::lock_guard lock(fleet.shelf.mutex);
+    return fleet.shelf.leases.empty();
+  }));
+}
+
+TEST_CASE("fault 329: a mark is of the object that a server has, and of one that it lost no more") {
+  Fleet fleet;
+  const Machine machine;
+  const auto writer = machine.writer(fleet);
+  const StoreEntry entry = machine.keep(make_entry(1));
+  writer->put(entry);
+  CHECK(writer->finish(kLongerThanATest));
+  CHECK_FALSE(writer->push(name_of(entry), false));
+  fleet.shelf.objects.clear();
+  writer->put(entry);  // compiled again
+  CHECK(writer->finish(kLongerThanATest));
+  CHECK(finds(*fleet.host(false), entry));
+  fleet.shelf.failures = {{RemoteStatus::denied, {}, "NOPERM"}};
+  writer->put(entry);
+  CHECK_FALSE(writer->finish(kLongerThanATest));
+  const auto next = machine.writer(fleet);
+  CHECK(next->push(name_of(entry), false));
+  CHECK(next->finish(kLongerThanATest));
+  CHECK(next->stats().stored == 1);
+}
+
+TEST_CASE("fault 329: what another process has uploaded meanwhile is not uploaded again") {
+  Fleet fleet;
+  Fleet other;  // another server, under the same address
+  other.key = fleet.key;
+  const Machine machine;
+  const StoreEntry first = machine.keep(make_entry(1));
+  const StoreEntry second = machine.keep(make_entry(2));
+  const auto writer = machine.writer(fleet);
+  const auto process = machine.writer(other);
+  {
+    const std::lock_guard none_ends(fleet.shelf.mutex);
+    writer->put(first);
+    CHECK(writer->push(name_of(second), false));
+    CHECK(process->push(name_of(second), false));
+    CHECK(process->finish(kLongerThanATest));
+  }
+  CHECK(writer->finish(kLongerThanATest));
+  CHECK(writer->stats().stored == 2);
+  CHECK_FALSE(finds(*fleet.host(false), second));
+  CHECK(finds(*other.host(false), second));
+}
+
+TEST_CASE("fault 329: a daemon makes up for what its machine compiled, and for nothing else") {
+  Fleet fleet;
+  const Machine machine;
+  const StoreEntry own = machine.keep(make_entry(1));
+  const StoreEntry fetched = machine.keep(make_entry(2), Origin::remote);
+  StoreBlob blob = make_blob("triton", "own", "bytes");
+  REQUIRE(machine.store->put(blob));
+  const auto daemon = machine.writer(fleet, /*keeps_trying=*/true);
+  REQUIRE(becomes_true([&] { return daemon->stats().stored == 2; }));
+  CHECK(daemon->finish(kLongerThanATest));
+  CHECK(finds(*fleet.host(false), own));
+  CHECK_FALSE(finds(*fleet.host(false), fetched));
+}
+
+TEST_CASE("fault 328: an object for whose name there is no room is lost, not acknowledged") {
+  Fleet fleet;
+  const Machine machine;
+  const auto writer = machine.writer(fleet);
+  const auto number = [](std::uint64_t i) {
+    ObjectName name;
+    std::memcpy(name.bytes.data(), &i, sizeof i);
+    return name;
+  };
+  {
+    const std::lock_guard none_ends(fleet.shelf.mutex);
+    writer->put(make_entry(1));
+    for (std::uint64_t i = 0; i < kMaxNames; ++i) {
+      CHECK(writer->push(number(i), false));
+    }
+  }
+  writer->finish(milliseconds(0));
+  const auto lost = writer->report().not_uploaded;
+  CHECK(std::any_of(lost.begin(), lost.end(), [](const RemoteReport::NotUploaded& one) {
+    return one.reason == "queue_full" && one.objects == 1;
+  }));
+}
+
+TEST_CASE("fault 337: marks of evicted objects go when they are most of them") {
+  Fleet fleet;
+  const Machine machine;
+  const StoreEntry own = machine.keep(make_entry(1));
+  const StoreEntry fetched = machine.keep(make_entry(2), Origin::remote);
+  const auto writer = machine.writer(fleet);
+  for (std::uint64_t i = 1; i <= 200; ++i) {
+    writer->put(make_entry(i, EntryShape{100}));
+    CHECK(writer->finish(kLongerThanATest));
+  }
+  CHECK(machine.marks() >= 200);
+  const auto next = machine.writer(fleet);
+  CHECK(machine.marks() == 2);
+  CHECK_FALSE(next->push(name_of(own), false));
+  CHECK_FALSE(next->push(name_of(fetched), false));
+}
+
+TEST_CASE("fault 328: a server that acknowledges an object and has none takes no upload") {
+  Fleet fleet;
+  const auto writer = fleet.host();
+  CHECK(writer->probe().servers.at(0).works);
+  REQUIRE(fleet.shelf.objects.size() == 1);
+  const RemoteAnswer absent{RemoteStatus::absent, {}, {}};
+  SUBCASE("none") { fleet.shelf.objects.clear(); }
+  SUBCASE("an older one") { fleet.shelf.objects.begin()->second = "older"; }
+  fleet.shelf.failures = {absent, {}};  // it is asked for an object, and takes another one
+  const RemoteProbe::Server probe = writer->probe().servers.at(0);
+  CHECK_FALSE(probe.works);
+  CHECK(probe.detail.find("does not have then") != std::string::npos);
 }
 
 namespace {
