@@ -231,7 +231,9 @@ FAKE_API CUresult cuLibraryLoadData(CUlibrary* library, const void* image, int*,
     return kCudaInvalidImage;
   }
   const char* bytes = static_cast<const char*>(image);
+  static std::uint64_t loads = 0;
   live.push_back(std::make_unique<CUlib_st>());
+  live.back()->number = loads++;
   live.back()->image.assign(bytes, image_size(bytes));
   *library = live.back().get();
   return kCudaSuccess;
@@ -268,7 +270,7 @@ FAKE_API CUresult cuLibraryGetKernel(CUkernel* kernel, CUlibrary library, const 
   return kCudaSuccess;
 }
 // Behind 1 TiB, 4 GiB apart for each device.
-FAKE_API CUresult cuLibraryGetGlobal(CUdeviceptr* address, std::size_t* bytes, CUlibrary,
+FAKE_API CUresult cuLibraryGetGlobal(CUdeviceptr* address, std::size_t* bytes, CUlibrary library,
                                      const char* name) {
   FAKE_CALL(cuLibraryGetGlobal);
   const std::lock_guard lock(mutex);
@@ -280,8 +282,8 @@ FAKE_API CUresult cuLibraryGetGlobal(CUdeviceptr* address, std::size_t* bytes, C
     return kCudaNotFound;
   }
   const auto index = static_cast<std::uint64_t>(std::distance(settings.globals.begin(), found));
-  *address = (std::uint64_t{1} << 40) + (static_cast<std::uint64_t>(current.back()->device) << 32) +
-             256 * index;
+  *address = (library->number + 1) << 40 |
+             static_cast<std::uint64_t>(current.back()->device) << 32 | 256 * index;
   *bytes = found->second;
   return kCudaSuccess;
 }
@@ -315,8 +317,10 @@ FAKE_API CUresult cuKernelGetAttribute(int* value, int attribute, CUkernel kerne
     case kKernelNumRegisters: *value = 32; return kCudaSuccess;
     case kKernelConstantBytes: *value = 64; return kCudaSuccess;
     case kKernelLocalBytes: *value = 16; return kCudaSuccess;
+    case kKernelSharedCarveout:
     case kKernelClusterWidth:
     case kKernelNonPortableCluster:
+    case kKernelClusterScheduling:
       *value = kernel->attributes[{device, attribute}];
       return kCudaSuccess;
     default: return kCudaInvalidValue;
@@ -338,7 +342,8 @@ FAKE_API CUresult cuOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, CUfun
 FAKE_API CUresult cuKernelSetAttribute(int attribute, int value, CUkernel kernel, CUdevice device) {
   FAKE_CALL(cuKernelSetAttribute);
   const std::lock_guard lock(mutex);
-  if (attribute == kKernelClusterWidth || attribute == kKernelNonPortableCluster) {
+  if (attribute == kKernelSharedCarveout || attribute == kKernelClusterWidth ||
+      attribute == kKernelNonPortableCluster || attribute == kKernelClusterScheduling) {
     kernel->attributes[{device, attribute}] = value;
     return kCudaSuccess;
   }

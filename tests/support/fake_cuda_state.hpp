@@ -29,6 +29,7 @@ struct CUctx_st {
   int id;
 };
 struct CUlib_st {
+  std::uint64_t number;  // of its load
   std::string image;
   std::vector<std::unique_ptr<CUkern_st>> kernels;
 };

@@ -38,18 +38,19 @@ struct Fixture {
   void set_parameters(const char* name, const std::vector<std::size_t>& sizes) const {
     fake.set_parameters(name, sizes.data(), sizes.size());
   }
-  std::shared_ptr<LoadedModule> load(const std::vector<std::string>& names) const {
+  std::shared_ptr<LoadedModule> load(const std::vector<std::string>& names,
+                                     const std::vector<int>& devices = {0}) const {
     std::vector<LoadedModule::KernelName> kernels;
     for (const std::string& name : names) {
       kernels.push_back({name, name});
     }
-    auto loaded = LoadedModule::load(api, fake_cubin(names), kernels, std::vector{0}, nullptr);
+    auto loaded = LoadedModule::load(api, fake_cubin(names), kernels, devices, nullptr);
     REQUIRE(loaded);
     return *std::move(loaded);
   }
-  int attribute(const Kernel& of, int id) const {
+  int attribute(const Kernel& of, int id, int device = 0) const {
     int value = -1;
-    CHECK(api->call.cuKernelGetAttribute(&value, id, of.native(), 0) == 0);
+    CHECK(api->call.cuKernelGetAttribute(&value, id, of.native(), device) == 0);
     return value;
   }
   /// The message of an exchange that must be refused and change nothing.
@@ -109,16 +110,30 @@ TEST_CASE_FIXTURE(OldDriver, "Parameters that the driver does not report are ref
 }
 
 TEST_CASE_FIXTURE(Fixture, "What was set on a function is set on the one that takes its place") {
+  fake.set_devices(2);
+  module = load({"scale", "add"}, {0, 1});
+  kernel = module->kernels().front();
   REQUIRE(kernel.reserve_shared(kReserved));
-  REQUIRE(api->call.cuKernelSetAttribute(kKernelNonPortableCluster, 1, kernel.native(), 0) == 0);
-  const auto next = load({"scale", "add"});
-  const auto third = load({"scale", "add"});
+  constexpr int kHostsOwn[] = {kKernelSharedCarveout, kKernelNonPortableCluster,
+                               kKernelClusterScheduling};
+  for (const int id : kHostsOwn) {
+    REQUIRE(api->call.cuKernelSetAttribute(id, id, kernel.native(), 1) == 0);
+  }
+  const auto next = load({"scale", "add"}, {0, 1});
+  const auto third = load({"scale", "add"}, {0, 1});
   REQUIRE(module->exchange(*next));
   CHECK(attribute(kernel, kKernelMaxDynamicShared) == static_cast<int>(kReserved));
-  CHECK(attribute(kernel, kKernelNonPortableCluster) == 1);
+  for (const int id : kHostsOwn) {
+    CHECK(attribute(kernel, id, 0) == 0);
+    CHECK(attribute(kernel, id, 1) == id);
+  }
   CHECK(attribute(module->kernels()[1], kKernelMaxDynamicShared) == 48 * 1024 - 1024);
   REQUIRE(module->exchange(*third));
   CHECK(attribute(kernel, kKernelMaxDynamicShared) == static_cast<int>(kReserved));
+  // Other handles may launch the one that takes its place with what was reserved for them.
+  REQUIRE(next->kernels().front().reserve_shared(2 * kReserved));
+  REQUIRE(module->exchange(*next));
+  CHECK(attribute(kernel, kKernelMaxDynamicShared) == 2 * static_cast<int>(kReserved));
 }
 
 TEST_CASE_FIXTURE(Fixture, "A cluster's size, which the source may have set, is not carried over") {
@@ -140,7 +155,9 @@ TEST_CASE_FIXTURE(Fixture, "A module whose variable a host has the address of st
   fake.set_global("table", 80);
   const auto next = load({"scale", "add"});
   REQUIRE(module->exchange(*next));
-  REQUIRE(module->global("table", 0));
+  const auto table = module->global("table", 0);
+  REQUIRE(table);
+  CHECK(table->address == next->global("table", 0)->address);
   CHECK(contains(refusal(*module), "address of a variable"));
 }
 
