@@ -9,7 +9,7 @@ import shutil
 import subprocess
 import unittest
 
-from cli import BINARIES, CliTest, FAILED, FAKE_DRIVER, USAGE
+from cli import BINARIES, CliTest, ENVIRONMENT, FAILED, FAKE_DRIVER, USAGE
 
 IMAGE = "application/vnd.oci.image.manifest.v1+json"
 SIGNATURE = "cukiln.signature"
@@ -56,6 +56,10 @@ class Manifests(Filled):
                         "targets": ["sm_90a"]}])  # fmt: skip
         self.assertEqual(self.reasons("m.json", expect=FAILED)["add", "sm_90a"],
                          "not stored: flag was --define-macro=ADDEND=1, is --define-macro=ADDEND=2; flag was none, is --generate-line-info")
+        self.manifest([{"name": "add", "sources": ["add.cu"], "define": {"ADDEND": 2}, "targets": ["sm_90a"],
+                        "flags": ["-lineinfo", "--use_fast_math", "-maxrregcount=32"]}])  # fmt: skip
+        self.assertRegex(self.reasons("m.json", expect=FAILED)["add", "sm_90a"],
+                         "^not stored: (flag was [^;]*; ){3}1 more$")  # fmt: skip
         self.write("add.cu", "__device__ const char* when = __TIME__;\n" + (self.folder / "add.cu").read_text())
         self.assertRegex(self.reasons("m.json", expect=FAILED)["add", "sm_90a"],
                          r"^never stored: uses __TIME__ \(.*add\.cu\)$")  # fmt: skip
@@ -73,6 +77,8 @@ class Manifests(Filled):
             named = self.run_cli("fits", "m.json", *more, env=env, expect=FAILED)
             self.assertNotIn("Checked for", named.out)
         self.assertIsNone(self.run_json("fits", "m.json", "--arch", "sm_90a", expect=FAILED)["assumed_target"])
+        self.manifest([{"name": "scale", "sources": ["scale.cu"], "flags": ["-arch=sm_90a"]}])
+        self.assertIsNone(self.run_json("fits", "m.json", expect=FAILED)["assumed_target"])
 
     def test_without_a_compiler_and_without_a_store(self):
         env = {"CUKILN_NVRTC_LIBRARY": "/nowhere"}
@@ -93,6 +99,8 @@ class Manifests(Filled):
         self.assertEqual(missed["add", "sm_80"], "")
         for target in targets:
             self.assertRegex(missed["add", target], r"^device \d \(.*\) runs none of its targets: sm_80$")
+        env = {"CUKILN_CUDA_LIBRARY": str(BINARIES / "libnvrtc_fake.so")}
+        self.assertIn("is not a CUDA driver", self.run_cli("fits", "m.json", env=env, expect=ENVIRONMENT).err)
 
     def test_mistakes(self):
         self.run_cli("fits", expect=USAGE)
