@@ -186,6 +186,9 @@ class Pushed(UploadTest):
         self.assertEqual(self.hits("b", f"{nginx.url}/cache"), 2)
         # Another server, or another key, has acknowledged nothing.
         self.assertEqual(self.run_json("push", env=self.host("a", f"{nginx.url}/other"))["acknowledged"], 3)
+        self.run_cli("keygen", "-o", "other.key")
+        signed = self.host("a", f"{nginx.url}/cache", CUKILN_REMOTE_SIGN=str(self.folder / "other.key"))
+        self.assertEqual(self.run_json("push", env=signed)["acknowledged"], 3)
         result = self.run_cli("push", env=host)
         self.assertEqual(result.out, "3 objects acknowledged before\nuploads: none needed\n")
 
@@ -199,6 +202,17 @@ class Pushed(UploadTest):
         report = self.run_json("push", env=self.host("b", f"{remote},{nginx.url}/second"))
         self.assertEqual(report["acknowledged"], 2)
 
+    def test_push_removes_what_a_revoked_key_signed(self):
+        redis = self.started(Redis())
+        self.preload(self.host("a", redis.url), DONE)
+        self.assertEqual(self.hits("b", redis.url), 2)
+        other = self.run_json("keygen", "-o", "other.key")["public_key"]
+        trust = self.write("trust", f"{self.public}\nrevoked {self.public}\n{other}\n")
+        host = self.host("b", redis.url, CUKILN_REMOTE_TRUST=str(trust), CUKILN_REMOTE_SIGN=str(self.folder / "other.key"))
+        report = self.run_json("push", env=host)
+        self.assertEqual((report["acknowledged"], report["lost"], report["kept"]), (0, 0, 0))
+        self.assertEqual(self.run_json("ls", env=host)["entries"], [])
+
     def test_push_that_cannot_is_exit_4_or_2(self):
         redis = self.started(Redis(READER))
         host = self.host("a", redis.url.replace("//", "//reader:r@"))
@@ -206,6 +220,7 @@ class Pushed(UploadTest):
         self.assert_lost(self.run_json("push", env=host, expect=STORE), 2, "denied", "NOPERM")
         self.assertIn("remote_sign", self.run_cli("push", env=self.host("a", redis.url, writer=False), expect=2).err)
         self.assertIn("abcdef", self.run_cli("push", "abcdef", env=host, expect=1).err)
+        self.assertIn("add for sm_100a", self.run_cli("push", self.manifest, "--arch", "sm_100a", env=host, expect=1).err)
 
     def test_import_uploads(self):  # fault 328
         redis = self.started(Redis(READER))
