@@ -45,6 +45,7 @@ class OpsPageTest(unittest.TestCase):
 
     def test_the_tiles_and_panels_show_the_status(self) -> None:
         self.assertEqual(self.text("#health"), "running")
+        self.assertRegex(self.text("#about"), r" · process \d+ · up .* · /.*")
         self.assertEqual(self.text("#ratio"), "99.0 %")
         self.assertIn("48,211 hits, 477 misses", self.text("#ratio-note"))
         self.assertEqual(self.text("#saved"), "1 h 5 min")
