@@ -32,7 +32,8 @@ NEAR = "__device__ inline void near(float* x) {\n  atomicAdd(x + 1, 1.0f);\n}\n"
 SASS = """#!/bin/sh
 printf '%s\\n' '.text.k:' '	//## File "/cukiln/src/k.cu", line 5' '        /*0000*/                   FMUL R1, R2, R3 ;' \\
   '	//## File "/cukiln/src/near.cuh", line 2 inlined at "/cukiln/src/k.cu", line 6' '	//## File "/cukiln/src/k.cu", line 6' \\
-  '        /*0010*/               @P0 RED.E.ADD R1, R2 ;' '        /*0020*/                   MOV R1, R2 ;'
+  '        /*0010*/               @P0 RED.E.ADD R1, R2 ;' '        /*0020*/                   MOV R1, R2 ;' \\
+  '	.section	.text.other' '        /*0000*/                   NOP ;'
 """
 TOOLS = [folder for folder in (".cukiln-cutlass/nvidia/cu13/bin", ".cukiln-nvrtc-packages/triton/backends/nvidia/bin")
          if (REPOSITORY / folder / "nvdisasm").exists()]  # fmt: skip
@@ -181,9 +182,9 @@ class Html(CliTest):
 
     def test_what_others_wrote_is_text(self):  # fault 357
         self.write("near.cuh", f"// {HOSTILE}\n{NEAR}")
-        self.write("k.cu", f"// {HOSTILE} \x1b[31m \u202e\n#warning {HOSTILE}\n{KERNEL}")
+        self.write("k.cu", f"// {HOSTILE} \x1b[31m \u202e\n#warning {HOSTILE} \u202e\n{KERNEL}// ".encode() + b"\xff\n")
         self.write("m.json", json.dumps({"format": 1, "modules": [
-            {"name": HOSTILE, "sources": ["k.cu"], "define": {"X": f'"{HOSTILE}"'}, "flags": ["-lineinfo"], "targets": ["sm_90a"]}]}))  # fmt: skip
+            {"name": HOSTILE + "\u202e", "sources": ["k.cu"], "define": {"X": f'"{HOSTILE}"'}, "flags": ["-lineinfo"], "targets": ["sm_90a"]}]}))  # fmt: skip
         self.run_cli("preload", "m.json", "--no-load")
         entry = self.run_json("ls")["entries"][0]
         text = self.page(entry["key"], "-I", ".")
@@ -191,7 +192,7 @@ class Html(CliTest):
         self.assertEqual(text.count("</script"), 2)
         self.assertNotIn("<!--", text)
         self.assertEqual(self.browser.evaluate("document.images.length"), 0)
-        self.assertEqual(self.browser.evaluate("document.title"), f"{HOSTILE} for sm_90a")
+        self.assertEqual(self.browser.evaluate("document.title"), f"{HOSTILE}␣ for sm_90a")
         for part in ("h1", "main"):
             self.assertIn(HOSTILE, self.text(part))
         self.assertNotRegex(self.text(), "[\x1b\u202e]")
@@ -208,9 +209,15 @@ class Html(CliTest):
         self.assertIn("at most 96 threads", self.text())
         self.assertEqual(self.browser.evaluate("document.getElementById('threads').value"), "96")
         self.assertRegex(self.text(), r"9\.0\s+21 of 32\s+63 of 64\s+98 %\s+warps")
-        self.browser.evaluate("(() => { const i = document.getElementById('dynamic'); i.value = 100000;"
-                              " i.dispatchEvent(new Event('input')); })()")  # fmt: skip
+        enter = lambda name, value: self.browser.evaluate(
+            f"(() => {{ const i = document.getElementById('{name}'); i.value = {value}; i.dispatchEvent(new Event('input')); }})()")
+        enter("threads", 1000)  # no more than the kernel takes
+        self.assertRegex(self.text(), r"9\.0\s+21 of 32\s+63 of 64")
+        enter("dynamic", 100000)
         self.assertRegex(self.text(), r"9\.0\s+2 of 32\s+6 of 64\s+9 %\s+shared memory")
+        self.write("block.cu", 'extern "C" __global__ void __block_size__((32, 4, 2)) k(int* x) { *x = 1; }\n')
+        self.page(self.one_key("block.cu", "--arch", "sm_90a"))
+        self.assertIn("at most 256 threads", self.text())
         headers = REPOSITORY / ".cukiln-cuda/nvidia/cu13/include"
         if not (headers / "cuda_occupancy.h").exists():
             self.skipTest("no cuda_occupancy.h is here")
@@ -263,6 +270,7 @@ class Html(CliTest):
     def test_the_file_and_what_is_printed(self):
         key = self.compile_kernel()
         first = self.page(key, "-I", ".")
+        self.assertRegex(first, "script-src 'nonce-[0-9a-f]{64}'")  # which no text in the page can know
         self.assertEqual(self.run_cli("show", key, "--html", "-I", ".").out, first)
         printed = self.run_json("show", key, "--html", "-I", ".", "-o", "page.html")  # as --cubin: replaced
         self.assertEqual(printed, {"key": key, "output": "page.html", "size_bytes": len(first.encode())})
