@@ -56,12 +56,13 @@ ModuleIndex index_of(std::size_t rows, std::size_t more_bytes = 0) {
 // fault 359
 TEST_CASE("an index has the last sixteen requests, each once, in at most 64 KiB") {
   const Signers signers;
-  ModuleIndex index = index_of(20);
+  ModuleIndex index = index_of(21);
   REQUIRE(index.rows.size() == kMaxIndexedRequests);
-  CHECK(index.rows.front().canonical == row_of(20).canonical);
+  CHECK(index.rows.front().canonical == row_of(21).canonical);
   index.add(row_of(10));
   CHECK(index.rows.size() == kMaxIndexedRequests);
   CHECK(index.rows.front().canonical == row_of(10).canonical);
+  CHECK(index.rows.back().canonical == row_of(6).canonical);
 
   Rejection why = Rejection::none;
   const auto opened = signers.open(seal_index("m", kTarget, index, &signers.fleet, 5), "m", why);

@@ -47,6 +47,13 @@ TEST_CASE("processes see each other's marks") {
   a.remove(name_of(2));
   CHECK_FALSE(file.opened().has(name_of(2)));
   CHECK(file.opened().has(name_of(1)));
+  // Also if one has replaced the file, or it was emptied.
+  b.retain([](const ObjectName& name) { return name == name_of(1); });
+  b.add(name_of(3));
+  CHECK(a.has(name_of(3)));
+  std::filesystem::resize_file(file.path, 0);
+  b.add(name_of(4));
+  CHECK(a.has(name_of(4)));
   using std::filesystem::perms;
   CHECK(std::filesystem::status(file.path).permissions() ==
         (perms::owner_read | perms::owner_write));
@@ -78,6 +85,15 @@ TEST_CASE("fault 337: marks are bounded, and go with their objects") {
   marks.retain([](const ObjectName& name) { return name == name_of(UploadMarks::kMaxMarks); });
   CHECK(file.opened().size() == 1);
   CHECK(std::filesystem::file_size(file.path) == 40);
+  std::ifstream written(file.path, std::ios::binary);
+  const std::string mark(std::istreambuf_iterator<char>(written), {});
+  std::ofstream often(file.path, std::ios::binary);
+  for (std::uint64_t number = 0; number <= 2 * UploadMarks::kMaxMarks; ++number) {
+    often << mark;
+  }
+  often.close();
+  file.opened().add(name_of(0));
+  CHECK(std::filesystem::file_size(file.path) == 80);
 }
 
 TEST_CASE("fault 337: a file of marks that is damaged costs uploads and nothing else") {
