@@ -58,6 +58,7 @@ class OpsPageTest(unittest.TestCase):
         self.assertIn("3.24 s", compiles)
         self.assertIn("disconnected", compiles)
         self.assertRegex(self.text("#misses ul"), r"new\s+412\s+header changed\s+61")
+        self.assertNotRegex(self.text("#misses ul"), r"(?m)^0$|\s0$")
         self.assertRegex(self.text("#tiers ul"),
                          r"process memory\s+30,211 · ≤ 10 µs\s+store on disk\s+17,980 · ≤ 100 µs\s+"
                          r"this daemon\s+20 · ≤ 250 µs")  # fmt: skip
