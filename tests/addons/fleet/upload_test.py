@@ -199,8 +199,11 @@ class Pushed(UploadTest):
         before = self.puts(nginx)
         self.assertEqual(self.preload(self.host("b", remote), DONE)[0]["hits"], 2)
         self.assertEqual(self.puts(nginx), before)
-        report = self.run_json("push", env=self.host("b", f"{remote},{nginx.url}/second"))
+        both = f"{remote},{nginx.url}/second"
+        report = self.run_json("push", env=self.host("b", both))
         self.assertEqual(report["acknowledged"], 2)
+        report, uploads = self.preload(self.host("c", both), DONE)
+        self.assertEqual((report["hits"], uploads["acknowledged"]), (2, 2))  # by the second
 
     def test_push_removes_what_a_revoked_key_signed(self):
         redis = self.started(Redis())
