@@ -4,6 +4,7 @@
 #include <dlfcn.h>
 #include <doctest/doctest.h>
 #include <elf.h>
+#include <sys/eventfd.h>
 #include <sys/inotify.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -11,10 +12,12 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
+#include <csignal>
 #include <filesystem>
 #include <functional>
 #include <mutex>
 #include <random>
+#include <set>
 #include <string>
 #include <thread>
 #include <vector>
@@ -210,13 +213,34 @@ TEST_CASE_FIXTURE(Edited, "watch: a request that sees an edit first shares its m
   CHECK(fake.libraries() <= 4);  // one more if both loaded the first edit
 }
 
-TEST_CASE_FIXTURE(Edited, "watch: a file that is written with the same bytes reloads nothing") {
+TEST_CASE_FIXTURE(Edited, "watch: a new header that is edited while it is compiled counts too") {
   const auto watch = opened->watch();
   REQUIRE(watch);
+  const std::string included = scratch.write("src/new.cuh", "#define NEW 1\n");
+  const std::string started = scratch / "started", go = scratch / "go";
+  edit("// fake: include /cukiln/src/new.cuh\n// fake: count " + started + "\n// fake: wait " + go +
+       "\n");
+  REQUIRE(testing::becomes_true([&] { return fs::exists(started); }));
+  save(included, "#define NEW 2\n");
+  scratch.write("go", "");
+  reload(false);
+  const std::uint64_t now = image_of(*opened->cubin(testing::only(opened->compile(asked)).key));
+  CHECK(testing::becomes_true([&] { return image(kernel) == now; }));
+}
+
+TEST_CASE_FIXTURE(Edited, "watch: a file that is written with the same bytes reloads nothing") {
+  REQUIRE(opened->get(module("other")));
+  const auto watch = opened->watch();
+  REQUIRE(watch);
+  edit("// seen by the first check\n");
+  reload(false);
   save(header, testing::read_all(header));
-  edit("// another\n");
-  CHECK_FALSE(reload(false).failed);
-  CHECK(count() == 1);
+  for (int version = 1; version < 3; ++version) {  // by then the header was looked at
+    const std::size_t seen = count();
+    scratch.write("src/other.cu", text("other", version));
+    CHECK(reload(false, seen).module == "other");
+  }
+  CHECK(count() == 3);
 }
 
 TEST_CASE_FIXTURE(Edited, "fault 339: watch: a broken edit keeps the kernels that were") {
@@ -303,6 +327,15 @@ TEST_CASE_FIXTURE(Edited, "watch: a kernel that an edit adds is there for the ne
   CHECK_FALSE(opened->kernels().find("k"));
 }
 
+TEST_CASE_FIXTURE(Edited, "watch: what is not stored, since it uses the time, has its cubin") {
+  const auto watch = opened->watch();
+  REQUIRE(watch);
+  edit("__device__ const char* when = __TIME__;\n");
+  const auto cubin = opened->cubin(reload(false).key);
+  REQUIRE(cubin);
+  CHECK(image_of(*cubin) == image(kernel));
+}
+
 TEST_CASE_FIXTURE(Edited, "watch: a sealed loader reloads only if it was asked to") {
   REQUIRE(opened->preload(Manifest({asked})));
   opened->seal();
@@ -347,9 +380,12 @@ TEST_CASE_FIXTURE(Edited, "fault 354: watch: without a free watch of inotify, fi
   g_no_inotify = true;
   const auto watch = opened->watch();
   REQUIRE(watch);
-  edit("// polled\n");
+  edit("// seen by the first check\n");
   reload(false);
-  CHECK(launched(kernel) != before);
+  const std::uint64_t first = launched(kernel);
+  edit("// polled\n");
+  reload(false, 1);
+  CHECK(launched(kernel) != first);
 }
 
 TEST_CASE_FIXTURE(Edited, "fault 352: watch: its end, and the loader's, cancel a compile of it") {
@@ -374,9 +410,41 @@ TEST_CASE_FIXTURE(Edited, "watch: one at a time, and after its end nothing is re
   watch->end();
   edit("// not seen\n");
   CHECK(launched(kernel) == before);
+  const int others[] = {::eventfd(0, EFD_NONBLOCK), ::eventfd(0, EFD_NONBLOCK),
+                        ::eventfd(0, EFD_NONBLOCK)};  // under the numbers that it had
+  REQUIRE(opened->get(module("later")));
+  for (const int other : others) {
+    eventfd_t written = 0;
+    CHECK(::eventfd_read(other, &written) == -1);
+    ::close(other);
+  }
   const auto third = opened->watch();
   REQUIRE(third);
   reload(false);
+}
+
+TEST_CASE_FIXTURE(Edited, "watch: its thread leaves signals to the host's") {
+  const auto threads = [] {
+    std::set<std::string> all;
+    for (const auto& one : fs::directory_iterator("/proc/self/task")) {
+      all.insert(one.path().filename());
+    }
+    return all;
+  };
+  const std::set<std::string> others = threads();
+  const auto watch = opened->watch();
+  REQUIRE(watch);
+  edit("// a thread that begins, or starts a worker, takes none anyway\n");
+  reload(false);
+  std::size_t found = 0;
+  for (const std::string& thread : threads()) {
+    if (!others.contains(thread)) {
+      const std::string blocked = testing::status_of(std::stoi(thread), "SigBlk");
+      CHECK((std::stoull(blocked, nullptr, 16) >> (SIGUSR1 - 1) & 1) == 1);
+      ++found;
+    }
+  }
+  CHECK(found == 1);
 }
 
 TEST_CASE_FIXTURE(Edited, "watch: an unloaded module is not watched, under either key") {
