@@ -35,6 +35,7 @@ struct Shelf {
   std::map<std::string, std::string> tokens;  // the last one of each lease
   std::vector<std::string> offered;           // in each attempt to acquire a lease
   milliseconds put_takes{0};
+  std::vector<std::string> puts;      // names of what was stored
   std::deque<RemoteAnswer> failures;  // of the next requests
 };
 
@@ -58,6 +59,7 @@ class ShelfEndpoint final : public RemoteEndpoint {
       return *failure;
     }
     shelf_.objects[name.hex()] = bytes;
+    shelf_.puts.push_back(name.hex());
     return {};
   }
   bool has_leases() const noexcept override { return true; }
@@ -634,6 +636,20 @@ TEST_CASE("a machine does not upload what the fleet would reject from its key, a
   }
 }
 
+TEST_CASE("what a key signed that is revoked now is not uploaded, and not lost") {
+  Fleet fleet;
+  const std::string own = fleet.key.public_key().text();
+  const std::string old = SecretKey::generate("old")->public_key().text();
+  const ScratchFolder folder;
+  const auto writer = fleet.host(true, folder.write("keys", own + "\nrevoked " + old + "\n"));
+  StoreEntry entry = make_entry(1);
+  entry.signer = old;
+  writer->put(entry);
+  CHECK(writer->finish(kLongerThanATest));
+  CHECK(fleet.shelf.objects.empty());
+  CHECK((writer->stats().stored == 0 && writer->stats().dropped == 0));
+}
+
 TEST_CASE("fault 319: a failed upload is tried again, and no lookup's failure stops it") {
   Fleet fleet;
   const auto writer = fleet.host();
@@ -649,6 +665,27 @@ TEST_CASE("fault 319: a failed upload is tried again, and no lookup's failure st
   CHECK(writer->report().not_uploaded.empty());
   CHECK(writer->health().at(0).state == ServerBreaker::State::open);
   CHECK(finds(*fleet.host(false), make_entry(1)));
+}
+
+TEST_CASE("fault 319: neither the others nor a lease wait for an upload that failed") {
+  Fleet fleet;
+  const auto writer = fleet.host();
+  auto lease = writer->await_peer_or_lease(make_entry(1).request_canonical, kLongerThanATest,
+                                           kNotCancelled, kNothing);
+  {
+    const std::lock_guard none_ends(fleet.shelf.mutex);
+    fleet.shelf.failures = {{RemoteStatus::busy, {}, "loading"}};
+    writer->put(make_entry(1));
+    writer->put(make_entry(2));
+  }
+  lease->release();
+  CHECK(writer->finish(kLongerThanATest));
+  CHECK(becomes_true([&] {
+    const std::lock_guard lock(fleet.shelf.mutex);
+    return fleet.shelf.leases.empty();
+  }));
+  REQUIRE_FALSE(fleet.shelf.puts.empty());
+  CHECK(fleet.shelf.puts.front() == ObjectName::of(make_entry(2).key).hex());
 }
 
 TEST_CASE("fault 319: the sets of a request are not replaced if they could not be read") {
@@ -772,8 +809,13 @@ TEST_CASE("fault 329: a mark is of the object that a server has, and of one that
   const Machine machine;
   const auto writer = machine.writer(fleet);
   const StoreEntry entry = machine.keep(make_entry(1));
-  writer->put(entry);
+  {
+    const std::lock_guard none_ends(fleet.shelf.mutex);
+    writer->put(entry);
+    CHECK(writer->push(name_of(entry), false));  // it waits
+  }
   CHECK(writer->finish(kLongerThanATest));
+  CHECK(writer->stats().stored == 1);
   CHECK_FALSE(writer->push(name_of(entry), false));
   fleet.shelf.objects.clear();
   writer->put(entry);  // compiled again
@@ -782,6 +824,9 @@ TEST_CASE("fault 329: a mark is of the object that a server has, and of one that
   fleet.shelf.failures = {{RemoteStatus::denied, {}, "NOPERM"}};
   writer->put(entry);
   CHECK_FALSE(writer->finish(kLongerThanATest));
+  CHECK(writer->push(name_of(entry), false));  // it was lost
+  CHECK(writer->stats().dropped == 1);
+  CHECK(writer->stats().queued == 0);
   const auto next = machine.writer(fleet);
   CHECK(next->push(name_of(entry), false));
   CHECK(next->finish(kLongerThanATest));
