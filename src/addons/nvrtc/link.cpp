@@ -163,7 +163,7 @@ Result<LinkDigest> LinkHost::identity() {
   const std::int64_t now = Clock::system().now_ns();
   LinkDigest digest;
   if (const auto known = stats.find(library_, stamp_of(status))) {
-    digest = known->digest;
+    digest = *known;
   } else {
     CUKILN_TRY(const HashedFile hashed, hash_file(library_, kMaxLibraryBytes));
     digest = hashed.digest;

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <bit>
 #include <cerrno>
+#include <unordered_set>
 #include <utility>
 
 #include "core/base/hasher.hpp"
@@ -171,7 +172,48 @@ const FileAnswer& FileServer::serve(const std::string& virtual_path) {
   return answers_.emplace(virtual_path, std::move(answer)).first->second;
 }
 
-FileServer::PathState FileServer::probe(const std::string& virtual_path, bool wants_digest) {
+/// The folders that one check found absent, so that it asks for nothing below them. A search for
+/// headers looks in each include folder, and where that has no `cuda`, for none of the hundreds
+/// below it.
+class FileServer::AbsentFolders {
+ public:
+  /// True if a path is below one of them.
+  bool contain(const std::string& path) const noexcept {
+    return std::any_of(folders_.begin(), folders_.end(),
+                       [&](const std::string& folder) { return is_within(path, folder); });
+  }
+
+  /// Notes that a path is absent. The first few cost nothing: most checks have no more.
+  void add(const std::string& path) {
+    constexpr std::size_t kFewPaths = 8;
+    constexpr std::size_t kMaxFolders = 32;
+    if (++count_ <= kFewPaths || folders_.size() == kMaxFolders) {
+      return;
+    }
+    std::string absent;  // the highest
+    std::string folder = folder_of(path);
+    struct stat status {};
+    while (folder.size() > 1 && !present_.contains(folder)) {
+      if (::stat(folder.c_str(), &status) == 0 || errno != ENOENT) {
+        present_.insert(std::move(folder));
+        break;
+      }
+      absent = std::move(folder);
+      folder = folder_of(absent);
+    }
+    if (!absent.empty()) {
+      folders_.push_back(std::move(absent));
+    }
+  }
+
+ private:
+  std::size_t count_ = 0;
+  std::vector<std::string> folders_;
+  std::unordered_set<std::string> present_;  // or not to be examined
+};
+
+FileServer::PathState FileServer::probe(const std::string& virtual_path, bool wants_digest,
+                                        AbsentFolders* absent) {
   const auto state_of = [](const FileAnswer& answer) {
     return PathState{answer.kind, answer.digest, answer.identity};
   };
@@ -188,9 +230,15 @@ FileServer::PathState FileServer::probe(const std::string& virtual_path, bool wa
     if (is_within(path, kStdFolder)) {
       return state_of(std_answer(path));  // the last folder
     }
+    if (absent != nullptr && absent->contain(path)) {
+      continue;
+    }
     const auto status = status_of(path);
     if (!status) {
       if (is_absence(errno)) {
+        if (absent != nullptr && errno == ENOENT) {
+          absent->add(path);
+        }
         continue;
       }
       return {FileAnswer::Kind::error, {}, {}};
@@ -203,8 +251,8 @@ FileServer::PathState FileServer::probe(const std::string& virtual_path, bool wa
       return {FileAnswer::Kind::file, {}, identity};
     }
     if (stats_ != nullptr && S_ISREG(status->mode)) {
-      if (const auto record = stats_->find(path, status->stamp, status->mount)) {
-        return {FileAnswer::Kind::file, record->digest, identity};
+      if (const auto digest = stats_->find(path, status->stamp, status->mount)) {
+        return {FileAnswer::Kind::file, *digest, identity};
       }
     }
     return state_of(serve(virtual_path));
@@ -250,7 +298,8 @@ bool FileServer::is_as_recorded(std::string_view virtual_path) const noexcept {
 }
 
 FileServer::Mismatch FileServer::compare(const Observation& recorded, const PathStates& labels,
-                                         bool trust_toolkit, IdentityClasses& classes) {
+                                         bool trust_toolkit, IdentityClasses& classes,
+                                         AbsentFolders& absent) {
   using What = Mismatch::What;
   if (trust_toolkit && is_as_recorded(recorded.path)) {
     // A file of the user that was the same file as one of these is none now: a miss.
@@ -261,7 +310,8 @@ FileServer::Mismatch FileServer::compare(const Observation& recorded, const Path
   }
   const bool was_file = recorded.kind == Observation::Kind::file;
   const auto label = labels.find(recorded.path);
-  const PathState now = label != labels.end() ? label->second : probe(recorded.path, was_file);
+  const PathState now =
+      label != labels.end() ? label->second : probe(recorded.path, was_file, &absent);
   if (recorded.kind == Observation::Kind::absent) {
     return now.kind == FileAnswer::Kind::absent ? Mismatch{}
                                                 : Mismatch{What::appeared, recorded.path, {}, {}};
@@ -282,8 +332,9 @@ FileServer::Mismatch FileServer::compare(const Observation& recorded, const Path
 FileServer::Mismatch FileServer::check(const DependencySet& set, bool trust_toolkit) {
   const PathStates labels = std::exchange(labels_, {});
   IdentityClasses classes(set.observations.size());
+  AbsentFolders absent;
   for (const Observation& recorded : set.observations) {
-    Mismatch found = compare(recorded, labels, trust_toolkit, classes);
+    Mismatch found = compare(recorded, labels, trust_toolkit, classes, absent);
     if (found.what != Mismatch::What::none) {
       return found;
     }
@@ -295,8 +346,9 @@ std::vector<FileServer::Mismatch> FileServer::check_all(const DependencySet& set
                                                         bool trust_toolkit) {
   std::vector<Mismatch> all;
   IdentityClasses classes(set.observations.size());
+  AbsentFolders absent;
   for (const Observation& recorded : set.observations) {
-    Mismatch found = compare(recorded, {}, trust_toolkit, classes);
+    Mismatch found = compare(recorded, {}, trust_toolkit, classes, absent);
     if (found.what != Mismatch::What::none) {
       all.push_back(std::move(found));
     }
@@ -306,7 +358,7 @@ std::vector<FileServer::Mismatch> FileServer::check_all(const DependencySet& set
 
 SetTree::Label FileServer::label(const std::string& virtual_path) {
   const PathState now =
-      labels_.insert_or_assign(virtual_path, probe(virtual_path, true)).first->second;
+      labels_.insert_or_assign(virtual_path, probe(virtual_path, true, nullptr)).first->second;
   switch (now.kind) {
     case FileAnswer::Kind::file: return SetTree::label_of(Observation::Kind::file, now.digest);
     case FileAnswer::Kind::folder: return SetTree::label_of(Observation::Kind::folder, {});

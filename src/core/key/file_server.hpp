@@ -97,7 +97,7 @@ class FileServer {
   SetTree::Label label(const std::string& virtual_path);
   /// The identity of the file or folder at a path now.
   FileIdentity identity(const std::string& virtual_path) {
-    return probe(virtual_path, false).identity;
+    return probe(virtual_path, false, nullptr).identity;
   }
   /// Whether a path counts as a dependency set recorded it: see VirtualRoot. A standard header's
   /// does not, served or not: this library knows what it compiles with.
@@ -127,13 +127,14 @@ class FileServer {
     FileIdentity identity;
   };
   class IdentityClasses;
+  class AbsentFolders;
 
   static const ContentHash& digest_of(MemoryFile& file);
   const FileAnswer* answer_without_disk(const std::string& virtual_path);
-  PathState probe(const std::string& virtual_path, bool wants_digest);
+  PathState probe(const std::string& virtual_path, bool wants_digest, AbsentFolders* absent);
   using PathStates = std::unordered_map<std::string, PathState>;
   Mismatch compare(const Observation& recorded, const PathStates& labels, bool trust_toolkit,
-                   IdentityClasses& classes);
+                   IdentityClasses& classes, AbsentFolders& absent);
 
   std::vector<VirtualRoot> roots_;
   StatCache* stats_;

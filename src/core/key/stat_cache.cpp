@@ -20,8 +20,8 @@ bool racy(const StatRecord& record) noexcept {
          record.recorded_ns;
 }
 
-std::optional<StatRecord> if_current(const StatRecord& record, const FileStamp& stamp) {
-  return record.stamp == stamp && !racy(record) ? std::optional(record) : std::nullopt;
+bool is_current(const StatRecord& record, const FileStamp& stamp) noexcept {
+  return record.stamp == stamp && !racy(record);
 }
 
 }  // namespace
@@ -48,26 +48,39 @@ bool StatCache::trusts_stamps(const std::string& path, std::optional<std::uint64
   return reliable;
 }
 
-std::optional<StatRecord> StatCache::find(const std::string& path, const FileStamp& stamp,
-                                          std::optional<std::uint64_t> mount) {
+std::optional<ContentHash> StatCache::find(const std::string& path, const FileStamp& stamp,
+                                           std::optional<std::uint64_t> mount) {
   if (mount) {
     const ForkSafeLock lock(mutex_);
     const auto known = mounts_.find(*mount);
     const auto at = records_.find(path);
     if (known != mounts_.end() && at != records_.end()) {
-      return known->second ? if_current(at->second, stamp) : std::nullopt;
+      return known->second && is_current(at->second, stamp) ? std::optional(at->second.digest)
+                                                            : std::nullopt;
     }
   }
-  return trusts_stamps(path, mount) ? find_on_any_file_system(path, stamp) : std::nullopt;
+  const auto digest = [](const StatRecord& record) { return record.digest; };
+  return trusts_stamps(path, mount) ? find_record(path, stamp, digest) : std::nullopt;
 }
 
 std::optional<StatRecord> StatCache::find_on_any_file_system(const std::string& path,
                                                              const FileStamp& stamp) {
+  return find_record(path, stamp, [](const StatRecord& record) { return record; });
+}
+
+/// Takes something from the record of a file with this stamp, if there is one that can be used. A
+/// hit asks for hundreds: none is copied.
+template <class Take>
+auto StatCache::find_record(const std::string& path, const FileStamp& stamp, const Take& take)
+    -> std::optional<decltype(take(std::declval<const StatRecord&>()))> {
+  const auto take_current = [&](const StatRecord& record) {
+    return is_current(record, stamp) ? std::optional(take(record)) : std::nullopt;
+  };
   Source source;
   {
     const ForkSafeLock lock(mutex_);
     if (const auto at = records_.find(path); at != records_.end()) {
-      return if_current(at->second, stamp);
+      return take_current(at->second);
     }
     source = source_;
   }
@@ -77,7 +90,7 @@ std::optional<StatRecord> StatCache::find_on_any_file_system(const std::string& 
     return std::nullopt;
   }
   const ForkSafeLock lock(mutex_);
-  return if_current(records_.try_emplace(path, *std::move(stored)).first->second, stamp);
+  return take_current(records_.try_emplace(path, *std::move(stored)).first->second);
 }
 
 void StatCache::put(StatRecord record) {

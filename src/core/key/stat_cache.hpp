@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "core/base/file.hpp"
@@ -38,11 +39,11 @@ class StatCache {
   using Reliable = bool (*)(const std::string& path);
   explicit StatCache(Reliable reliable = &stamps_are_reliable) noexcept : reliable_(reliable) {}
 
-  /// The record of a file with this stamp; nothing if there is none that can be used. `mount` is
-  /// the number of the file's mount (FileStatus); looked up if the caller has none.
-  std::optional<StatRecord> find(const std::string& path, const FileStamp& stamp,
-                                 std::optional<std::uint64_t> mount = std::nullopt);
-  /// As `find`, but on every file system, for callers with another way to tell versions apart.
+  /// The digest of a file with this stamp; nothing if there is no record that can be used. `mount`
+  /// is the number of the file's mount (FileStatus); looked up if the caller has none.
+  std::optional<ContentHash> find(const std::string& path, const FileStamp& stamp,
+                                  std::optional<std::uint64_t> mount = std::nullopt);
+  /// The record, on every file system, for callers with another way to tell versions apart.
   std::optional<StatRecord> find_on_any_file_system(const std::string& path,
                                                     const FileStamp& stamp);
   /// Whether stamps are reliable on the file system of `path`.
@@ -58,6 +59,10 @@ class StatCache {
   std::vector<StatRecord> take_new();
 
  private:
+  template <class Take>
+  auto find_record(const std::string& path, const FileStamp& stamp, const Take& take)
+      -> std::optional<decltype(take(std::declval<const StatRecord&>()))>;
+
   Mutex mutex_;
   Source source_ CUKILN_GUARDED_BY(mutex_);
   std::unordered_map<std::string, StatRecord> records_ CUKILN_GUARDED_BY(mutex_);

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "core/base/result.hpp"
+#include "core/compile/compile_budget.hpp"
 #include "core/compile/nvrtc_api.hpp"
 #include "core/key/std_headers.hpp"
 #include "core/loader/addons.hpp"
@@ -277,7 +278,9 @@ Result<LinkParts> Builder::PipelineCaller::parts() {
     return BuiltPart{std::move(built.entry.cubin), std::move(built.entry.dependencies),
                      built.observed, built.uses_time};
   };
-  return addons().build_parts(request_, *files_of_all, build, builder_.options_.jobs);
+  CompileBudget* const budget = builder_.options_.budget;
+  const std::size_t jobs = budget != nullptr ? budget->jobs() : 1;
+  return addons().build_parts(request_, *files_of_all, build, jobs);
 }
 
 void Builder::PipelineCaller::count_fetched(const CompilePipeline::Outcome& outcome) {

@@ -28,6 +28,8 @@
 
 namespace cukiln {
 
+class CompileBudget;
+
 /// A cubin and how it was obtained.
 struct Built {
   StoreEntry entry;
@@ -45,12 +47,12 @@ class Builder {
   struct Options {
     bool offline = false;
     std::chrono::milliseconds compile_timeout{300'000};
-    std::string lock_folder;       ///< empty: single flight within this process only
-    std::size_t jobs = 1;          ///< sources of a module that links, compiled concurrently
-    bool finds_toolkit = false;    ///< no setting names the folders of CUDA's headers
-    DaemonTier* daemon = nullptr;  ///< looked up after the store; null: none
-    RevokedKeys revoked_keys;      ///< entries that they signed are misses, and are removed
-    KeyScopes key_scopes;          ///< so are entries that one of them signed for another module
+    std::string lock_folder;          ///< empty: single flight within this process only
+    CompileBudget* budget = nullptr;  ///< for the sources of a module that links; null: one by one
+    bool finds_toolkit = false;       ///< no setting names the folders of CUDA's headers
+    DaemonTier* daemon = nullptr;     ///< looked up after the store; null: none
+    RevokedKeys revoked_keys;         ///< entries that they signed are misses, and are removed
+    KeyScopes key_scopes;             ///< so are entries that one of them signed for another module
     Logger log;
     const Nvtx* nvtx = nullptr;     ///< gets a range for each compile; null: no ranges
     EventQueue* events = nullptr;   ///< hits, misses and compiles; the caller delivers them

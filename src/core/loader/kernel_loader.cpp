@@ -26,7 +26,7 @@ KernelLoader::Impl::Impl(Store& opened, LoaderOptions given)
   build_options.offline = options.offline;
   build_options.compile_timeout = options.compile_timeout;
   build_options.lock_folder = tiers.lock_folder();
-  build_options.jobs = budget->jobs();
+  build_options.budget = budget.get();  // which measures the machine at the first compile
   build_options.finds_toolkit = options.include_path.empty();
   build_options.daemon = tiers.daemon();
   build_options.revoked_keys = tiers.revoked_keys();

@@ -33,7 +33,7 @@ ContentHash digest_of_source(const FileContent& content, const ModuleRequest::So
     return hash_of(content.bytes);
   }
   if (const auto known = stats->find(file.path, file.stamp)) {
-    return known->digest;
+    return *known;
   }
   const ContentHash digest = hash_of(content.bytes);
   stats->put({file.path, file.stamp, digest, {}, file.recorded_ns});

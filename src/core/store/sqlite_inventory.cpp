@@ -14,6 +14,8 @@ namespace cukiln {
 namespace {
 
 constexpr std::size_t kMaxReadAhead = 4096;
+constexpr std::int64_t kFewRecords = 16;
+constexpr std::int64_t kMaxOfFolder = 256;
 
 /// Damage is reported when an object is read; here a size is only kept from being negative.
 std::uint64_t not_negative(std::int64_t number) noexcept {
@@ -174,41 +176,60 @@ std::optional<StatRecord> SqliteInventory::find_stat_record(const std::string& p
   if (auto pending = accounting_.pending().find_stat_record(path)) {
     return pending;
   }
+  // With those that follow in its folder, which are usually asked for next: each query locks the
+  // file. If one before it is asked for too, all of the folder: headers include each other in any
+  // order.
+  const std::string folder = path.substr(0, path.rfind('/'));
+  const std::string end = folder + '0';  // greater than all in the folder
+  bool reads_all = false;
   {
     const ForkSafeLock lock(mutex_);
     if (auto ahead = read_ahead_.extract(path)) {
       return std::move(ahead.mapped());
     }
+    if (folders_asked_.size() >= kMaxReadAhead) {
+      folders_asked_.clear();
+    }
+    reads_all = ++folders_asked_[folder] == 2;
   }
-  // With those that follow in its folder, which are usually asked for next: each query locks the
-  // file.
-  const std::string end = path.substr(0, path.rfind('/')) + '0';  // greater than all in the folder
+  const std::string begin = reads_all ? folder + '/' : path;
+  std::int64_t rows = 0;
   auto found = session_.read([&](SqliteHandle& db) -> Result<std::vector<StatRecord>> {
     std::vector<StatRecord> records;
     Query query = db.query("SELECT " CUKILN_STAT_COLUMNS
-                           " FROM stat_cache WHERE path>=? AND path<? ORDER BY path LIMIT 16");
-    query.text(path).text(end);
+                           " FROM stat_cache WHERE path>=? AND path<? ORDER BY path LIMIT ?");
+    query.text(begin).text(end).number(reads_all ? kMaxOfFolder : kFewRecords);
     for (;;) {
       CUKILN_TRY(const bool row, query.next());
       if (!row) {
         return records;
       }
+      ++rows;
       if (auto record = stat_record_of(query)) {
         records.push_back(*std::move(record));
       }
     }
   });
-  if (!found || found->empty() || found->front().path != path) {
+  if (!found) {
     return std::nullopt;
   }
-  const ForkSafeLock lock(mutex_);
-  if (read_ahead_.size() > kMaxReadAhead) {
-    read_ahead_.clear();
+  std::optional<StatRecord> own;
+  {
+    const ForkSafeLock lock(mutex_);
+    if (read_ahead_.size() > kMaxReadAhead) {
+      read_ahead_.clear();
+    }
+    for (StatRecord& record : *found) {
+      if (record.path == path) {
+        own = std::move(record);
+      } else {
+        std::string key = record.path;
+        read_ahead_.insert_or_assign(std::move(key), std::move(record));
+      }
+    }
   }
-  for (std::size_t i = 1; i < found->size(); ++i) {
-    read_ahead_.insert_or_assign((*found)[i].path, (*found)[i]);
-  }
-  return std::move(found->front());
+  const bool may_follow = !own && reads_all && rows == kMaxOfFolder;  // in a folder of more
+  return may_follow ? find_stat_record(path) : own;
 }
 
 }  // namespace cukiln

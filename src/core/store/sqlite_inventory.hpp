@@ -44,7 +44,9 @@ class SqliteInventory {
   StoreSession& session_;
   StoreAccounting& accounting_;
   Mutex mutex_;
-  /// Stat records that were found behind another one.
+  /// How often a record in a folder was looked up.
+  std::unordered_map<std::string, unsigned> folders_asked_ CUKILN_GUARDED_BY(mutex_);
+  /// Stat records that were found beside another one.
   std::unordered_map<std::string, StatRecord> read_ahead_ CUKILN_GUARDED_BY(mutex_);
 };
 

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <set>
 
 #include "core/base/hasher.hpp"
@@ -295,6 +296,25 @@ TEST_CASE_FIXTURE(Fixture,
   const FileAnswer& answer = files.serve("/cukiln/inc/0/fifo.cuh");
   CHECK(answer.kind == FileAnswer::Kind::error);
   CHECK(answer.message.find("regular file") != std::string::npos);
+}
+
+TEST_CASE_FIXTURE(Fixture, "a header appears below a folder that was absent in an earlier check") {
+  scratch.write("first/here.cuh", "here");
+  DependencySet set;
+  for (int i = 0; i < 40; ++i) {
+    const std::string number = std::to_string(i);
+    set.add_absent("/cukiln/inc/0/cuda/std/" + std::to_string(i % 3) + "/" + number + ".h");
+    set.add_absent("/cukiln/inc/0/cuda" + number + ".h");  // beside it
+  }
+  set.add_file("/cukiln/inc/0/here.cuh", hash_of("here"));
+  auto files = server();
+  CHECK(files.check(set).what == What::none);
+  scratch.write("first/cuda39.h", "beside");
+  CHECK(files.check(set).path == "/cukiln/inc/0/cuda39.h");
+  std::filesystem::remove(scratch / "first/cuda39.h");
+  scratch.write("first/cuda/std/0/39.h", "below");
+  CHECK(files.check(set).path == "/cukiln/inc/0/cuda/std/0/39.h");
+  CHECK(files.check_all(set).size() == 1);
 }
 
 TEST_CASE_FIXTURE(Fixture, "a memory file takes precedence over the disk") {

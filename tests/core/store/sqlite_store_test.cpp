@@ -355,6 +355,28 @@ TEST_CASE("fault 424: a query for a stat record reads those that follow in its f
   CHECK_FALSE(store->find_stat_record("/inc2/d.h"));
 }
 
+TEST_CASE("the second query for stat records of a folder reads all of them") {
+  const ScratchFolder folder;
+  const auto path_of = [](int number) { return "/inc/" + std::to_string(100 + number) + ".h"; };
+  std::vector<StatRecord> records(40);
+  for (int i = 0; i < 40; ++i) {
+    records[static_cast<std::size_t>(i)].path = path_of(i);
+  }
+  {
+    const auto store = open_store_at(folder / "s");
+    store->save_stat_records(records);
+    REQUIRE(store->flush(std::chrono::seconds(5)));
+  }
+  const auto store = open_store_at(folder / "s");
+  REQUIRE(store->find_stat_record(path_of(30)));
+  REQUIRE(store->find_stat_record(path_of(20)));
+  const auto remove = [](SqliteHandle& db) { return db.execute("DELETE FROM stat_cache"); };
+  REQUIRE(store->session().write(std::chrono::seconds(5), remove));
+  for (int i = 0; i < 40; ++i) {
+    CHECK(store->find_stat_record(path_of(i)).has_value() == (i != 20));  // it was given away
+  }
+}
+
 TEST_CASE("stat records are pruned, the oldest first") {
   const ScratchFolder folder;
   const auto store = open_store_at(folder / "s");
