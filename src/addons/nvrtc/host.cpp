@@ -100,13 +100,17 @@ void DropinStore::close() noexcept {
 
 // The path is absolute, since the process may change its folder.
 Host::Host(const RealNvrtc& real, const char* report)
-    : DropinStore(absolute_path(real.library), report), real_(real) {
+    : DropinStore(absolute_path(real.library), report), real_(real) {}
+
+int Host::default_capability() const noexcept {
+  constexpr int kFirstWithTuring = 13;  // NVRTC 12 compiles for sm_52 if nothing is said
+  const auto version = real().version;
   int major = 0;
   int minor = 0;
-  if (real.version != nullptr && real.version(&major, &minor) == kSuccess) {
-    constexpr int kFirstWithTuring = 13;  // NVRTC 12 compiles for sm_52 if nothing is said
-    default_capability_ = major >= kFirstWithTuring ? 75 : 52;
+  if (version == nullptr || version(&major, &minor) != kSuccess) {
+    return 0;
   }
+  return major >= kFirstWithTuring ? 75 : 52;
 }
 
 Result<ProgramResult> Host::compile(const ProgramSpec& spec, NvrtcFailure& failure) {

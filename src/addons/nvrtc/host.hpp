@@ -54,9 +54,11 @@ class Host : public DropinStore {
  public:
   Host(const RealNvrtc& real, const char* report);
 
-  const RealNvrtc& real() const noexcept { return real_; }
-  /// The target of a compile without --gpu-architecture.
-  int default_capability() const noexcept { return default_capability_; }
+  const RealNvrtc& nvrtc() const noexcept { return real_; }
+  /// The functions of the real NVRTC, which is opened for them.
+  const NvrtcFunctions& real() const noexcept { return real_.functions(); }
+  /// The target of a compile without --gpu-architecture; asks the real NVRTC.
+  int default_capability() const noexcept;
 
   /// As compile_program, with the loader of the process.
   Result<ProgramResult> compile(const ProgramSpec& spec, NvrtcFailure& failure);
@@ -67,7 +69,6 @@ class Host : public DropinStore {
 
  private:
   const RealNvrtc& real_;
-  int default_capability_ = 0;
 };
 
 }  // namespace cukiln::dropin

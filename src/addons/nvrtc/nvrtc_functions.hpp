@@ -32,8 +32,7 @@ using SizeFunction = int (*)(Handle, std::size_t*);
 using BytesFunction = int (*)(Handle, char*);
 
 /// The functions of the NVRTC that the host would use without the drop-in. Null: it lacks them.
-struct RealNvrtc {
-  const char* library = nullptr;  ///< its path
+struct NvrtcFunctions {
   int (*version)(int*, int*) = nullptr;
   int (*create)(Handle*, const char*, const char*, int, const char* const*,
                 const char* const*) = nullptr;
@@ -46,6 +45,14 @@ struct RealNvrtc {
   int (*pch_status)(Handle) = nullptr;
   int (*pch_heap_required)(Handle, std::size_t*) = nullptr;
   int (*set_flow_callback)(Handle, int (*)(void*, void*), void*) = nullptr;
+};
+
+/// That NVRTC.
+struct RealNvrtc {
+  const char* library = nullptr;  ///< its path
+  /// Its functions. The first call opens it, if the host has not: a hit does not need it, and a
+  /// process pays ten milliseconds for its relocations.
+  const NvrtcFunctions& (*functions)() = nullptr;
   /// Why the environment changes what NVRTC returns (NVRTC_APPEND_FLAGS); null if it does not.
   const char* (*environment_of_results)() = nullptr;
   /// The variable PWD, which NVRTC takes for the working folder if it names the same one.
@@ -77,7 +84,7 @@ struct FoundLibrary {
 
 /// Changes with every change of the structures above. That of nvJitLink's functions is another
 /// (linker_functions.hpp), and tells the two functions below which library is meant.
-inline constexpr std::uint32_t kInterface = 5;
+inline constexpr std::uint32_t kInterface = 6;
 
 /// The name under which libcukiln exports a FindFunction.
 inline constexpr const char* kFindName = "cukiln_nvrtc_find";

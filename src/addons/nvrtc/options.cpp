@@ -75,9 +75,9 @@ bool uses_absent_precompiled_header(string_view option) {
          !std::filesystem::exists(name.substr(kUse.size()), error);
 }
 
-Asked read_options(const std::vector<std::string>& options, int default_capability) {
+Asked read_options(const std::vector<std::string>& options,
+                   const std::function<int()>& default_capability) {
   Asked asked;
-  asked.target.capability = default_capability;
   bool is_lto = false;
   bool is_optix = false;
   int precompiled = 0;  // NVRTC refuses some pairs of these options
@@ -96,6 +96,9 @@ Asked read_options(const std::vector<std::string>& options, int default_capabili
     if ((is_bypassed(name) || precompiled > 1) && asked.bypass_reason.empty()) {
       asked.bypass_reason = "the option " + std::string(without_space_around(options[i]));
     }
+  }
+  if (asked.target.capability == 0 && asked.bypass_reason.empty()) {
+    asked.target.capability = default_capability();
   }
   if (is_optix) {
     asked.output = OutputKind::optix_ir;

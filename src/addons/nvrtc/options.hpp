@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <functional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -22,7 +23,9 @@ bool is_of_precompiled_headers(std::string_view option);
 /// True for one that names a header that is not there, which is an error of NVRTC's. It may have
 /// been to be created by a program whose result was in the store.
 bool uses_absent_precompiled_header(std::string_view option);
-/// Reads the options of nvrtcCompileProgram. `default_capability` is NVRTC's own.
-Asked read_options(const std::vector<std::string>& options, int default_capability);
+/// Reads the options of nvrtcCompileProgram. `default_capability` returns NVRTC's own, and is
+/// called if they name no target.
+Asked read_options(const std::vector<std::string>& options,
+                   const std::function<int()>& default_capability);
 
 }  // namespace cukiln::dropin

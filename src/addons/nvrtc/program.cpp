@@ -56,7 +56,8 @@ std::string working_folder(const char* pwd) {
   return folder;
 }
 
-int compile_real(const RealNvrtc& nvrtc, Handle program, int count, const char* const* options) {
+int compile_real(const NvrtcFunctions& nvrtc, Handle program, int count,
+                 const char* const* options) {
   if (count <= 0 || options == nullptr) {
     return nvrtc.compile(program, count, options);
   }
@@ -97,7 +98,10 @@ int Program::make_real() {
   if (real_ != nullptr) {
     return kSuccess;
   }
-  const RealNvrtc& nvrtc = host_.real();
+  const NvrtcFunctions& nvrtc = host_.real();
+  if (nvrtc.create == nullptr) {
+    return kInternalError;  // it was found, and cannot be opened
+  }
   std::vector<const char*> names;
   std::vector<const char*> texts;
   for (const auto& [name, text] : headers_) {
@@ -147,8 +151,8 @@ int Program::compile(int count, const char* const* options) {
     return bypass(count, options, "an option is NULL");
   }
   const std::vector<std::string> copied(options, options + count);
-  const Asked asked = read_options(copied, host_.default_capability());
-  const auto environment = host_.real().environment_of_results;
+  const Asked asked = read_options(copied, [this] { return host_.default_capability(); });
+  const auto environment = host_.nvrtc().environment_of_results;
   const char* const variable = environment != nullptr ? environment() : nullptr;
   if (variable != nullptr) {
     return bypass(count, options, "the variable " + std::string(variable));
@@ -159,7 +163,7 @@ int Program::compile(int count, const char* const* options) {
   if (!asked.bypass_reason.empty()) {
     return bypass(count, options, asked.bypass_reason);
   }
-  const auto pwd = host_.real().pwd;
+  const auto pwd = host_.nvrtc().pwd;
   working_folder_ = working_folder(pwd != nullptr ? pwd() : nullptr);
   ProgramSpec spec = spec_of(copied, asked);
   if (spec.working_folder.empty()) {
@@ -225,7 +229,7 @@ bool Program::fetch_ptx() {
     lacks_ptx_ = false;
     return true;
   }
-  Asked asked = read_options(ptx_options_, host_.default_capability());
+  Asked asked = read_options(ptx_options_, [this] { return host_.default_capability(); });
   asked.output = OutputKind::ptx;
   NvrtcFailure failure;
   auto result = host_.compile(spec_of(ptx_options_, asked), failure);

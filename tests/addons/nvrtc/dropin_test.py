@@ -452,6 +452,68 @@ class Calls(Dropin):
         self.check_calls('extern "C" __global__ void k() {}\n', "c=-arch=sm_90", "name=k", "c=-arch=sm_19", "name=k")
 
 
+OPENED = "py:print(sorted({line.split('/')[-1].strip() for line in open('/proc/self/maps') if '/libnvrtc' in line}))"
+VERSION = "py:a, b = c.c_int(), c.c_int(); print({}.nvrtcVersion(c.byref(a), c.byref(b)), a.value, b.value)"
+
+
+class LateOpening(Dropin):
+    """NVRTC is opened when its functions are needed, and its builtins library when it compiles."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.host = Path(sys.executable)
+        self.steps = ("c=-arch=sm_90", "CUBIN")
+        self.direct = ("c=-arch=sm_90,-DT=__DATE__", "CUBIN")
+
+    def calls(self, library: Path, *steps: str, dropin: bool = True) -> list[str]:
+        return self.run_host("-c", CALLS, str(library), self.source(PLAIN), *steps, dropin=dropin).splitlines()
+
+    def test_by_the_host(self) -> None:
+        for nvrtc in nvrtcs():
+            with self.subTest(nvrtc=nvrtc):
+                self.nvrtc = nvrtc
+                plain = self.calls(nvrtc, *self.steps, *self.direct, dropin=False)
+                for outcome in ("compiled", "hit"):
+                    got = self.calls(nvrtc, *self.steps, OPENED, *self.direct, OPENED)
+                    self.assertEqual(self.outcomes()[0], outcome)
+                    self.assertEqual(got.pop(), str(sorted((self.builtins().name, nvrtc.name))))
+                    self.assertEqual(got.pop(4), str([nvrtc.name]))
+                    self.assertEqual(got, plain)
+
+    def builtins(self) -> Path:
+        return next(self.nvrtc.parent.glob("libnvrtc-builtins.so.*"))
+
+    def test_by_nobody_before_it_is_needed(self) -> None:
+        for nvrtc in nvrtcs():
+            with self.subTest(nvrtc=nvrtc):
+                self.nvrtc = nvrtc
+                plain = self.calls(nvrtc, *self.steps, *self.direct, VERSION.format("nvrtc"), dropin=False)
+                self.extra["CUKILN_NVRTC_LIBRARY"] = str(nvrtc)
+                for outcome in ("compiled", "hit"):
+                    got = self.calls(LIBRARY, *self.steps, OPENED, *self.direct, OPENED, VERSION.format("nvrtc"))
+                    self.assertEqual(self.outcomes()[0], outcome)
+                    self.assertEqual(got.pop(4), "[]")
+                    self.assertEqual(got.pop(7), str(sorted((self.builtins().name, nvrtc.name))))
+                    self.assertEqual(got, plain)
+
+    def test_another_version_is_the_hosts_own(self) -> None:
+        """It is not the real one, although that was not opened yet."""
+        self.nvrtc, other = nvrtcs()[:2]
+        self.extra["CUKILN_NVRTC_LIBRARY"] = str(self.nvrtc)
+        opens = f"py:other = c.CDLL('{other}'); same = c.CDLL('{self.nvrtc}')"
+        versions = [VERSION.format(name) for name in ("nvrtc", "same", "other")]
+        got = self.calls(LIBRARY, *self.steps, opens, *versions)[-3:]
+        expected = [self.calls(library, VERSION.format("nvrtc"), dropin=False)[-1] for library in (self.nvrtc, self.nvrtc, other)]
+        self.assertEqual(got, expected)
+        self.assertNotEqual(got[0], got[2])
+
+    def test_one_that_cannot_be_opened(self) -> None:
+        wrong = self.folder / "libnvrtc.so.13"
+        wrong.write_text("no library")
+        self.extra["CUKILN_NVRTC_LIBRARY"] = str(wrong)
+        self.assertEqual(self.calls(LIBRARY, "c=-arch=sm_90", "c=-dlto", VERSION.format("nvrtc")), ["0", "11", "11", "11 0 0"])
+
+
 class Failures(Dropin):
     """fault 208: codes and logs of what does not compile."""
 

@@ -13,11 +13,13 @@ namespace {
 
 using cukiln::binding::Api;
 using cukiln::binding::api_for;
+using cukiln::binding::open_builtins;
+using cukiln::binding::RealApi;
 using cukiln::dropin::Handle;
 using cukiln::dropin::kInternalError;
+using cukiln::dropin::NvrtcFunctions;
 using cukiln::dropin::Part;
 using cukiln::dropin::ProgramFunctions;
-using cukiln::dropin::RealNvrtc;
 
 template <class Function, class... Arguments>
 int forward(Function function, Arguments... arguments) {
@@ -26,25 +28,34 @@ int forward(Function function, Arguments... arguments) {
 
 /// Calls cukiln's function of a purpose, or the real NVRTC's.
 template <class Function, class... Arguments>
-int call(const void* caller, Function ProgramFunctions::*ours, Function RealNvrtc::*real,
+int call(const void* caller, Function ProgramFunctions::*ours, Function NvrtcFunctions::*real,
          Arguments... arguments) {
   const Api& both = api_for(caller);
   return both.programs != nullptr ? (both.programs->*ours)(arguments...)
-                                  : forward(both.real.programs.*real, arguments...);
+                                  : forward(both.real().programs.*real, arguments...);
 }
 
 int size_of(const void* caller, Part part, Handle program, std::size_t* bytes) {
   const Api& both = api_for(caller);
   return both.programs != nullptr
              ? both.programs->size(part, program, bytes)
-             : forward(both.real.programs.size[static_cast<int>(part)], program, bytes);
+             : forward(both.real().programs.size[static_cast<int>(part)], program, bytes);
+}
+
+/// The functions for the headers that NVRTC carries: they are in its builtins library.
+const RealApi& headers_of(const void* caller) {
+  const Api& both = api_for(caller);
+  if (both.own == nullptr) {
+    open_builtins();
+  }
+  return both.real();
 }
 
 int bytes_of(const void* caller, Part part, Handle program, char* out) {
   const Api& both = api_for(caller);
   return both.programs != nullptr
              ? both.programs->bytes(part, program, out)
-             : forward(both.real.programs.bytes[static_cast<int>(part)], program, out);
+             : forward(both.real().programs.bytes[static_cast<int>(part)], program, out);
 }
 
 }  // namespace
@@ -57,36 +68,36 @@ CUKILN_EXPORTED void cukiln_nvrtc_open_with_report(const char* file) {
 
 // NOLINTBEGIN(readability-identifier-naming): NVRTC's names
 CUKILN_EXPORTED const char* nvrtcGetErrorString(int code) {
-  const auto real = api_for(CUKILN_CALLER).real.error_string;
+  const auto real = api_for(CUKILN_CALLER).real().error_string;
   return real != nullptr
              ? real(code)
              : "NVRTC was not found; set CUKILN_NVRTC_LIBRARY to the path of libnvrtc.so";
 }
 CUKILN_EXPORTED int nvrtcVersion(int* major, int* minor) {
-  return forward(api_for(CUKILN_CALLER).real.programs.version, major, minor);
+  return forward(api_for(CUKILN_CALLER).real().programs.version, major, minor);
 }
 CUKILN_EXPORTED int nvrtcGetNumSupportedArchs(int* count) {
-  return forward(api_for(CUKILN_CALLER).real.count_architectures, count);
+  return forward(api_for(CUKILN_CALLER).real().count_architectures, count);
 }
 CUKILN_EXPORTED int nvrtcGetSupportedArchs(int* architectures) {
-  return forward(api_for(CUKILN_CALLER).real.architectures, architectures);
+  return forward(api_for(CUKILN_CALLER).real().architectures, architectures);
 }
 CUKILN_EXPORTED int nvrtcGetPCHHeapSize(std::size_t* bytes) {
-  return forward(api_for(CUKILN_CALLER).real.pch_heap, bytes);
+  return forward(api_for(CUKILN_CALLER).real().pch_heap, bytes);
 }
 CUKILN_EXPORTED int nvrtcSetPCHHeapSize(std::size_t bytes) {
-  return forward(api_for(CUKILN_CALLER).real.set_pch_heap, bytes);
+  return forward(api_for(CUKILN_CALLER).real().set_pch_heap, bytes);
 }
 CUKILN_EXPORTED int nvrtcInstallBundledHeaders(const char* folder, unsigned flags,
                                                const char** error) {
-  return forward(api_for(CUKILN_CALLER).real.install_headers, folder, flags, error);
+  return forward(headers_of(CUKILN_CALLER).install_headers, folder, flags, error);
 }
 CUKILN_EXPORTED int nvrtcGetBundledHeadersInfo(void* info, const char** error) {
-  return forward(api_for(CUKILN_CALLER).real.headers_info, info, error);
+  return forward(headers_of(CUKILN_CALLER).headers_info, info, error);
 }
 CUKILN_EXPORTED int nvrtcRemoveBundledHeaders(const char* folder, unsigned flags,
                                               const char** error) {
-  return forward(api_for(CUKILN_CALLER).real.remove_headers, folder, flags, error);
+  return forward(headers_of(CUKILN_CALLER).remove_headers, folder, flags, error);
 }
 
 CUKILN_EXPORTED int nvrtcCreateProgram(Handle* program, const char* text, const char* name,
@@ -96,35 +107,35 @@ CUKILN_EXPORTED int nvrtcCreateProgram(Handle* program, const char* text, const 
   const Api& both = api_for(caller);
   return both.programs != nullptr
              ? both.programs->create(caller, program, text, name, count, headers, names)
-             : forward(both.real.programs.create, program, text, name, count, headers, names);
+             : forward(both.real().programs.create, program, text, name, count, headers, names);
 }
 CUKILN_EXPORTED int nvrtcDestroyProgram(Handle* program) {
-  return call(CUKILN_CALLER, &ProgramFunctions::destroy, &RealNvrtc::destroy, program);
+  return call(CUKILN_CALLER, &ProgramFunctions::destroy, &NvrtcFunctions::destroy, program);
 }
 CUKILN_EXPORTED int nvrtcCompileProgram(Handle program, int count, const char* const* options) {
-  return call(CUKILN_CALLER, &ProgramFunctions::compile, &RealNvrtc::compile, program, count,
+  return call(CUKILN_CALLER, &ProgramFunctions::compile, &NvrtcFunctions::compile, program, count,
               options);
 }
 CUKILN_EXPORTED int nvrtcAddNameExpression(Handle program, const char* expression) {
-  return call(CUKILN_CALLER, &ProgramFunctions::add_name, &RealNvrtc::add_name, program,
+  return call(CUKILN_CALLER, &ProgramFunctions::add_name, &NvrtcFunctions::add_name, program,
               expression);
 }
 CUKILN_EXPORTED int nvrtcGetLoweredName(Handle program, const char* expression,
                                         const char** lowered) {
-  return call(CUKILN_CALLER, &ProgramFunctions::lowered_name, &RealNvrtc::lowered_name, program,
-              expression, lowered);
+  return call(CUKILN_CALLER, &ProgramFunctions::lowered_name, &NvrtcFunctions::lowered_name,
+              program, expression, lowered);
 }
 CUKILN_EXPORTED int nvrtcGetPCHCreateStatus(Handle program) {
-  return call(CUKILN_CALLER, &ProgramFunctions::pch_status, &RealNvrtc::pch_status, program);
+  return call(CUKILN_CALLER, &ProgramFunctions::pch_status, &NvrtcFunctions::pch_status, program);
 }
 CUKILN_EXPORTED int nvrtcGetPCHHeapSizeRequired(Handle program, std::size_t* bytes) {
-  return call(CUKILN_CALLER, &ProgramFunctions::pch_heap_required, &RealNvrtc::pch_heap_required,
-              program, bytes);
+  return call(CUKILN_CALLER, &ProgramFunctions::pch_heap_required,
+              &NvrtcFunctions::pch_heap_required, program, bytes);
 }
 CUKILN_EXPORTED int nvrtcSetFlowCallback(Handle program, int (*callback)(void*, void*),
                                          void* payload) {
-  return call(CUKILN_CALLER, &ProgramFunctions::set_flow_callback, &RealNvrtc::set_flow_callback,
-              program, callback, payload);
+  return call(CUKILN_CALLER, &ProgramFunctions::set_flow_callback,
+              &NvrtcFunctions::set_flow_callback, program, callback, payload);
 }
 
 CUKILN_EXPORTED int nvrtcGetProgramLogSize(Handle program, std::size_t* bytes) {

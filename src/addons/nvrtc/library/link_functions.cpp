@@ -82,7 +82,7 @@ const Api& api_of_version(const void* caller, unsigned major) {
     ::dl_iterate_phdr(find_major, &loaded);
     void* const handle =
         loaded.path != nullptr ? open_library(loaded.path, RTLD_NOW | RTLD_NOLOAD) : nullptr;
-    other = handle != nullptr ? make_api(handle) : &usual;
+    other = handle != nullptr ? make_own_api(handle) : &usual;
   }
   return *other;
 }
@@ -118,7 +118,9 @@ int bytes_of(const Api& api, LinkPart part, Handle handle, void* out) {
 const Peer kPeer = {"libnvJitLink.so", "nvJitLinkComplete",    "CUKILN_NVJITLINK_LIBRARY",
                     "own-nvjitlink",   dropin::kLinkInterface, is_known_version};
 
-Api* make_api(void* handle) {
+namespace {
+
+Api* find_functions(void* handle) {
   auto* const api = new Api;
   if (handle == nullptr) {
     return api;
@@ -143,12 +145,18 @@ Api* make_api(void* handle) {
   return api;
 }
 
-void add_functions(Api& api) {
-  const RealLinker& real = api.real;
+}  // namespace
+
+const Api* make_own_api(void* handle) { return find_functions(handle); }
+
+const Api* make_api() {
+  Api* const api = find_functions(open_real());
+  const RealLinker& real = api->real;
   if (real.library != nullptr && real.create != nullptr && real.destroy != nullptr &&
       real.add_data != nullptr && real.add_file != nullptr && real.complete != nullptr) {
-    api.links = static_cast<const LinkFunctions*>(open_functions(&real));
+    api->links = static_cast<const LinkFunctions*>(open_functions(&real));
   }
+  return api;
 }
 
 }  // namespace cukiln::binding

@@ -4,6 +4,7 @@
 #include <link.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <climits>
 #include <cstdlib>
 #include <cstring>
@@ -39,18 +40,13 @@ __attribute__((destructor)) void report_unseen() {
   }
 }
 
-}  // namespace
-
-Api* make_api(void* handle) {
-  auto* const made = new Api;
+RealApi* find_functions(void* handle) {
+  auto* const made = new RealApi;
   if (handle == nullptr) {
     return made;
   }
-  RealApi& api = made->real;
-  dropin::RealNvrtc& programs = api.programs;
-  programs.library = path_of(handle);
-  programs.environment_of_results = environment_of_results;
-  programs.pwd = pwd;
+  RealApi& api = *made;
+  dropin::NvrtcFunctions& programs = api.programs;
   find_function(programs.version, handle, "nvrtcVersion");
   find_function(programs.create, handle, "nvrtcCreateProgram");
   find_function(programs.destroy, handle, "nvrtcDestroyProgram");
@@ -74,11 +70,59 @@ Api* make_api(void* handle) {
   return made;
 }
 
-void add_functions(Api& api) {
-  const dropin::RealNvrtc& real = api.real.programs;
-  if (real.create != nullptr && real.library != nullptr) {
-    api.programs = static_cast<const dropin::ProgramFunctions*>(open_functions(&real));
+std::atomic<decltype(dropin::NvrtcFunctions::create)> g_create = nullptr;  // NVRTC's
+
+int create(dropin::Handle* program, const char* text, const char* name, int count,
+           const char* const* headers, const char* const* names) {
+  open_builtins();
+  return g_create.load()(program, text, name, count, headers, names);
+}
+
+std::atomic<const RealApi*> g_real_api = nullptr;
+
+}  // namespace
+
+const RealApi& real_api() {
+  if (const RealApi* const known = g_real_api.load()) {
+    return *known;
   }
+  // Several threads may get here: all find the same, and the first to end is heard.
+  RealApi* const made = find_functions(open_real());
+  if (made->programs.create != nullptr) {
+    g_create = made->programs.create;
+    made->programs.create = create;
+  }
+  const RealApi* known = nullptr;
+  return g_real_api.compare_exchange_strong(known, made) ? *made : *known;
+}
+
+void open_builtins() {
+  static std::atomic<bool> done = false;
+  if (!done) {
+    if (void* const nvrtc = open_real()) {
+      open_files_of(path_of(nvrtc));
+    }
+    done = true;
+  }
+}
+
+const Api* make_own_api(void* handle) {
+  auto* const made = new Api;
+  made->own = find_functions(handle);
+  return made;
+}
+
+const Api* make_api() {
+  auto* const made = new Api;
+  dropin::RealNvrtc& nvrtc = made->nvrtc;
+  nvrtc.library = find_real();
+  nvrtc.functions = []() -> const dropin::NvrtcFunctions& { return real_api().programs; };
+  nvrtc.environment_of_results = environment_of_results;
+  nvrtc.pwd = pwd;
+  if (nvrtc.library != nullptr) {
+    made->programs = static_cast<const dropin::ProgramFunctions*>(open_functions(&nvrtc));
+  }
+  return made;
 }
 
 }  // namespace cukiln::binding

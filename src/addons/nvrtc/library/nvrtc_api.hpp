@@ -8,9 +8,9 @@
 
 namespace cukiln::binding {
 
-/// The functions of the real NVRTC that `Api` does not need by program.
+/// The functions of the real NVRTC; those of programs apart.
 struct RealApi {
-  dropin::RealNvrtc programs;
+  dropin::NvrtcFunctions programs;
   const char* (*error_string)(int) = nullptr;
   int (*count_architectures)(int*) = nullptr;
   int (*architectures)(int*) = nullptr;
@@ -21,11 +21,22 @@ struct RealApi {
   int (*remove_headers)(const char*, unsigned, const char**) = nullptr;
 };
 
+/// The functions of the real NVRTC; null if there is none. The first call opens it, if the host has
+/// not. Threads: safe.
+const RealApi& real_api();
+
 /// The real NVRTC and, if libcukiln can be opened, its functions for programs; else `programs` is
 /// null and the real one's are used.
 struct Api {
-  RealApi real;
+  dropin::RealNvrtc nvrtc;
   const dropin::ProgramFunctions* programs = nullptr;
+  const RealApi* own = nullptr;  ///< of a library that has an NVRTC in it; null: the process's
+
+  const RealApi& real() const { return own != nullptr ? *own : real_api(); }
 };
+
+/// Opens the builtins library of the real NVRTC, once. NVRTC opens it by its name alone, when it
+/// first compiles or installs its headers. Whoever opens NVRTC by its path has to do this before.
+void open_builtins();
 
 }  // namespace cukiln::binding

@@ -172,7 +172,7 @@ const Api* own_library_of(const void* caller) {
   }
   own->begin = search.begin;
   own->end = search.end;
-  own->api = make_api(handle);
+  own->api = make_own_api(handle);
   own->next = g_owns;
   while (!g_owns.compare_exchange_weak(own->next, own)) {
   }

@@ -27,6 +27,8 @@ namespace {
 using dropin::FoundLibrary;
 
 std::atomic<void*> g_real = nullptr;
+char g_unopened = '\0';                       // what g_real points to while the real peer is a file
+std::atomic<const char*> g_file = nullptr;    // that file
 std::atomic<const char*> g_report = nullptr;  // during api_with_report
 std::atomic<void*> g_libcukiln = nullptr;
 std::atomic<const Api*> g_api = nullptr;
@@ -90,33 +92,47 @@ bool find_files(const char* opened, FoundLibrary& found) {
   return find != nullptr && find(kPeer.interface, opened, &found);
 }
 
-/// The peer that the program has loaded or is told to use, else the first that is found.
-void* find_real(FoundLibrary& found) {
-  if (void* const known = g_real.load()) {
-    return known;
-  }
-  if (const char* const given = ::secure_getenv(kPeer.variable);
-      given != nullptr && *given != '\0') {
-    if (void* const handle = open_before_forks(given, RTLD_NOW | RTLD_LOCAL)) {
-      return handle;
-    }
-  }
+/// A peer among the libraries of this process.
+void* loaded_peer() {
   const char* loaded = nullptr;
   ::dl_iterate_phdr(find_loaded, &loaded);
-  if (loaded != nullptr) {
-    if (void* const handle = open_before_forks(loaded, RTLD_NOW | RTLD_NOLOAD)) {
-      return handle;
-    }
-  }
+  return loaded != nullptr ? open_before_forks(loaded, RTLD_NOW | RTLD_NOLOAD) : nullptr;
+}
+
+void* search_peer() {
+  FoundLibrary found{};
   return find_files(nullptr, found) ? open_before_forks(found.library, RTLD_NOW | RTLD_LOCAL)
                                     : nullptr;
 }
 
-/// Opens the builtins library beside an NVRTC, which opens it by its name alone at its first
-/// compile. Whoever opens NVRTC by its path does this too.
-void open_builtins(const char* nvrtc, FoundLibrary& found) {
-  if (nvrtc != nullptr && find_files(nvrtc, found) && found.builtins[0] != '\0') {
-    static_cast<void>(open_before_forks(found.builtins, RTLD_NOW | RTLD_LOCAL));
+/// Makes a file the real peer, to be opened when its functions are needed.
+void set_real_file(const char* path) {
+  const char* none = nullptr;
+  char* const copy = ::strdup(path);
+  if (copy == nullptr || !g_file.compare_exchange_strong(none, copy)) {
+    std::free(copy);
+  }
+  void* expected = nullptr;
+  if (g_file != nullptr) {
+    g_real.compare_exchange_strong(expected, &g_unopened);
+  }
+}
+
+void choose_real() {
+  const char* const given = ::secure_getenv(kPeer.variable);
+  if (given != nullptr && *given == '/' && ::access(given, R_OK) == 0) {
+    set_real_file(given);
+    return;
+  }
+  void* opened = given != nullptr && *given != '\0'
+                     ? open_before_forks(given, RTLD_NOW | RTLD_LOCAL)
+                     : nullptr;
+  opened = opened != nullptr ? opened : loaded_peer();
+  FoundLibrary found{};
+  if (opened != nullptr) {
+    static_cast<void>(set_real(opened));
+  } else if (find_files(nullptr, found)) {
+    set_real_file(found.library);
   }
 }
 
@@ -140,21 +156,35 @@ void report_unreached(const char* word, const char* path, const char* why) noexc
   }
 }
 
-namespace {
-
-/// The real peer, opened; null if there is none.
-void* open_real() {
-  FoundLibrary found{};
-  void* const handle = find_real(found);
-  if (handle == nullptr) {
-    return nullptr;
+const char* find_real() {
+  if (g_real == nullptr) {
+    choose_real();
   }
-  void* const real = set_real(handle) ? handle : g_real.load();
-  open_builtins(path_of(real), found);
+  void* const real = g_real;
+  return real == &g_unopened ? g_file.load() : real != nullptr ? path_of(real) : nullptr;
+}
+
+void* open_real() {
+  static_cast<void>(find_real());
+  void* real = g_real;
+  if (real != &g_unopened) {
+    return real;
+  }
+  void* opened = open_before_forks(g_file, RTLD_NOW | RTLD_LOCAL);
+  opened = opened != nullptr ? opened : loaded_peer();
+  opened = opened != nullptr ? opened : search_peer();
+  if (opened == nullptr || g_real.compare_exchange_strong(real, opened)) {
+    return opened;
+  }
   return real;
 }
 
-}  // namespace
+void open_files_of(const char* peer) {
+  FoundLibrary found{};
+  if (peer != nullptr && find_files(peer, found) && found.builtins[0] != '\0') {
+    static_cast<void>(open_before_forks(found.builtins, RTLD_NOW | RTLD_LOCAL));
+  }
+}
 
 const void* open_functions(const void* real) {
   const auto open = libcukiln_function<dropin::OpenFunction>(dropin::kOpenName);
@@ -165,18 +195,33 @@ const void* open_functions(const void* real) {
   return open != nullptr ? open(kPeer.interface, real, report) : nullptr;
 }
 
+namespace {
+
+/// Each compile asks: most variables differ in their first byte, and no function is called for one.
+bool begins_with_any(const char* variable, const char* const* prefixes) noexcept {
+  for (; *prefixes != nullptr; ++prefixes) {
+    const char* rest = variable;
+    const char* prefix = *prefixes;
+    for (; *prefix != '\0' && *prefix == *rest; ++prefix) {
+      ++rest;
+    }
+    if (*prefix == '\0') {
+      return true;
+    }
+  }
+  return false;
+}
+
+}  // namespace
+
 const char* find_variable(const char* const* prefixes) {
   static constexpr const char* kOfBoth[] = {
       "AS_SECURE_LOG_FILE=", "CAN_FINALIZE_DEBUG=",   "DUMP_KNOBS_TO_FILE=",
       "FINALIZER_",          "LIBNVVM_NVVM_VERSION=", "LLVM_OVERRIDE_PRODUCER=",
       "NVVM_IR_VER_CHK=",    "NV_NVVM_VERSION=",      nullptr};
   for (char** one = environ; one != nullptr && *one != nullptr; ++one) {
-    for (const char* const* list : {prefixes, kOfBoth}) {
-      for (; *list != nullptr; ++list) {
-        if (std::strncmp(*one, *list, std::strlen(*list)) == 0) {
-          return *one;
-        }
-      }
+    if (begins_with_any(*one, prefixes) || begins_with_any(*one, kOfBoth)) {
+      return *one;
     }
   }
   return nullptr;
@@ -191,7 +236,10 @@ bool is_peer(const char* path) noexcept { return is_file_of(path, kPeer.stem); }
 
 bool set_real(void* handle) noexcept {
   void* expected = nullptr;
-  return g_real.compare_exchange_strong(expected, handle) || expected == handle;
+  if (g_real.compare_exchange_strong(expected, handle)) {
+    return true;
+  }
+  return (expected == &g_unopened ? open_real() : expected) == handle;
 }
 
 bool was_called() noexcept { return g_api != nullptr || has_own_library(); }
@@ -204,11 +252,7 @@ const Api& api() {
   // since libcukiln may have got their functions.
   const Api* made = g_real == nullptr ? own_library_of_process() : nullptr;
   if (made == nullptr) {
-    Api* const found = make_api(open_real());
-    if (g_real != nullptr) {
-      add_functions(*found);
-    }
-    made = found;
+    made = make_api();
   }
   const Api* known = nullptr;
   return g_api.compare_exchange_strong(known, made) ? *made : *known;

@@ -25,12 +25,20 @@ extern const Peer kPeer;
 
 /// The peer's functions, and libcukiln's in their place, if that can be opened. Each library's own.
 struct Api;
-/// The functions of an open peer; those of none if it is null.
-Api* make_api(void* handle);
-/// Adds libcukiln's to those of the real peer.
-void add_functions(Api& api);
+/// That of the real peer.
+const Api* make_api();
+/// The functions of another open peer.
+const Api* make_own_api(void* handle);
 /// Has libcukiln open its functions for a peer. Null if it cannot be opened.
 const void* open_functions(const void* real);
+
+/// The path of the real peer, which is: the one of the variable; the one that the host opened or is
+/// linked with; the first of libcukiln's search. Null if there is none. Threads: safe.
+const char* find_real();
+/// That peer, opened if the host has not. Null if there is none, or if it cannot be. Threads: safe.
+void* open_real();
+/// Opens what belongs to a peer with this path, as libcukiln finds it: NVRTC's builtins library.
+void open_files_of(const char* peer);
 
 /// libc's dlopen, called from this library: see dlopen.cpp.
 void* open_library(const char* file, int mode);
@@ -41,7 +49,7 @@ bool is_peer(const char* path) noexcept;
 /// The path of an open library; null if it is not known.
 const char* path_of(void* handle) noexcept;
 
-/// Makes an open peer the real one. False if another one is already.
+/// Makes an open peer the real one. False if another one is already; that is opened to tell.
 bool set_real(void* handle) noexcept;
 
 /// Sets a function of an open library.
@@ -75,9 +83,7 @@ void report_unreached(const char* word, const char* path, const char* why = "") 
 /// True once a function of this library was called.
 bool was_called() noexcept;
 
-/// Finds both, once. The real peer is: the one of the variable; the one that the host opened or is
-/// linked with; the first of libcukiln's search. NVRTC's builtins library is opened with it. Its
-/// functions are null if there is none.
+/// Finds both, once.
 const Api& api();
 /// The functions for a call from an address: those of the peer that its own library has in it, else
 /// api().
