@@ -8,6 +8,10 @@
 
 #include "device.hpp"
 
+#ifndef OWN_KERNEL_FOLDER  // the build names the folder that is beside this file
+#define OWN_KERNEL_FOLDER "own_kernel"
+#endif
+
 namespace {
 
 int fail(const cukiln::Error& error) {

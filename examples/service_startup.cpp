@@ -47,6 +47,9 @@ int main(int argc, char** argv) {
       std::fprintf(stderr, "%.*s\n", static_cast<int>(message.size()), message.data());
   };
   settings->store.log = settings->loader.log;
+  for (const std::string& warning : settings->warnings) {  // a misspelt variable, a refused value
+    settings->loader.log(cukiln::LogLevel::warn, warning);
+  }
 
   auto store = cukiln::Store::open(settings->store);
   if (!store) return fail(store.error());
