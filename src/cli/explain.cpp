@@ -6,9 +6,11 @@
 #include "cli/entries.hpp"
 #include "cli/human.hpp"
 #include "cli/module_options.hpp"
+#include "cli/running_daemon.hpp"
 #include "cli/text.hpp"
 #include "core/base/result.hpp"
 #include "core/loader/loader_services.hpp"
+#include "core/loader/settings.hpp"
 
 namespace cukiln::cli {
 
@@ -224,6 +226,12 @@ class ExplainCommand final : public Command {
     return text;
   }
 
+  static bool has_daemon(const Context& context) {
+    const auto running = running_daemon(
+        daemon_sockets(SettingsSources::of_this_process(), context.settings().store));
+    return running.has_value();
+  }
+
   void print(const Context& context, const Answer& answer) const {
     const Explanation& e = answer.explanation;
     context.print(fmt::format(
@@ -233,6 +241,11 @@ class ExplainCommand final : public Command {
       context.print("entry    " + described(context, *e.key, answer.key_in) + "\n");
       if (answer.trusts_recorded_toolkit) {
         context.print("headers  CUDA's count as recorded: this machine has none, and no NVRTC\n");
+      }
+      if (answer.key_in == Place::remote && !has_daemon(context)) {
+        context.print(
+            "A host would compile it: only cukilnd, which is not running, and the "
+            "command line ask the remote store.\n");
       }
       if (!e.differences.empty()) {
         context.print("It was compiled here. Of the remote store:\n");

@@ -21,11 +21,7 @@ Result<Store> Store::open(StoreOptions options) {
     DaemonTier::Options daemon;
     daemon.required = tiers.store.daemon == DaemonUse::require;
     daemon.log = Logger(tiers.store.log);
-    if (tiers.store.daemon != DaemonUse::off) {
-      daemon.sockets = tiers.store.daemon_socket.empty()
-                           ? daemon_sockets(sources)
-                           : std::vector<std::string>{tiers.store.daemon_socket};
-    }
+    daemon.sockets = daemon_sockets(sources, tiers.store);
     if (tiers.store.directory.empty() && !tiers.store.memory_only) {
       tiers.store.memory_only = sources.secure_process;  // another user chose its environment
       if (!sources.secure_process) {

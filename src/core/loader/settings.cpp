@@ -12,6 +12,7 @@
 #include "core/base/nearest.hpp"
 #include "core/base/result.hpp"
 #include "core/base/trusted_file.hpp"
+#include "core/loader/addons.hpp"
 #include "core/loader/config_text.hpp"
 #include "core/store/signers.hpp"
 
@@ -305,6 +306,7 @@ class Resolver {
       read_environment();
     }
     find_distrusted_keys();
+    warn_of_unused_remote();
     for (std::size_t i = 0; i < std::size(kKeys); ++i) {
       settings_.all.push_back({kKeys[i].name, kKeys[i].get(settings_), origins_[i]});
     }
@@ -425,6 +427,22 @@ class Resolver {
     } else {
       settings_.warnings.push_back("the scopes of the keys in remote_trust cannot be read: " +
                                    scoped.error().message());
+    }
+  }
+
+  /// Only programs with the add-on fetch: a host does by way of a daemon. Once in a process.
+  void warn_of_unused_remote() {
+    const RemoteSettings& remote = settings_.remote;
+    if (remote.stores.empty() && !remote.sign.empty()) {
+      settings_.warnings.emplace_back("remote_sign has no effect without remote");
+    }
+    const auto sockets = daemon_sockets(sources_, settings_.store);
+    if (!remote.stores.empty() && addons().open_remote == nullptr && sources_.variables &&
+        std::none_of(sockets.begin(), sockets.end(),
+                     [](const std::string& one) { return ::access(one.c_str(), F_OK) == 0; })) {
+      settings_.warnings.emplace_back(
+          "remote is used only by cukilnd and the command line, and no cukilnd runs here: start "
+          "it, or run 'cukiln preload --no-load' with this store before");
     }
   }
 

@@ -42,6 +42,9 @@ std::string default_store_directory(const SettingsSources& sources);
 /// the first. None for a set-user-id process.
 std::vector<std::string> daemon_sockets(const SettingsSources& sources);
 
+/// Returns those that a process with these options asks; none if it asks no daemon.
+std::vector<std::string> daemon_sockets(const SettingsSources& sources, const StoreOptions& store);
+
 /// As Settings::load, from given sources.
 Result<Settings> load_settings(const SettingsSources& sources);
 

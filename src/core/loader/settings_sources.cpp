@@ -85,4 +85,10 @@ std::vector<std::string> daemon_sockets(const SettingsSources& sources) {
   return sockets;
 }
 
+std::vector<std::string> daemon_sockets(const SettingsSources& sources, const StoreOptions& store) {
+  return store.daemon == DaemonUse::off ? std::vector<std::string>()
+         : !store.daemon_socket.empty() ? std::vector<std::string>{store.daemon_socket}
+                                        : daemon_sockets(sources);
+}
+
 }  // namespace cukiln

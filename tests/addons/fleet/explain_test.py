@@ -30,7 +30,8 @@ class Explained(FleetTest):
         key = self.key_of(self.builder)
         hit = self.explain()
         self.assertEqual((hit["outcome"], hit["key"], hit["key_in"]), ("hit", key, "remote"))
-        self.assertIn("in the remote store", self.run_cli("explain", *SCALE, env=self.pod).out)
+        text = self.run_cli("explain", *SCALE, env=self.pod).out
+        self.assertIn("in the remote store\nA host would compile it: only cukilnd, which is not running, and the command line ask", text)
         self.assertEqual(self.run_json("ls", env=self.pod)["entries"], [])  # nothing is stored or counted
         self.assertFalse(any(self.remote_stats(self.pod).values()))
 

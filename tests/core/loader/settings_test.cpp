@@ -80,6 +80,7 @@ TEST_CASE_FIXTURE(Fixture, "the files that were looked for are named, the user's
 TEST_CASE_FIXTURE(Fixture, "the remote stores are a list with commas, in a file a list") {
   environment["CUKILN_REMOTE"] = "redis://a:1,http://b/c";
   environment["CUKILN_REMOTE_TIMEOUT_MS"] = "50";
+  environment["CUKILN_DAEMON_SOCKET"] = scratch.path();
   CHECK(resolve().remote.stores == "redis://a:1,http://b/c");
   CHECK(resolve().remote.timeout == std::chrono::milliseconds(50));
   const std::string keys = scratch.write("keys", "");
@@ -92,6 +93,20 @@ TEST_CASE_FIXTURE(Fixture, "the remote stores are a list with commas, in a file 
     CHECK(resolve().remote.timeout == std::chrono::milliseconds(200));
     CHECK(resolve().warnings.size() == 1);
   }
+}
+
+TEST_CASE_FIXTURE(Fixture, "a host without cukilnd is warned that it asks no remote store") {
+  environment["CUKILN_REMOTE_SIGN"] = "/key";
+  CHECK(resolve().warnings == std::vector<std::string>{"remote_sign has no effect without remote"});
+  environment["CUKILN_REMOTE"] = "redis://a:1";
+  environment["TMPDIR"] = scratch.path();
+  const std::vector<std::string> warnings = resolve().warnings;
+  REQUIRE(warnings.size() == 1);
+  CHECK(warnings[0].find("remote is used only by cukilnd and the command line") == 0);
+  environment["CUKILN_DAEMON_SOCKET"] = scratch.write("cukilnd.sock", "");
+  CHECK(resolve().warnings.empty());
+  environment["CUKILN_DAEMON"] = "off";
+  CHECK(resolve().warnings == warnings);
 }
 
 TEST_CASE_FIXTURE(Fixture, "jobs and memory are numbers, or auto: what the machine has") {
