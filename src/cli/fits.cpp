@@ -34,12 +34,20 @@ bool names_no_target(const std::vector<std::string>& flags) {
 }
 
 /// Returns why a module does not hit, on one line; empty if it does.
-std::string reason_of(const LoaderServices::Resolved& resolved) {
+/// `targets`: of the module, which has an entry for each and so nothing to compare between them.
+std::string reason_of(const LoaderServices::Resolved& resolved,
+                      const std::vector<Target>& targets) {
   constexpr std::size_t kMaxDifferences = 3;
   if (!resolved.explanation || resolved.explanation->differences.empty()) {
     return resolved.miss;
   }
   const Explanation& explanation = *resolved.explanation;
+  for (const Target target : targets) {
+    const Difference& first = explanation.differences.front();
+    if (first.field == "target" && first.was == target.name()) {
+      return resolved.miss;
+    }
+  }
   if (!explanation.nearest) {  // `never stored: uses __TIME__ (log.cuh)`
     const Difference& why = explanation.differences.front();
     return why.field + ": " + why.now;
@@ -151,7 +159,7 @@ class FitsCommand final : public Command {
           continue;
         }
         fits_.push_back({resolved->name, resolved->target.name(), resolved->entry,
-                         reason_of(*resolved), resolved->trusts_recorded_toolkit});
+                         reason_of(*resolved, targets), resolved->trusts_recorded_toolkit});
       }
     }
     return {};

@@ -50,6 +50,19 @@ class Manifests(Filled):
         stats = self.run_json("stats")
         self.assertEqual((stats["hits"], stats["compiles"]), (0, 3))  # it counts as no use
 
+    def test_targets_that_are_listed_are_not_compared(self):
+        self.run_cli("preload", "m.json", "--no-load", "--arch", "sm_100a")
+        self.assertEqual(self.reasons("m.json", expect=FAILED)["add", "sm_90a"], "not stored")
+
+    def test_an_evicted_entry_is_said_to_be_beside_one_with_another_header(self):
+        self.fill()
+        self.write("tile.cuh", "#define TILE 32\n")
+        (key,) = [m["key"] for m in self.run_json("preload", "m.json", "--no-load")["modules"] if m["name"] == "scale"]
+        self.run_cli("rm", key)
+        self.assertEqual(self.reasons("m.json", expect=FAILED)["scale", "sm_90a"], "the stored entry was evicted")
+        explained = self.run_json("explain", "m.json", "--arch", "sm_90a")["explanations"][0]["differences"]
+        self.assertEqual((explained[0]["field"], explained[0]["was"]), ("entry", "evicted or removed"))
+
     def test_each_reason_is_the_one_of_explain(self):  # fault 457
         self.fill()
         self.manifest([{"name": "add", "sources": ["add.cu"], "define": {"ADDEND": 2}, "flags": ["-lineinfo"],

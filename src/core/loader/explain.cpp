@@ -318,8 +318,9 @@ Result<Explanation> explain_miss(const ModuleRequest& request, const Miss& miss,
   }
   CUKILN_TRY(Explanation out,
              explain_by(sets, remote != nullptr ? &record : nullptr, request, &tiers, stat_cache));
-  if (out.nearest && out.differences.empty()) {
-    out.differences.push_back({"entry", lost, "compiled again by its next use"});
+  if (out.nearest && (out.differences.empty() || miss.why == Miss::Why::evicted)) {
+    out.differences.insert(out.differences.begin(),
+                           {"entry", lost, "compiled again by its next use"});
   }
   return out;
 }
