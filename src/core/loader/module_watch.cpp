@@ -10,6 +10,7 @@
 
 #include "core/base/fork_gate.hpp"
 #include "core/base/result.hpp"
+#include "core/key/compile_request.hpp"
 
 namespace cukiln {
 
@@ -29,6 +30,20 @@ bool may_pass(const Error& error) {
 
 std::string text_with_log(const Error& error) {
   return error.log().empty() ? error.message() : error.message() + "\n" + error.log();
+}
+
+/// Returns the reason of a compile by the sources: `source changed: apply.cu`, if they are not
+/// those of the entry that is loaded. Empty: they are, or it was not stored.
+std::string source_change(const Lookup& loaded, const ModuleSpec& spec,
+                          const CompileRequest& request) {
+  const auto was = loaded && *loaded ? RequestFields::parse((*loaded)->request_canonical)
+                                     : Result<RequestFields>(RequestFields());
+  for (std::size_t i = 0; was && i < was->sources.size() && i < spec.sources.size(); ++i) {
+    if (was->sources[i].digest != request.sources[i].digest) {
+      return "source changed: " + name_of(spec.sources[i]);
+    }
+  }
+  return {};
 }
 
 /// The files that a spec names.
@@ -177,6 +192,8 @@ Result<bool> ModuleWatch::reload(const Watched& module, Files& files, Event& eve
       built.entry = *std::move(resolved.found.entry);
     } else {
       CUKILN_CHECK(check_allowed(true));
+      const std::string changed =
+          source_change(loader_.tiers.peek(module.key), *module.spec, request.request);
       NvrtcFailure failure;
       auto compiled = loader_.builder->build(request, std::move(resolved.found), {}, &stopped_,
                                              nullptr, &failure);
@@ -188,6 +205,9 @@ Result<bool> ModuleWatch::reload(const Watched& module, Files& files, Event& eve
         continue;
       }
       built = *std::move(compiled);
+      if (!changed.empty()) {
+        built.reason = changed;
+      }
       if (built.not_stored) {
         loader_.keep_unstored(built.entry);
       }
