@@ -23,7 +23,7 @@ namespace {
 
 using Status = Check::Status;
 
-// The targets of the shipped kernels.
+// Those of the shipped kernels. An NVRTC compiles for others too.
 constexpr Target kCheckedTargets[] = {{100, 'a'}, {90, 'a'}};
 
 constexpr std::chrono::seconds kWorkerTimeout{20};
@@ -182,7 +182,7 @@ Check check_nvrtc(NvrtcCompiler& compiler, const Nvrtc& found, std::string& vers
   const auto identity = compiler.identity();
   if (identity) {
     version = identity->toolchain.version;
-    nvrtc.detail = fmt::format("{} in {}, for {}", version, found.install.library,
+    nvrtc.detail = fmt::format("{} in {}, for {} and others", version, found.install.library,
                                fmt::join(found.targets, ", "));
     nvrtc.advice = fmt::format("{}", fmt::join(found.notes, "; "));
     if (!identity->observed) {
@@ -330,9 +330,7 @@ void check_daemon(const StoreOptions& options, std::vector<Check>& checks) {
     checks.push_back(std::move(daemon));
     return;
   }
-  const auto running = running_daemon(options.daemon_socket.empty()
-                                          ? daemon_sockets(SettingsSources::of_this_process())
-                                          : std::vector<std::string>{options.daemon_socket});
+  const auto running = running_daemon(daemon_sockets(SettingsSources::of_this_process(), options));
   if (running) {
     daemon.detail = *running;
   } else {
@@ -442,7 +440,8 @@ std::string expiries(const RemoteProbe& probe) {
 }
 
 void check_remote(Context& context, std::vector<Check>& checks) {
-  Check remote{.name = "remote", .needed = false};
+  const bool uploads = !context.settings().remote.sign.empty();
+  Check remote{.name = "remote", .needed = uploads && !context.settings().remote.stores.empty()};
   auto store = open_remote(context.settings().remote, Logger());
   if (!store) {
     remote.status = Status::wrong;

@@ -29,7 +29,8 @@ class DoctorCommand final : public Command {
         "machine, the driver and its devices, the store, SQLite, the daemon and the remote stores. "
         "Each is ok, missing or "
         "wrong, with what to do. "
-        "Exits with 0 if kernels can be compiled and stored, else with 3. Missing are no errors: a "
+        "Exits with 0 if kernels can be compiled and stored, else with 3, also for a "
+        "remote store that is wrong if remote_sign is set. Missing are no errors: a "
         "driver, without which all but loading works, and what compiles, where the system store "
         "has kernels, as in an image, or the setting offline is 1.",
         {{"cukiln doctor", "every check"},
@@ -86,8 +87,13 @@ class DoctorCommand final : public Command {
       }
       context.print(text + "\n");
     }
-    context.print(healthy ? "\nEverything needed is in place.\n"
-                          : "\nSomething needed is missing or wrong; see above.\n");
+    const bool remote_is_wrong = std::any_of(checks.begin(), checks.end(), [](const Check& check) {
+      return check.name == "remote" && check.status == Check::Status::wrong;
+    });
+    context.print(!healthy ? "\nSomething needed is missing or wrong; see above.\n"
+                  : remote_is_wrong
+                      ? "\nEverything needed is in place, but a remote store is wrong; see above.\n"
+                      : "\nEverything needed is in place.\n");
   }
 };
 

@@ -58,7 +58,8 @@ void add_traffic(std::vector<Traffic>& all, const RemoteHealth& health) {
 const char* advice_for(RemoteStatus status) {
   switch (status) {
     case RemoteStatus::denied:
-      return "correct the user and password in the address, or the server's rules";
+      return "correct the user and password in the address, or the server's rules (Redis: ~team:* "
+             "for an address that ends in /team)";
     case RemoteStatus::untrusted:
       return "correct the certificate; until then the store is not used";
     default: return "start the server or check the network; until then each miss is compiled";

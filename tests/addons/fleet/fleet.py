@@ -12,7 +12,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "cli"))
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
-from cli import BINARIES, CUKILN, STORE, CliTest  # noqa: E402, F401
+from cli import BINARIES, CUKILN, ENVIRONMENT, STORE, CliTest  # noqa: E402, F401
 
 KERNELS = ("add.cu", "-DADDEND=1", "--arch", "sm_90a")
 

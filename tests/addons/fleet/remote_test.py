@@ -8,7 +8,7 @@ import time
 import unittest
 from pathlib import Path
 
-from fleet import BINARIES, KERNELS, STORE, FleetTest
+from fleet import BINARIES, ENVIRONMENT, KERNELS, STORE, FleetTest
 from servers import Hostile, Nginx, Redis
 
 REPO = Path(__file__).resolve().parents[3]
@@ -95,11 +95,13 @@ class Http(FleetTest):
 
     def test_doctor_asks_every_store(self):
         remote = f"{self.nginx.url}/cache,redis://127.0.0.1:1"
-        checks = self.run_json("doctor", env=self.host("a", remote))["checks"]
+        checks = self.run_json("doctor", env=self.host("a", remote), expect=ENVIRONMENT)["checks"]
         http, redis = [c for c in checks if c["name"] == "remote"]
         self.assertEqual((http["status"], redis["status"]), ("ok", "wrong"))
         self.assertIn("this machine writes, 1 trusted key", http["detail"])
         self.assertIn("unreachable", redis["detail"])
+        reader = self.run_cli("doctor", env=self.host("b", remote, writer=False)).out  # it compiles without
+        self.assertIn("Everything needed is in place, but a remote store is wrong; see above.", reader)
         checks = self.run_json("doctor")["checks"]
         self.assertEqual([c["status"] for c in checks if c["name"] == "remote"], ["missing"])
 
