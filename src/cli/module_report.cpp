@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <map>
 #include <memory>
+#include <utility>
 
 #include "cli/entries.hpp"
 #include "cli/human.hpp"
@@ -213,12 +214,21 @@ void print_messages(Context& context, const PreloadReport& report) {
   Messages& messages = context.messages();
   const bool disk_is_missing =
       context.settings().store.memory_only || !(*context.store())->bypass_reason().empty();
+  std::map<std::string, std::size_t> failures;  // a machine's error is the same for each module
+  for (const ModuleReport& module : report.modules) {
+    failures[module.error ? error_text(module) : std::string()] += 1;
+  }
   for (const ModuleReport& module : report.modules) {
     const std::string subject = module.name + " for " + module.target.name();
     if (module.error) {
       const std::string text = error_text(module);
-      const bool names_module = text.starts_with(module.name);
-      messages.log(LogLevel::error, names_module ? text : subject + ": " + text);
+      const std::size_t count = std::exchange(failures[text], 0);
+      const std::string all =
+          count == 1 ? subject
+                     : fmt::format("{} and {}", subject, counted(count - 1, "other", "others"));
+      if (count != 0) {
+        messages.log(LogLevel::error, text.starts_with(module.name) ? text : all + ": " + text);
+      }
       continue;
     }
     if (!module.log.empty() && module.outcome == Outcome::compiled && !context.json()) {

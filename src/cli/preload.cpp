@@ -83,6 +83,9 @@ class PreloadCommand final : public Command {
     if (!manifest) {
       return context.fail(Exit::usage, manifest.error());
     }
+    if (manifest->modules().empty()) {
+      context.messages().warn("the manifest has no module for these targets");
+    }
     auto options = preload_options();
     const auto jobs = parse_jobs(jobs_);
     if (!options || !jobs) {

@@ -185,13 +185,16 @@ class ShowCommand final : public Command {
     }
     std::string list;
     for (const EntrySummary& entry : selected.empty() ? matches : selected) {
-      list += fmt::format("\n  {}  {} for {}", short_key(entry.key), entry.labels.name,
-                          entry.labels.target);
+      list +=
+          fmt::format("\n  {}  {} for {}, stored {}, {}", short_key(entry.key), entry.labels.name,
+                      entry.labels.target, human_time(entry.created_s), entry.labels.flags);
     }
-    return make_error(
-        ErrorCode::invalid_argument, "{} of the {} entries of \"{}\"{}{}",
-        selected.empty() ? "none" : "several", matches.size(), text,
-        selected.empty() ? " has that target and name:" : " match: give a key, or --arch", list);
+    return make_error(ErrorCode::invalid_argument, "{} of the {} entries of \"{}\"{}{}",
+                      selected.empty() ? "none" : "several", matches.size(), text,
+                      selected.empty()     ? " has that target and name:"
+                      : filter_.has_arch() ? " match: give a key"
+                                           : " match: give a key, or --arch",
+                      list);
   }
 
   Result<std::optional<BlobSummary>> blob_of(StoreAdmin& admin) const {
@@ -293,6 +296,9 @@ class ShowCommand final : public Command {
     CUKILN_TRY(const EntryPage page, EntryPage::make(summary, entry));
     CUKILN_TRY(const RequestFields fields, RequestFields::parse(entry.request_canonical));
     EntryCode code{{}, text_form(context, admin, entry), std::string()};
+    if (!code.ptx) {
+      context.messages().warn("the page is without PTX: " + code.ptx.error().message());
+    }
     const std::string joined = admin.source_text(entry.key).value_or(std::string());
     const std::vector<ByteView> texts = source_texts_in(joined, fields.sources);
     for (std::size_t i = 0; i < texts.size(); ++i) {

@@ -524,6 +524,10 @@ class Show(CliTest):
         self.assertIn('several of the 2 entries of "scale" match: give a key, or --arch', several)
         self.assertIn(f"{other[:12]}  scale for sm_100a", several)
         self.assertEqual(self.run_json("show", "scale", "--arch", "sm_100a")["key"], other)
+        self.one_key("scale.cu", "--arch", "sm_100a", "-DX=2")
+        alike = self.run_cli("show", "scale", "--arch", "sm_100a", expect=USAGE).err
+        self.assertIn("match: give a key\n", alike)
+        self.assertRegex(alike, r"scale for sm_100a, stored 2.*--define-macro=X=2")
         self.assertIn('did you mean "scale"?', self.run_cli("show", "scales", expect=USAGE).err)
         self.run_cli("show", "scale", "--arch", "sm_80", expect=USAGE)
 

@@ -161,6 +161,7 @@ class Html(CliTest):
         self.assertIn("/cukiln/src/near.cuh has changed or is missing; name the folders of the headers that were compiled with -I",
                       self.text())  # fmt: skip
         self.assertIn("neither nvdisasm nor cuobjdump is in PATH", self.text())
+        self.assertIn("the page is without PTX: the store has cubins, not PTX", self.run_cli("show", key, "--html", "-o", "p.html").err)
         self.assertIn("x[i] / 3.0f", self.text())
         self.write("near.cuh", NEAR + "// edited\n")
         self.page(key, "-I", ".")

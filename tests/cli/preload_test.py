@@ -108,6 +108,14 @@ class Preload(CliTest):
         result = self.run_cli("preload", self.two(), "--devices", "7", env=env, expect=USAGE)
         self.assertIn("no device 7", result.err)
 
+    def test_what_the_machine_lacks_is_said_once(self):
+        result = self.run_cli("preload", self.two(), "--no-load", env={"CUKILN_NVRTC_LIBRARY": "/nowhere"}, expect=ENVIRONMENT)
+        self.assertEqual(result.err.count("/nowhere"), 1, result.err)
+        self.assertIn("scaling for sm_100a and 1 other: ", result.err)
+
+    def test_a_manifest_without_modules_is_said(self):
+        self.assertIn("the manifest has no module", self.run_cli("preload", self.manifest(), "--no-load").err)
+
     def test_a_missing_driver_is_reported_with_what_to_do(self):
         result = self.run_cli("preload", self.two(), expect=ENVIRONMENT)
         self.assertIn("--no-load", result.err)
