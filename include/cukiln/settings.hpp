@@ -31,7 +31,7 @@ struct ConfigFile {
 struct RemoteSettings {
   // schema: RemoteSettings. Written by src/schema/generate.py
   /// `redis(s)://host:port[/prefix]`, `http(s)://host/path`, `s3+http(s)://keys@host/bucket`,
-  /// commas between; empty: none
+  /// `file:///path`, commas between; empty: none
   std::string stores;
   /// public keys, `name:base64` or files of them, commas between; the keys that they revoke or
   /// limit to some modules are in StoreOptions too

@@ -4,6 +4,7 @@
 #include <chrono>
 
 #include "cli/human.hpp"
+#include "cli/remote_folders.hpp"
 #include "core/store/remote_tier.hpp"
 
 namespace cukiln::cli {
@@ -23,7 +24,7 @@ Uploads upload(Context& context, const std::vector<ObjectName>& names, bool is_p
                bool again) {
   Uploads uploads;
   const RemoteSettings& settings = context.settings().remote;
-  if (settings.stores.empty() || settings.sign.empty()) {
+  if (settings.stores.empty() || (settings.sign.empty() && !writes_unsigned(settings.stores))) {
     return uploads;
   }
   if (RemoteTier* const remote = context.remote()) {

@@ -23,7 +23,7 @@ struct Uploads {
 /// Uploads objects of the store that a remote store has not acknowledged, and waits for all uploads
 /// of this process: in vain for 30 s at most, or for 5 s unless they are the command's `purpose`.
 /// Prints why each lost one was, as errors if they are its purpose. Does nothing on a machine
-/// without remote_sign. `again`: also uploads what was acknowledged.
+/// that writes to none. `again`: also uploads what was acknowledged.
 Uploads upload(Context& context, const std::vector<ObjectName>& names, bool is_purpose,
                bool again = false);
 

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <iterator>
+#include <utility>
 
 #include "core/base/file.hpp"
 #include "core/base/result.hpp"
@@ -24,6 +25,7 @@ const char* name_of(RemoteStatus status) noexcept {
     case RemoteStatus::redirected: return "redirected";
     case RemoteStatus::bad_answer: return "bad_answer";
     case RemoteStatus::oversize: return "oversize";
+    case RemoteStatus::hung: return "hung";
   }
   return "unknown";
 }
@@ -48,11 +50,21 @@ constexpr Option kOptions[] = {{"ca", &RemoteOptions::ca, true},
                                {"certificate", &RemoteOptions::certificate, true},
                                {"region", &RemoteOptions::region, false}};
 
+/// Those without a value, of a folder.
+constexpr std::pair<std::string_view, bool RemoteOptions::*> kFlags[] = {
+    {"ro", &RemoteOptions::is_read_only}, {"unsigned", &RemoteOptions::is_unsigned}};
+
 /// Null if there is no such option.
 const Option* find_option(std::string_view name) noexcept {
   const auto* const at = std::find_if(std::begin(kOptions), std::end(kOptions),
                                       [&](const Option& one) { return one.name == name; });
   return at != std::end(kOptions) ? at : nullptr;
+}
+
+const auto* find_flag(std::string_view name) noexcept {
+  const auto* const at = std::find_if(std::begin(kFlags), std::end(kFlags),
+                                      [&](const auto& one) { return one.first == name; });
+  return at != std::end(kFlags) ? at : nullptr;
 }
 
 /// Returns an error if a file cannot be read, before libcurl reads it at each connection.
@@ -77,12 +89,17 @@ Result<RemoteOptions> parse_options(std::string_view list, std::string_view sche
     const std::size_t equals = std::min(part.find('='), part.size());
     const std::string_view name = part.substr(0, equals);
     const std::string value(part.substr(std::min(equals + 1, part.size())));
+    if (const auto* const flag = scheme == "file" ? find_flag(part) : nullptr) {
+      options.*flag->second = true;
+      continue;
+    }
     const Option* const option = find_option(name);
     if (value.empty() || option == nullptr || !(option->is_file ? tls : is_s3)) {
       return make_error(ErrorCode::invalid_argument,
                         "unknown option \"{}\" in the address of a {} store: expected ca=FILE or "
                         "certificate=FILE "
-                        "with https and rediss, region=NAME with s3+http(s)",
+                        "with https and rediss, region=NAME with s3+http(s), ro or unsigned with "
+                        "file",
                         name, scheme);
     }
     if (option->is_file) {
@@ -95,19 +112,37 @@ Result<RemoteOptions> parse_options(std::string_view list, std::string_view sche
 
 }  // namespace
 
-bool is_remote_option(std::string_view name) noexcept { return find_option(name) != nullptr; }
+bool is_remote_option(std::string_view name) noexcept {
+  return find_option(name) != nullptr || find_flag(name) != nullptr;
+}
+
+std::vector<std::string> split_addresses(std::string_view list) {
+  std::vector<std::string> parts;
+  while (!list.empty()) {
+    const std::size_t end = std::min(list.find(','), list.size());
+    std::string_view part = list.substr(0, end);
+    list.remove_prefix(std::min(end + 1, list.size()));
+    part.remove_prefix(std::min(part.find_first_not_of(' '), part.size()));
+    part = part.substr(0, part.find_last_not_of(' ') + 1);
+    if (!part.empty()) {
+      parts.emplace_back(part);
+    }
+  }
+  return parts;
+}
 
 Result<std::unique_ptr<RemoteEndpoint>> make_remote_endpoint(const std::string& url) {
   const std::string_view scheme = std::string_view(url).substr(0, url.find("://"));
   const std::size_t question = std::min(url.find('?'), url.size());
   const bool redis = scheme == "redis" || scheme == "rediss";
-  if (!redis && scheme != "http" && scheme != "https" && scheme != "s3+http" &&
+  const bool is_folder = scheme == "file";
+  if (!redis && !is_folder && scheme != "http" && scheme != "https" && scheme != "s3+http" &&
       scheme != "s3+https") {
     // The rest may have a password, wherever it is in what is no address.
     const bool has_scheme = scheme.size() < url.size() && scheme.size() <= 16;
     return make_error(ErrorCode::invalid_argument,
                       "a remote store's address {}{}{}; expected redis(s)://host:port[/prefix], "
-                      "http(s)://host/path or s3+http(s)://host/bucket",
+                      "http(s)://host/path, s3+http(s)://host/bucket or file:///path",
                       has_scheme ? "begins with \"" : "has no scheme",
                       has_scheme ? scheme : std::string_view(), has_scheme ? "://\"" : "");
   }
@@ -115,6 +150,9 @@ Result<std::unique_ptr<RemoteEndpoint>> make_remote_endpoint(const std::string& 
       const RemoteOptions options,
       parse_options(std::string_view(url).substr(std::min(question + 1, url.size())), scheme));
   const std::string address = url.substr(0, question);
+  if (is_folder) {
+    return make_folder_remote(address, options);
+  }
   return redis ? make_redis_remote(address, options) : make_http_remote(address, options);
 }
 

@@ -4,8 +4,10 @@
 #include <chrono>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "core/base/bytes.hpp"
 #include "core/store/object_name.hpp"
@@ -27,9 +29,10 @@ enum class RemoteStatus {
   untrusted,    ///< the server's certificate was not accepted, or this client's by the server
   redirected,   ///< the server redirects to another one, which is not configured and not followed
   bad_answer,   ///< the reply is malformed
-  oversize      ///< the object is larger than the limit
+  oversize,     ///< the object is larger than the limit
+  hung          ///< a call into a file system has not returned
 };
-inline constexpr int kRemoteStatuses = static_cast<int>(RemoteStatus::oversize) + 1;
+inline constexpr int kRemoteStatuses = static_cast<int>(RemoteStatus::hung) + 1;
 const char* name_of(RemoteStatus status) noexcept;
 
 /// The kinds of requests. The names are the label of a metric.
@@ -47,6 +50,12 @@ struct RemoteAnswer {
   /// True for a failed put that will fail again, of this object: it is malformed or too large
   /// there.
   bool refuses_object = false;
+  std::vector<std::string> parts;  ///< of a successful get_parts
+};
+
+/// What a collection removed from a folder, or would remove.
+struct RemoteCollection {
+  std::uint64_t files = 0, bytes = 0;
 };
 
 /// A server that stores objects by name. Every call ends at its deadline, whatever the server does.
@@ -59,6 +68,29 @@ class RemoteEndpoint {
   virtual const std::string& where() const noexcept = 0;
   virtual RemoteAnswer get(const ObjectName& name, SteadyTime deadline) = 0;
   virtual RemoteAnswer put(const ObjectName& name, ByteView bytes, SteadyTime deadline) = 0;
+
+  /// True if this machine never writes there.
+  virtual bool is_read_only() const noexcept { return false; }
+  /// True if objects without a signature are accepted from there.
+  virtual bool takes_unsigned() const noexcept { return false; }
+  /// True if the sets of a request have one part for each set and signer, so that no machine's
+  /// addition replaces that of another. Other objects have none.
+  virtual bool has_parts() const noexcept { return false; }
+  /// Returns the parts, the youngest first.
+  virtual RemoteAnswer get_parts(const ObjectName&, SteadyTime /*deadline*/) {
+    return {RemoteStatus::denied, {}, {}};
+  }
+  virtual RemoteAnswer put_part(const ObjectName&, const std::string& /*part*/, ByteView /*bytes*/,
+                                SteadyTime /*deadline*/) {
+    return {RemoteStatus::denied, {}, {}};
+  }
+
+  /// Removes what was neither written nor used for some time, by the server's clock, but nothing
+  /// that is younger than an hour. Nothing if the server removes objects itself. Errors: io.
+  virtual std::optional<Result<RemoteCollection>> collect(std::int64_t /*max_age_s*/,
+                                                          bool /*dry_run*/) {
+    return std::nullopt;
+  }
 
   /// True if the server keeps leases. A lease is advisory: it says that a machine compiles a
   /// request, and it expires by itself. A lost lease costs a second compile and nothing else.
@@ -90,11 +122,13 @@ inline SteadyTime connect_deadline(SteadyTime deadline) {
   return now + (deadline - now) / 2;
 }
 
-/// The options after an address: `?ca=FILE&certificate=FILE&region=NAME`.
+/// The options after an address: `?ca=FILE&certificate=FILE&region=NAME`, `?ro&unsigned`.
 struct RemoteOptions {
   std::string ca;           ///< PEM: authorities for the server's certificate; empty: the system's
   std::string certificate;  ///< PEM: this machine's certificate and its key
   std::string region;       ///< of S3
+  bool is_read_only = false;  ///< a folder that is never written
+  bool is_unsigned = false;   ///< a folder of root or this user, whose objects need no signature
 };
 
 /// Makes the endpoint of `http(s)://[user:password@]host[:port]/path`. Objects are stored as
@@ -107,12 +141,17 @@ Result<std::unique_ptr<RemoteEndpoint>> make_http_remote(const std::string& url,
 /// `cukiln6` by default. Errors: invalid_argument.
 Result<std::unique_ptr<RemoteEndpoint>> make_redis_remote(const std::string& url,
                                                           const RemoteOptions& options = {});
+/// Makes the endpoint of a folder that machines share, `file:///path`. Errors: invalid_argument.
+Result<std::unique_ptr<RemoteEndpoint>> make_folder_remote(const std::string& url,
+                                                           const RemoteOptions& options = {});
 /// True for the name of one of RemoteOptions. Their values are no secrets.
 bool is_remote_option(std::string_view name) noexcept;
 /// The error of a build without libcurl, which HTTP and TLS need.
 inline constexpr const char* kWithoutCurl =
     "this cukiln was built without libcurl (as the one of the Python package is) and supports "
     "neither HTTP nor TLS; use redis://, or a cukiln and cukilnd that were built with libcurl";
+/// Splits a list of addresses at its commas.
+std::vector<std::string> split_addresses(std::string_view list);
 /// Makes the endpoint of any supported address with options. Errors: invalid_argument, naming what
 /// was given.
 Result<std::unique_ptr<RemoteEndpoint>> make_remote_endpoint(const std::string& url);

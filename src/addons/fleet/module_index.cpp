@@ -35,7 +35,7 @@ class Description {
     const bool has_sets = add_sets(server, where);
     const ObjectName name = ModuleIndex::name_of(module_, target_);
     const auto index = open(server, name, where, [&](ByteView bytes, Rejection& why) {
-      return open_index(bytes, module_, target_, rules(name), why);
+      return open_index(bytes, module_, target_, rules(server, name), why);
     });
     if (!index) {
       return;
@@ -68,8 +68,8 @@ class Description {
     }
   }
 
-  OpenRules rules(const ObjectName& name) const {
-    return {&options_.trusted, &name, false, options_.clock, module_};
+  OpenRules rules(const RemoteServer& server, const ObjectName& name) const {
+    return {&options_.trusted, &name, server.takes_unsigned(), options_.clock, module_};
   }
 
   template <class Open>
@@ -94,12 +94,25 @@ class Description {
     return *std::move(opened);
   }
 
-  /// True if the server has sets of the request.
-  bool add_sets(RemoteServer& server, const std::string& where) {
+  std::optional<FleetSets> parts(RemoteServer& server, const std::string& where) {
+    bool absent = false;
+    auto sets = server.sets(canonical_, SteadyClock::now() + options_.look_up_timeout, absent);
+    if (!sets && !absent) {
+      note(where + " cannot say it: the sets there cannot be read");
+    }
+    return sets;
+  }
+
+  std::optional<FleetSets> whole_sets(RemoteServer& server, const std::string& where) {
     const ObjectName name = ObjectName::of_sets(canonical_);
-    const auto sets = open(server, name, where, [&](ByteView bytes, Rejection& why) {
+    return open(server, name, where, [&](ByteView bytes, Rejection& why) {
       return open_sets(bytes, canonical_, &options_.trusted, why, *options_.clock);
     });
+  }
+
+  /// True if the server has sets of the request.
+  bool add_sets(RemoteServer& server, const std::string& where) {
+    const auto sets = server.has_parts() ? parts(server, where) : whole_sets(server, where);
     if (!sets) {
       return false;
     }
@@ -116,7 +129,7 @@ class Description {
   void examine(RemoteServer& server, const std::string& where, const CacheKey& key) {
     const ObjectName name = ObjectName::of(key);
     const auto entry = open(server, name, where, [&](ByteView bytes, Rejection& why) {
-      return open_entry(bytes, rules(name), why);
+      return open_entry(bytes, rules(server, name), why);
     });
     if (!entry) {
       note(fmt::format("recorded by {}, and evicted or removed since", where));
@@ -217,7 +230,7 @@ Result<ModuleIndex> open_index(ByteView bytes, std::string_view module, Target t
 void index_request(RemoteServer& server, const StoreObject& object,
                    const RemoteStoreOptions& options, SteadyTime deadline) {
   const auto* const stored = std::get_if<StoreEntry>(&object);
-  if (stored == nullptr || !options.key) {
+  if (stored == nullptr) {
     return;
   }
   const StoreEntry& entry = *stored;
@@ -235,14 +248,15 @@ void index_request(RemoteServer& server, const StoreObject& object,
   ModuleIndex index;
   if (answer.status == RemoteStatus::ok) {
     Rejection why = Rejection::none;
-    auto opened = open_index(answer.body, module, fields->target,
-                             {&options.trusted, &name, false, options.clock, module}, why);
+    auto opened =
+        open_index(answer.body, module, fields->target,
+                   {&options.trusted, &name, server.takes_unsigned(), options.clock, module}, why);
     index = opened ? *std::move(opened) : std::move(index);
   }
   const std::int64_t now_s = options.clock->now_s();
   index.add({entry.key, now_s, entry.request_canonical});
   const std::string sealed =
-      seal_index(module, fields->target, std::move(index), &*options.key, now_s);
+      seal_index(module, fields->target, std::move(index), options.signing_key(), now_s);
   if (!sealed.empty()) {
     server.send_upload(RemoteOp::put, [&](RemoteEndpoint& endpoint) {
       return endpoint.put(name, sealed, deadline);

@@ -6,10 +6,13 @@
 
 #include <fmt/format.h>
 
+#include "core/base/hasher.hpp"
+
 namespace cukiln {
 
 namespace {
 
+constexpr std::size_t kSignerDigits = 32;
 constexpr const char* kOtherKey =
     "make a key with 'cukiln keygen', list its public half in remote_trust on every machine, set "
     "remote_sign to it, then run 'cukiln push'";
@@ -21,7 +24,10 @@ const char* upload_advice(RemoteStatus status) noexcept {
     case RemoteStatus::denied:
       return "correct the user and password in the address, or let that user write on the server, "
              "then run 'cukiln push'";
-    case RemoteStatus::untrusted: return "correct the certificate, then run 'cukiln push'";
+    case RemoteStatus::untrusted:
+      return "correct the certificate, or the folder's owner and mode, then run 'cukiln push'";
+    case RemoteStatus::hung:
+      return "see whether the file server answers, mount it again, then run 'cukiln push'";
     case RemoteStatus::redirected: return "set remote to the new address, then run 'cukiln push'";
     case RemoteStatus::bad_answer:
     case RemoteStatus::oversize:
@@ -45,6 +51,9 @@ UploadEnding ObjectUploader::check(const StoreObject& object) const {
   if (options_.trusted.revoked().signed_any_of(signers)) {
     return {What::kept, "kept", "signed by a key that was revoked", {}};
   }
+  if (!options_.key) {
+    return {};  // of an unsigned folder
+  }
   if (auto problem = key_problem(); !problem.detail.empty()) {
     return {What::refused, std::move(problem.reason), std::move(problem.detail),
             std::move(problem.advice)};
@@ -62,12 +71,12 @@ UploadEnding ObjectUploader::check(const StoreObject& object) const {
 }
 
 RemoteReport::NotUploaded ObjectUploader::key_problem() const {
+  if (!options_.key || options_.may_sign()) {
+    return {};
+  }
   const PublicKey& own = options_.key->public_key();
   const KeyLimits limits = options_.trusted.limits_of(own);
   const bool is_revoked = options_.trusted.is_revoked(own);
-  if (options_.may_sign()) {
-    return {};
-  }
   return {{},
           is_revoked ? "revoked" : "expired",
           fmt::format("the key in remote_sign, \"{}\", {} in the list of trusted keys{}", own.name,
@@ -77,9 +86,11 @@ RemoteReport::NotUploaded ObjectUploader::key_problem() const {
 }
 
 RemoteAnswer ObjectUploader::put(RemoteServer& server, const ObjectName& name, ByteView bytes,
-                                 SteadyTime deadline) {
-  RemoteAnswer answer = server.send_upload(
-      RemoteOp::put, [&](RemoteEndpoint& endpoint) { return endpoint.put(name, bytes, deadline); });
+                                 SteadyTime deadline, const std::string& part) {
+  RemoteAnswer answer = server.send_upload(RemoteOp::put, [&](RemoteEndpoint& endpoint) {
+    return part.empty() ? endpoint.put(name, bytes, deadline)
+                        : endpoint.put_part(name, part, bytes, deadline);
+  });
   telemetry_.events.add(RemoteTelemetry::Event::sent_bytes,
                         answer.status == RemoteStatus::ok ? bytes.size() : 0);
   absent_.remove(name);
@@ -89,18 +100,21 @@ RemoteAnswer ObjectUploader::put(RemoteServer& server, const ObjectName& name, B
 RemoteAnswer ObjectUploader::add_to_sets(RemoteServer& server, const StoreEntry& entry,
                                          SteadyTime deadline) {
   FleetSets sets;
-  if (RemoteAnswer answer = server.sets_of_upload(entry.request_canonical, deadline, sets);
-      answer.status != RemoteStatus::ok) {
+  std::string part;
+  if (server.has_parts()) {
+    part = entry.key.hex() + "." + hash_of(options_.signer()).hex().substr(0, kSignerDigits);
+  } else if (RemoteAnswer answer = server.sets_of_upload(entry.request_canonical, deadline, sets);
+             answer.status != RemoteStatus::ok) {
     return answer;
   }
   sets.add({entry.key, entry.dependencies}, [&](const SetTree::Leaf& leaf) {
     auto other = server.entry(leaf.key, entry.labels.name, deadline, /*is_for_upload=*/true);
     return other ? std::optional(std::move(other->dependencies)) : std::nullopt;
   });
-  return put(
-      server, ObjectName::of_sets(entry.request_canonical),
-      seal_sets(entry.request_canonical, std::move(sets), &*options_.key, options_.clock->now_s()),
-      deadline);
+  return put(server, ObjectName::of_sets(entry.request_canonical),
+             seal_sets(entry.request_canonical, std::move(sets), options_.signing_key(),
+                       options_.clock->now_s()),
+             deadline, part);
 }
 
 /// Uploads an entry first, so that the sets never name an entry that the server does not have.
@@ -112,8 +126,8 @@ UploadEnding ObjectUploader::upload(RemoteServer& server, const ObjectName& name
   }
   const StoreEntry* const entry = std::get_if<StoreEntry>(&object);
   const std::string sealed = entry != nullptr
-                                 ? seal_entry(*entry, &*options_.key, false)
-                                 : seal_blob(std::get<StoreBlob>(object), &*options_.key);
+                                 ? seal_entry(*entry, options_.signing_key(), false)
+                                 : seal_blob(std::get<StoreBlob>(object), options_.signing_key());
   RemoteAnswer answer{RemoteStatus::oversize, {}, "larger than an object of a remote store"};
   if (sealed.size() <= kMaxEnvelopeBytes) {
     answer = put(server, name, sealed, deadline);
@@ -126,6 +140,7 @@ UploadEnding ObjectUploader::upload(RemoteServer& server, const ObjectName& name
     case RemoteStatus::ok: return {};
     case RemoteStatus::denied:
     case RemoteStatus::untrusted:
+    case RemoteStatus::hung:
     case RemoteStatus::redirected: what = What::refused; break;
     case RemoteStatus::oversize: what = What::lost; break;
     default: what = answer.refuses_object ? What::lost : What::failed;

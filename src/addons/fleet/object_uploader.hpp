@@ -43,7 +43,7 @@ class ObjectUploader {
   /// if nothing has.
   UploadEnding check(const StoreObject& object) const;
   RemoteAnswer put(RemoteServer& server, const ObjectName& name, ByteView bytes,
-                   SteadyTime deadline);
+                   SteadyTime deadline, const std::string& part = {});
   /// Adds the set of an entry that a server has now to those of its request.
   RemoteAnswer add_to_sets(RemoteServer& server, const StoreEntry& entry, SteadyTime deadline);
 

@@ -18,7 +18,7 @@ namespace {
 using Traffic = RemoteReport::Traffic;
 
 const char* backend_of(std::string_view where) {
-  return where.starts_with("redis") ? "redis" : "http";
+  return where.starts_with("file:") ? "folder" : where.starts_with("redis") ? "redis" : "http";
 }
 
 /// Adds a server's counters to those of its backend.
@@ -61,7 +61,11 @@ const char* advice_for(RemoteStatus status) {
       return "correct the user and password in the address, or the server's rules (Redis: ~team:* "
              "for an address that ends in /team)";
     case RemoteStatus::untrusted:
-      return "correct the certificate; until then the store is not used";
+      return "correct the certificate, or the folder's owner and mode; until then the store is not "
+             "used";
+    case RemoteStatus::hung:
+      return "see whether the file server answers and mount it again; until then each miss is "
+             "compiled";
     default: return "start the server or check the network; until then each miss is compiled";
   }
 }
@@ -107,8 +111,8 @@ RemoteReport RemoteStore::report() const {
 void RemoteStore::probe_upload(RemoteServer& server, RemoteProbe::Server& probe) {
   const auto problem = uploads_.key_problem();
   if (problem.detail.empty()) {
-    const RemoteAnswer answer = server.probe_upload(
-        *options_.key, std::chrono::steady_clock::now() + options_.upload_timeout);
+    const RemoteAnswer answer =
+        server.probe_upload(std::chrono::steady_clock::now() + options_.upload_timeout);
     probe.works = answer.status == RemoteStatus::ok;
     probe.detail =
         fmt::format("answers, and takes no upload: {} ({})", answer.detail, name_of(answer.status));
@@ -131,7 +135,7 @@ RemoteProbe RemoteStore::probe() {
     if (!one.works) {
       one.detail = answer.detail + " (" + name_of(answer.status) + ")";
       one.advice = advice_for(answer.status);
-    } else if (writes()) {
+    } else if (server->is_written()) {
       probe_upload(*server, one);
     }
     probe.servers.push_back(std::move(one));

@@ -23,7 +23,11 @@ RemoteAnswer RemoteServer::send(RemoteOp op, const Request& request, Success suc
   RemoteAnswer answer = request(*endpoint_);
   const auto took = std::chrono::ceil<std::chrono::microseconds>(SteadyClock::now() - start);
   telemetry_.requests.add(answer.status);
-  telemetry_.events.add(RemoteTelemetry::Event::received_bytes, answer.body.size());
+  std::uint64_t received = answer.body.size();
+  for (const std::string& part : answer.parts) {
+    received += part.size();
+  }
+  telemetry_.events.add(RemoteTelemetry::Event::received_bytes, received);
   traffic_[static_cast<std::size_t>(op)].ended.add(answer.status);
   traffic_[static_cast<std::size_t>(op)].times.add(took);
   if (success == Success::none) {
@@ -91,13 +95,53 @@ void RemoteServer::reject(const ObjectName& name, Rejection why, const Error& er
              : "");
 }
 
+Result<FleetSets> RemoteServer::open(ByteView sets, ByteView request_canonical,
+                                     Rejection& why) const {
+  return open_sets(sets, request_canonical, takes_unsigned() ? nullptr : &options_.trusted, why,
+                   *options_.clock);
+}
+
+std::optional<FleetSets> RemoteServer::fetch_parts(ByteView request_canonical, SteadyTime deadline,
+                                                   Success success, RemoteAnswer& answer) {
+  const ObjectName name = ObjectName::of_sets(request_canonical);
+  answer = send(
+      RemoteOp::get, [&](RemoteEndpoint& endpoint) { return endpoint.get_parts(name, deadline); },
+      success);
+  std::optional<FleetSets> sets;
+  std::vector<std::pair<Rejection, Error>> rejected;
+  for (auto part = answer.parts.rbegin(); part != answer.parts.rend(); ++part) {
+    Rejection why = Rejection::none;
+    auto opened = open(*part, request_canonical, why);
+    if (!opened) {
+      rejected.emplace_back(why, std::move(opened).error());
+      continue;
+    }
+    sets = sets ? std::move(sets) : FleetSets();
+    for (const RecordedSet& set : opened->recent) {
+      sets->add(set, [](const SetTree::Leaf&) { return std::nullopt; });
+    }
+  }
+  if (!sets && !rejected.empty()) {
+    reject(name, rejected.back().first, rejected.back().second);
+    rejected.pop_back();
+  }
+  for (const auto& [why, error] : rejected) {  // the others are of use
+    telemetry_.rejected.add(why);
+    options_.log.info("{}: {} ({}); this set is not used", where(), error.message(), name_of(why));
+  }
+  if (sets && success == Success::after_verification) {
+    breaker_.succeeded();
+  }
+  return sets;
+}
+
 std::optional<FleetSets> RemoteServer::fetch_sets(ByteView request_canonical, SteadyTime deadline,
                                                   Success success, RemoteAnswer& answer) {
+  if (has_parts()) {
+    return fetch_parts(request_canonical, deadline, success, answer);
+  }
   return fetch(ObjectName::of_sets(request_canonical), deadline, success, answer,
-               [&](ByteView bytes, Rejection& why) {
-                 return open_sets(bytes, request_canonical, &options_.trusted, why,
-                                  *options_.clock);
-               });
+               [&](ByteView bytes, Rejection& why) { return open(bytes, request_canonical, why); });
 }
 
 std::optional<FleetSets> RemoteServer::sets(ByteView request_canonical, SteadyTime deadline,
@@ -125,11 +169,12 @@ std::optional<StoreEntry> RemoteServer::entry(const CacheKey& key, std::string_v
     return std::nullopt;
   }
   RemoteAnswer answer;
-  auto found = fetch(
-      name, deadline, is_for_upload ? Success::none : Success::after_verification, answer,
-      [&](ByteView bytes, Rejection& why) {
-        return open_entry(bytes, {&options_.trusted, &name, false, options_.clock, module}, why);
-      });
+  auto found =
+      fetch(name, deadline, is_for_upload ? Success::none : Success::after_verification, answer,
+            [&](ByteView bytes, Rejection& why) {
+              return open_entry(
+                  bytes, {&options_.trusted, &name, takes_unsigned(), options_.clock, module}, why);
+            });
   if (found) {
     found->origin = Origin::remote;
     found->created_s = 0;  // set by the store that it is put into
@@ -142,15 +187,16 @@ std::optional<StoreBlob> RemoteServer::blob(const BlobId& id, SteadyTime deadlin
   RemoteAnswer answer;
   auto found = fetch(
       name, deadline, Success::after_verification, answer, [&](ByteView bytes, Rejection& why) {
-        return open_blob(bytes, {&options_.trusted, &name, false, options_.clock}, why);
+        return open_blob(bytes, {&options_.trusted, &name, takes_unsigned(), options_.clock}, why);
       });
   absent = answer.status == RemoteStatus::absent;
   return found;
 }
 
-RemoteAnswer RemoteServer::probe_upload(const SecretKey& key, SteadyTime deadline) {
-  const std::string signer = key.public_key().text();
-  const std::string sealed = seal_blob(StoreBlob::borrowed("cukiln-doctor", signer, signer), &key);
+RemoteAnswer RemoteServer::probe_upload(SteadyTime deadline) {
+  const std::string signer = options_.signer();
+  const std::string sealed =
+      seal_blob(StoreBlob::borrowed("cukiln-doctor", signer, signer), options_.signing_key());
   const ObjectName name = ObjectName::of(BlobName::id_of("cukiln-doctor", signer));
   RemoteAnswer answer = endpoint_->put(name, sealed, deadline);
   if (answer.status != RemoteStatus::ok) {

@@ -65,6 +65,12 @@ class RemoteServer {
   std::optional<StoreBlob> blob(const BlobId& id, SteadyTime deadline, bool& absent);
 
   const std::string& where() const noexcept { return endpoint_->where(); }
+  /// True if this machine may upload to it: it has a key, or none is needed there.
+  bool is_written() const noexcept {
+    return !endpoint_->is_read_only() && (options_.key || takes_unsigned());
+  }
+  bool takes_unsigned() const noexcept { return endpoint_->takes_unsigned(); }
+  bool has_parts() const noexcept { return endpoint_->has_parts(); }
   bool has_leases() const noexcept { return endpoint_->has_leases(); }
   RemoteHealth health() const;
   /// Sends a request without the circuit breaker, and does not count it.
@@ -72,7 +78,7 @@ class RemoteServer {
     return endpoint_->get(ObjectName::of_sets("probe"), deadline);
   }
   /// Puts a small object of its own, signed by the key, and reads it again; also uncounted.
-  RemoteAnswer probe_upload(const SecretKey& key, SteadyTime deadline);
+  RemoteAnswer probe_upload(SteadyTime deadline);
 
  private:
   /// When success is reported to the breaker: for a fetched object by the caller, after it has
@@ -87,6 +93,10 @@ class RemoteServer {
       -> std::optional<typename decltype(open(ByteView(), std::declval<Rejection&>()))::value_type>;
   std::optional<FleetSets> fetch_sets(ByteView request_canonical, SteadyTime deadline,
                                       Success success, RemoteAnswer& answer);
+  /// Joins the parts that are valid.
+  std::optional<FleetSets> fetch_parts(ByteView request_canonical, SteadyTime deadline,
+                                       Success success, RemoteAnswer& answer);
+  Result<FleetSets> open(ByteView sets, ByteView request_canonical, Rejection& why) const;
   void reject(const ObjectName& name, Rejection why, const Error& error);
 
   const std::unique_ptr<RemoteEndpoint> endpoint_;

@@ -17,21 +17,6 @@ using SteadyClock = std::chrono::steady_clock;
 
 constexpr Backoff::Limits kLeasePolls{milliseconds(10), milliseconds(250), 0.5};
 
-std::vector<std::string> split(std::string_view list) {
-  std::vector<std::string> parts;
-  while (!list.empty()) {
-    const std::size_t end = std::min(list.find(','), list.size());
-    std::string_view part = list.substr(0, end);
-    list.remove_prefix(std::min(end + 1, list.size()));
-    part.remove_prefix(std::min(part.find_first_not_of(' '), part.size()));
-    part = part.substr(0, part.find_last_not_of(' ') + 1);
-    if (!part.empty()) {
-      parts.emplace_back(part);
-    }
-  }
-  return parts;
-}
-
 }  // namespace
 
 Result<std::unique_ptr<RemoteStore>> RemoteStore::open(const std::string& stores,
@@ -40,7 +25,7 @@ Result<std::unique_ptr<RemoteStore>> RemoteStore::open(const std::string& stores
                                                        milliseconds look_up_timeout,
                                                        const Logger& log) {
   Options options;
-  for (const std::string& url : split(stores)) {
+  for (const std::string& url : split_addresses(stores)) {
     CUKILN_TRY(auto endpoint, make_remote_endpoint(url));
     options.endpoints.push_back(std::move(endpoint));
   }
@@ -51,7 +36,10 @@ Result<std::unique_ptr<RemoteStore>> RemoteStore::open(const std::string& stores
   if (!sign.empty()) {
     CUKILN_TRY(options.key, SecretKey::load(sign));
   }
-  if (options.trusted.empty() && !options.key) {
+  const bool takes_unsigned =
+      std::any_of(options.endpoints.begin(), options.endpoints.end(),
+                  [](const auto& endpoint) { return endpoint->takes_unsigned(); });
+  if (options.trusted.empty() && !options.key && !takes_unsigned) {
     return Error(ErrorCode::invalid_argument,
                  "no key is trusted, so no object of the remote store can be used; set "
                  "remote_trust (CUKILN_REMOTE_TRUST) to the public key of the machine that uploads "

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 #include <functional>
 #include <memory>
@@ -66,8 +67,12 @@ class RemoteStore final : public RemoteTier {
   RemoteReport report() const override;
   RemoteProbe probe() override;
 
-  /// True if this machine has a key. One that was revoked or has expired uploads nothing.
-  bool writes() const noexcept { return options_.key.has_value(); }
+  /// True if this machine uploads to a server. A key that was revoked or has expired uploads
+  /// nothing.
+  bool writes() const noexcept {
+    return std::any_of(servers_.begin(), servers_.end(),
+                       [](const auto& server) { return server->is_written(); });
+  }
   const TrustedKeys& trusted() const noexcept { return options_.trusted; }
   RemoteStats stats() const;
   std::vector<Health> health() const;

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "addons/fleet/endpoint.hpp"
@@ -18,6 +19,9 @@ struct RemoteStoreOptions {
   std::vector<std::unique_ptr<RemoteEndpoint>> endpoints;
   TrustedKeys trusted;
   std::optional<SecretKey> key;  ///< enables uploads; its public half is trusted too
+  /// Null if this machine signs nothing.
+  const SecretKey* signing_key() const noexcept { return key ? &*key : nullptr; }
+  std::string signer() const { return key ? key->public_key().text() : std::string(kUnsigned); }
   /// True if this machine has a key whose signatures the fleet accepts now.
   bool may_sign() const { return key && trusted.may_sign(key->public_key(), clock->now_s()); }
   std::chrono::milliseconds look_up_timeout{200};

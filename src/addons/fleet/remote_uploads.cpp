@@ -116,15 +116,10 @@ void RemoteUploads::open_lanes() {
     return;
   }
   for (const auto& server : servers_) {
-    auto lane = std::make_unique<Lane>(Lane{server.get(),
-                                            {},
-                                            {},
-                                            Backoff(keeps_trying_ ? kDaemonRetries : kRetries),
-                                            {},
-                                            {},
-                                            false,
-                                            {}});
-    lanes_.push_back(std::move(lane));
+    if (server->is_written()) {
+      lanes_.push_back(std::make_unique<Lane>(Lane{
+          .server = server.get(), .backoff = Backoff(keeps_trying_ ? kDaemonRetries : kRetries)}));
+    }
   }
 }
 
@@ -138,13 +133,13 @@ void RemoteUploads::start() {
 }
 
 void RemoteUploads::use_store(const StoreAdmin& store, bool keeps_trying) {
-  if (!options_.key) {
-    return;
-  }
   const MutexLock lock(mutex_);
   store_.emplace(store);
   keeps_trying_ = keeps_trying;
   open_lanes();
+  if (lanes_.empty()) {
+    return;
+  }
   const StoreFacts facts = store_->facts();
   is_on_disk_ = !facts.generation.empty();
   if (!is_on_disk_) {
@@ -154,7 +149,7 @@ void RemoteUploads::use_store(const StoreAdmin& store, bool keeps_trying) {
   ::mkdir(folder.c_str(), 0700);  // in a folder that only this user can write
   const std::size_t objects = static_cast<std::size_t>(facts.entries + facts.blobs) + kSpareMarks;
   for (const auto& lane : lanes_) {
-    const std::string identity = lane->server->where() + " " + options_.key->public_key().text();
+    const std::string identity = lane->server->where() + " " + options_.signer();
     lane->marks.open(join_path(folder, hash_of(identity).hex()), *options_.clock);
     if (lane->marks.size() > 2 * objects) {  // most are of evicted objects
       const auto names = list_objects(*store_, false);

@@ -11,7 +11,8 @@ bool ServerBreaker::failed(RemoteStatus why, SteadyTime now, bool is_restarting)
   if (why == RemoteStatus::denied) {
     return !forbidden_.exchange(true);
   }
-  const bool costs_all = why == RemoteStatus::timeout || why == RemoteStatus::untrusted;
+  const bool costs_all =
+      why == RemoteStatus::timeout || why == RemoteStatus::untrusted || why == RemoteStatus::hung;
   return breaker_.failed(now, costs_all ? kInARow : 1,
                          is_restarting ? Breaker::Cost::nothing : Breaker::Cost::usual);
 }

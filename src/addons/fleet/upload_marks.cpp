@@ -16,8 +16,8 @@ namespace cukiln {
 
 namespace {
 
-constexpr std::size_t kNameBytes = sizeof(ObjectName::bytes);
-constexpr std::size_t kMarkBytes = kNameBytes + sizeof(std::uint64_t);
+constexpr std::size_t kObjectNameBytes = sizeof(ObjectName::bytes);
+constexpr std::size_t kMarkBytes = kObjectNameBytes + sizeof(std::uint64_t);
 // Other processes add to the file too: they rewrite it before it is as long.
 constexpr auto kMaxFileBytes = static_cast<off_t>(4 * UploadMarks::kMaxMarks * kMarkBytes);
 
@@ -54,7 +54,7 @@ void UploadMarks::read_new() {
   read_ += static_cast<off_t>(bytes.size());
   SerialReader in(bytes);
   while (in.remaining() >= kMarkBytes) {
-    const auto name = digest_from<ObjectName>(in.raw(kNameBytes));
+    const auto name = digest_from<ObjectName>(in.raw(kObjectNameBytes));
     set(name, static_cast<std::int64_t>(in.u64()));
   }
 }

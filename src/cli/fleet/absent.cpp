@@ -2,6 +2,7 @@
 // What the command line has without src/addons/fleet.
 #include "cli/bundle_input.hpp"
 #include "cli/command.hpp"
+#include "cli/remote_folders.hpp"
 #include "cli/shown_addresses.hpp"
 #include "cli/system_store.hpp"
 
@@ -13,6 +14,16 @@ std::unique_ptr<Command> make_push() { return make_absent("push", "fleet"); }
 std::unique_ptr<Command> make_keygen() { return make_absent("keygen", "fleet"); }
 
 std::string shown_addresses(const std::string& addresses) { return addresses.empty() ? "" : "***"; }
+
+Result<std::vector<CollectedFolder>> collect_remote_folders(const std::string& /*addresses*/,
+                                                            std::int64_t /*max_age_s*/,
+                                                            bool /*dry_run*/) {
+  return Error(ErrorCode::not_found,
+               "--remote cannot be used: this cukiln was built without src/addons/fleet, which has "
+               "the remote stores; build it with that folder");
+}
+
+bool writes_unsigned(const std::string& /*addresses*/) { return false; }
 
 void BundleInput::add_to(CLI::App& /*app*/) {}
 Result<void> BundleInput::read_keys(const Context& /*context*/) { return {}; }

@@ -6,6 +6,7 @@
 #include "cli/fleet/manifest_entries.hpp"
 #include "cli/human.hpp"
 #include "cli/module_options.hpp"
+#include "cli/remote_folders.hpp"
 #include "cli/uploads.hpp"
 #include "core/base/result.hpp"
 #include "core/store/remote_tier.hpp"
@@ -51,7 +52,7 @@ class PushCommand final : public Command {
           "--arch is for the modules of a manifest: cukiln push MANIFEST --arch A");
     }
     const RemoteSettings& settings = context.settings().remote;
-    if (settings.stores.empty() || settings.sign.empty()) {
+    if (settings.stores.empty() || (settings.sign.empty() && !writes_unsigned(settings.stores))) {
       return context.usage(
           "no remote store is written: {} is not set; see 'cukiln config'",
           settings.stores.empty() ? "remote (CUKILN_REMOTE)" : "remote_sign (CUKILN_REMOTE_SIGN)");

@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include <cukiln/result.hpp>
+
+namespace cukiln::cli {
+
+/// What `cukiln gc --remote` did in one folder that machines share.
+struct CollectedFolder {
+  std::string where;
+  std::uint64_t files = 0, bytes = 0;  ///< that were removed, or would be
+};
+
+/// Removes from each folder among these addresses, but those of `?ro`, what was neither written nor
+/// used for this long. Errors: invalid_argument (no folder among them, or an address), io.
+Result<std::vector<CollectedFolder>> collect_remote_folders(const std::string& addresses,
+                                                            std::int64_t max_age_s, bool dry_run);
+
+/// True if one of these addresses is of a folder that is written without a key.
+bool writes_unsigned(const std::string& addresses);
+
+}  // namespace cukiln::cli
