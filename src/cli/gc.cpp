@@ -94,9 +94,8 @@ class GcCommand final : public Command {
     Json folders = Json::array();
     std::string text;
     for (const CollectedFolder& one : *all) {
-      folders.push_back({{"where", one.where},
-                         {"removed_files", one.files},
-                         {"removed_bytes", one.bytes}});
+      folders.push_back(
+          {{"where", one.where}, {"removed_files", one.files}, {"removed_bytes", one.bytes}});
       text += fmt::format("{} {} with {} from {}.\n", dry_run_ ? "Would remove" : "Removed",
                           counted(one.files, "file", "files"), human_bytes(one.bytes), one.where);
     }
