@@ -21,7 +21,7 @@ MODULES = {
                "nvfp4_w4a16_gemm_prefill_224", "nvfp4_w4a16_gemm_prefill_256"),  # for many tokens
 }  # fmt: skip
 GOAL = 2.0  # CPU seconds, on a CPU of 2024 that is idle
-MOST = 5.0  # times those of REFERENCE; 3.9 is the most of today's
+MOST = 7.0  # times those of REFERENCE; 5.2 is the most of today's, of four kernels
 REFERENCE = """
 template <int N> struct Sum {
   static __device__ float of(const float* from, float by) {
