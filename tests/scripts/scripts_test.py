@@ -337,10 +337,16 @@ class Ci(ScriptsTest):
         self.ci()
         self.write("src/cli/ls.cpp", "// changed\n")
         calls = self.ci()
-        self.assertIn("scripts/test --all -- -LE ^(emulator)$", calls)
+        self.assertIn("scripts/test --all -- -LE ^(emulator|kernels|python|sm100)$", calls)
         self.assertEqual(self.tidied(calls), ["scripts/tidy src/cli"])
+        self.write("src/core/store/store.cpp", "// changed\n")
+        self.assertIn("scripts/test --all -- -LE ^(emulator|kernels|sm100)$", self.ci())
+        self.write("src/core/store/store.cpp", '#include "core/base/text.hpp"\n')
+        self.ci()
         self.write("src/core/base/text.hpp", "// changed\n")  # which src/core/store includes
-        self.assertEqual(self.tidied(self.ci()), ["scripts/tidy src/core/base src/core/store"])
+        calls = self.ci()
+        self.assertIn("scripts/test --all", calls)
+        self.assertEqual(self.tidied(calls), ["scripts/tidy src/core/base src/core/store"])
         self.write("tests/usage_test.py", "# changed\n")
         self.assertEqual(self.repeated(self.ci()), [r"scripts/test --all -- -R ^(cli\.usage)$"] * 20)
         self.write("tests/nvfp4/emulator/run.py", "# changed\n")
@@ -352,6 +358,12 @@ class Ci(ScriptsTest):
             (self.repo / ".ci/tested").unlink(missing_ok=True)
             self.ci(failing=failing)
             self.assertIn(again, self.ci())
+
+    def test_no_part_begins_late(self):
+        run = self.repo / ".ci/run"
+        run.write_text(run.read_text().replace("latest=3600", "latest=-1"))
+        self.assertEqual(self.ci(), [])
+        self.assertIn("scripts/test --all", self.ci("--all"))
 
     def test_all_leaves_nothing_out(self):
         self.ci()

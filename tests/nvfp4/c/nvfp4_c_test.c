@@ -61,7 +61,7 @@ static void a_runner_needs_the_modules_of_its_format_and_tokens(void) {
   CHECK(count == 2 && strcmp(names[0], "amax_gsa") == 0);
   CHECK(strcmp(names[1], "nvfp4_w4a16_gemm") == 0);
   linear.max_tokens = 4096;
-  CHECK(cukiln_torch_modules(&linear, NULL, 90, names, 1, &count) == CUKILN_OK && count == 6);
+  CHECK(cukiln_torch_modules(&linear, NULL, 90, names, 1, &count) == CUKILN_OK && count == 7);
   CHECK(strcmp(names[1], "nvfp4_w4a16_gemm") == 0);  // only as many as there is place for
   const cukiln_torch_moe moe = {.struct_bytes = sizeof moe,
                                 .experts = 8,
