@@ -36,11 +36,6 @@ Result<void> create(const cukiln_options* from, cukiln_loader*& out) {
     CUKILN_TRY(settings, Settings::load());
   }
   CUKILN_CHECK(c::apply_options(options, settings));
-  for (const std::string& warning : settings.warnings) {
-    if (settings.loader.log) {
-      settings.loader.log(LogLevel::warn, warning);
-    }
-  }
   CUKILN_TRY(Store store, Store::open(settings.store));
   CUKILN_TRY(KernelLoader loader, KernelLoader::create(store, settings.loader));
   out = new cukiln_loader{std::move(store), std::move(loader)};
