@@ -186,9 +186,9 @@ void RemoteUploads::put(const StoreObject& object) {
       upload->lease = entry != nullptr ? entry->request_canonical : std::string();
     }
     enqueue(upload, false);
-    is_queued = upload->servers != 0;
+    is_queued = has_room && upload->servers != 0;
   }
-  if (entry != nullptr && (!is_queued || upload->object == nullptr)) {
+  if (entry != nullptr && !is_queued) {
     leases_.cancel_upload(entry->request_canonical);
   }
 }

@@ -6,6 +6,7 @@ import ctypes
 import json
 import os
 import resource
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -80,12 +81,14 @@ class CompileTime(unittest.TestCase):
         return cpu_seconds() - before
 
     def test_a_module_with_gemms_takes_no_longer_than_the_goal(self):
-        for arch, name in ((arch, name) for arch, names in MODULES.items() for name in names):
+        work = [(arch, name) for arch, names in MODULES.items() for name in names]
+        references, taken = zip(*((self.compile_reference(arch), self.compile_module(name, arch)) for arch, name in work))
+        reference = statistics.median(references)
+        for (arch, name), seconds in zip(work, taken):
             with self.subTest(name, arch=arch):
-                reference, taken = self.compile_reference(arch), self.compile_module(name, arch)
-                print(f"{name} for {arch}: {taken:.2f} CPU seconds, the goal is {GOAL:g}; the reference: {reference:.2f}",
+                print(f"{name} for {arch}: {seconds:.2f} CPU seconds, the goal is {GOAL:g}; the reference: {reference:.2f}",
                       file=sys.stderr)  # fmt: skip
-                self.assertLessEqual(taken, MOST * reference)
+                self.assertLessEqual(seconds, MOST * reference)
 
 
 if __name__ == "__main__":
