@@ -23,7 +23,7 @@ namespace {
 
 using Status = Check::Status;
 
-// Those of the shipped kernels. An NVRTC compiles for others too.
+// The targets of the shipped kernels. An NVRTC compiles for others too.
 constexpr Target kCheckedTargets[] = {{100, 'a'}, {90, 'a'}};
 
 constexpr std::chrono::seconds kWorkerTimeout{20};

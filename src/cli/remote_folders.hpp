@@ -6,6 +6,7 @@
 #include <vector>
 
 #include <cukiln/result.hpp>
+#include <cukiln/settings.hpp>
 
 namespace cukiln::cli {
 
@@ -20,7 +21,7 @@ struct CollectedFolder {
 Result<std::vector<CollectedFolder>> collect_remote_folders(const std::string& addresses,
                                                             std::int64_t max_age_s, bool dry_run);
 
-/// True if one of these addresses is of a folder that is written without a key.
-bool writes_unsigned(const std::string& addresses);
+/// True if this machine writes to a remote store: it has a key, or one of the folders needs none.
+bool writes_remote(const RemoteSettings& settings);
 
 }  // namespace cukiln::cli

@@ -24,7 +24,7 @@ Uploads upload(Context& context, const std::vector<ObjectName>& names, bool is_p
                bool again) {
   Uploads uploads;
   const RemoteSettings& settings = context.settings().remote;
-  if (settings.stores.empty() || (settings.sign.empty() && !writes_unsigned(settings.stores))) {
+  if (!writes_remote(settings)) {
     return uploads;
   }
   if (RemoteTier* const remote = context.remote()) {

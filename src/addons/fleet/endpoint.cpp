@@ -5,8 +5,8 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstddef>
 #include <iterator>
-#include <utility>
 
 #include "core/base/file.hpp"
 #include "core/base/result.hpp"
@@ -50,21 +50,20 @@ constexpr Option kOptions[] = {{"ca", &RemoteOptions::ca, true},
                                {"certificate", &RemoteOptions::certificate, true},
                                {"region", &RemoteOptions::region, false}};
 
-/// Those without a value, of a folder.
-constexpr std::pair<std::string_view, bool RemoteOptions::*> kFlags[] = {
-    {"ro", &RemoteOptions::is_read_only}, {"unsigned", &RemoteOptions::is_unsigned}};
+/// An option without a value, of a folder.
+struct Flag {
+  std::string_view name;
+  bool RemoteOptions::*value;
+};
+constexpr Flag kFlags[] = {{"ro", &RemoteOptions::is_read_only},
+                           {"unsigned", &RemoteOptions::is_unsigned}};
 
-/// Null if there is no such option.
-const Option* find_option(std::string_view name) noexcept {
-  const auto* const at = std::find_if(std::begin(kOptions), std::end(kOptions),
-                                      [&](const Option& one) { return one.name == name; });
-  return at != std::end(kOptions) ? at : nullptr;
-}
-
-const auto* find_flag(std::string_view name) noexcept {
-  const auto* const at = std::find_if(std::begin(kFlags), std::end(kFlags),
-                                      [&](const auto& one) { return one.first == name; });
-  return at != std::end(kFlags) ? at : nullptr;
+/// Null if none of them has that name.
+template <class Named, std::size_t count>
+const Named* find_named(const Named (&all)[count], std::string_view name) noexcept {
+  const auto* const at = std::find_if(std::begin(all), std::end(all),
+                                      [&](const Named& one) { return one.name == name; });
+  return at != std::end(all) ? at : nullptr;
 }
 
 /// Returns an error if a file cannot be read, before libcurl reads it at each connection.
@@ -89,11 +88,11 @@ Result<RemoteOptions> parse_options(std::string_view list, std::string_view sche
     const std::size_t equals = std::min(part.find('='), part.size());
     const std::string_view name = part.substr(0, equals);
     const std::string value(part.substr(std::min(equals + 1, part.size())));
-    if (const auto* const flag = scheme == "file" ? find_flag(part) : nullptr) {
-      options.*flag->second = true;
+    if (const Flag* const flag = scheme == "file" ? find_named(kFlags, part) : nullptr) {
+      options.*flag->value = true;
       continue;
     }
-    const Option* const option = find_option(name);
+    const Option* const option = find_named(kOptions, name);
     if (value.empty() || option == nullptr || !(option->is_file ? tls : is_s3)) {
       return make_error(ErrorCode::invalid_argument,
                         "unknown option \"{}\" in the address of a {} store: expected ca=FILE or "
@@ -113,7 +112,7 @@ Result<RemoteOptions> parse_options(std::string_view list, std::string_view sche
 }  // namespace
 
 bool is_remote_option(std::string_view name) noexcept {
-  return find_option(name) != nullptr || find_flag(name) != nullptr;
+  return find_named(kOptions, name) != nullptr || find_named(kFlags, name) != nullptr;
 }
 
 std::vector<std::string> split_addresses(std::string_view list) {

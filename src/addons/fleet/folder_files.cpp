@@ -14,6 +14,7 @@
 #include <cstdio>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <utility>
 
 #include "addons/fleet/envelope.hpp"
@@ -74,6 +75,21 @@ int list(const UniqueFd& folder, std::size_t max_names, std::vector<std::string>
     names.emplace_back(entry->d_name);
   }
   return 0;
+}
+
+/// The clock that gave the files their times is the server's: this machine's may be hours off.
+/// Nothing, and errno, if nothing can be written there.
+std::optional<std::int64_t> server_time_s(const UniqueFd& folder) {
+  const std::string temporary = temporary_name();
+  struct stat now {};
+  const UniqueFd probe(::openat(folder.get(), temporary.c_str(),
+                                O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600));
+  const bool is_known = probe && write_all(probe.get(), "1") && ::fsync(probe.get()) == 0 &&
+                        ::fstat(probe.get(), &now) == 0;
+  const int error = errno;
+  ::unlinkat(folder.get(), temporary.c_str(), 0);
+  errno = error;
+  return is_known ? std::optional<std::int64_t>(now.st_mtime) : std::nullopt;
 }
 
 bool sync_folder(const UniqueFd& folder) {
@@ -378,19 +394,11 @@ Result<RemoteCollection> FolderFiles::collect(std::int64_t max_age_s, bool dry_r
       answer.status != RemoteStatus::ok) {
     return answer.status == RemoteStatus::absent ? Result(report) : cannot_collect(answer);
   }
-  // The clock that gave the files their times is the server's: this machine's may be hours off.
-  const std::string temporary = temporary_name();
-  struct stat now {};
-  const UniqueFd probe(::openat(top.get(), temporary.c_str(),
-                                O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600));
-  const bool is_known = probe && write_all(probe.get(), "1") && ::fsync(probe.get()) == 0 &&
-                        ::fstat(probe.get(), &now) == 0;
-  const int error = errno;
-  ::unlinkat(top.get(), temporary.c_str(), 0);
-  if (!is_known) {
-    return cannot_collect(failure("write in", join_path(root_, kTop), error));
+  const std::optional<std::int64_t> now_s = server_time_s(top);
+  if (!now_s) {
+    return cannot_collect(failure("write in", join_path(root_, kTop), errno));
   }
-  const std::int64_t oldest = now.st_mtime - std::max(max_age_s, kGraceS);
+  const std::int64_t oldest = *now_s - std::max(max_age_s, kGraceS);
   const auto collect_file = [&](const UniqueFd& folder, const std::string& name) {
     const bool is_temporary = name.starts_with(kTemporary);
     const bool is_part = is_part_name(name);
@@ -400,7 +408,7 @@ Result<RemoteCollection> FolderFiles::collect(std::int64_t max_age_s, bool dry_r
         S_ISDIR(status.st_mode)) {
       return;
     }
-    bool is_old = status.st_mtime < (is_temporary ? now.st_mtime - kGraceS : oldest);
+    bool is_old = status.st_mtime < (is_temporary ? *now_s - kGraceS : oldest);
     if (is_old && is_part) {  // it is of use for as long as its entry
       const std::string hex = name.substr(0, kHexDigits);
       const std::string entry =

@@ -23,7 +23,9 @@ Result<std::vector<CollectedFolder>> collect_remote_folders(const std::string& /
                "the remote stores; build it with that folder");
 }
 
-bool writes_unsigned(const std::string& /*addresses*/) { return false; }
+bool writes_remote(const RemoteSettings& settings) {
+  return !settings.stores.empty() && !settings.sign.empty();
+}
 
 void BundleInput::add_to(CLI::App& /*app*/) {}
 Result<void> BundleInput::read_keys(const Context& /*context*/) { return {}; }

@@ -52,7 +52,7 @@ class PushCommand final : public Command {
           "--arch is for the modules of a manifest: cukiln push MANIFEST --arch A");
     }
     const RemoteSettings& settings = context.settings().remote;
-    if (settings.stores.empty() || (settings.sign.empty() && !writes_unsigned(settings.stores))) {
+    if (!writes_remote(settings)) {
       return context.usage(
           "no remote store is written: {} is not set; see 'cukiln config'",
           settings.stores.empty() ? "remote (CUKILN_REMOTE)" : "remote_sign (CUKILN_REMOTE_SIGN)");

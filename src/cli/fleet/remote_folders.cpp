@@ -29,8 +29,11 @@ Result<std::vector<CollectedFolder>> collect_remote_folders(const std::string& a
   return all;
 }
 
-bool writes_unsigned(const std::string& addresses) {
-  const auto all = split_addresses(addresses);
+bool writes_remote(const RemoteSettings& settings) {
+  const auto all = split_addresses(settings.stores);
+  if (!settings.sign.empty()) {
+    return !settings.stores.empty();
+  }
   return std::any_of(all.begin(), all.end(), [](const std::string& address) {
     const auto endpoint = make_remote_endpoint(address);
     return endpoint && (*endpoint)->takes_unsigned() && !(*endpoint)->is_read_only();
