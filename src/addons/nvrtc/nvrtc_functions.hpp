@@ -47,7 +47,7 @@ struct NvrtcFunctions {
   int (*set_flow_callback)(Handle, int (*)(void*, void*), void*) = nullptr;
 };
 
-/// That NVRTC.
+/// The real NVRTC, which is opened once its functions are needed.
 struct RealNvrtc {
   const char* library = nullptr;  ///< its path
   /// Its functions. The first call opens it, if the host has not: a hit does not need it, and a

@@ -36,7 +36,7 @@ struct Api {
 };
 
 /// Opens the builtins library of the real NVRTC, once. NVRTC opens it by its name alone, when it
-/// first compiles or installs its headers. Whoever opens NVRTC by its path has to do this before.
+/// first compiles or installs its headers. Before that, who opened NVRTC by its path calls this.
 void open_builtins();
 
 }  // namespace cukiln::binding

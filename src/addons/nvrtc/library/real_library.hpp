@@ -25,9 +25,9 @@ extern const Peer kPeer;
 
 /// The peer's functions, and libcukiln's in their place, if that can be opened. Each library's own.
 struct Api;
-/// That of the real peer.
+/// The functions of the real peer, and libcukiln's.
 const Api* make_api();
-/// The functions of another open peer.
+/// The functions of another open peer alone.
 const Api* make_own_api(void* handle);
 /// Has libcukiln open its functions for a peer. Null if it cannot be opened.
 const void* open_functions(const void* real);

@@ -301,7 +301,7 @@ TEST_CASE("the options and the path of a folder's address are checked") {
   CHECK_FALSE(exists(folder / "not-mounted"));  // a root is never made: it may be a mount
 }
 
-TEST_CASE("a folder of ?ro is read and never written, whoever has a key") {
+TEST_CASE("a folder of ?ro is read and never written, with a key neither") {
   Share share;
   const StoreEntry entry = make_entry(1);
   share.put(entry);
