@@ -27,12 +27,23 @@ class FolderTest(FleetTest):
     def files(self, kind="*"):
         return sorted(str(p.relative_to(self.share)) for p in self.share.glob(f"cukiln6/{kind}/**/*") if not p.is_dir())
 
+    def preloaded(self, library, **environment):
+        """The environment of a process into which the tests' library is preloaded."""
+        # A library ahead of AddressSanitizer's is refused by default: it calls the sanitizer's functions in its turn.
+        options = os.environ.get("ASAN_OPTIONS", "") + ":verify_asan_link_order=0"
+        self.assertTrue((BINARIES / library).exists())  # what cannot be preloaded is ignored
+        return {"LD_PRELOAD": str(BINARIES / library), "ASAN_OPTIONS": options} | environment
+
+    def faults(self, **faults):
+        """The environment of a process whose calls fail on files of the share: tests/support/faulty_folder.c."""
+        faults = {f"FOLDER_{name}": str(value) for name, value in faults.items()}
+        return self.preloaded("libfaulty_folder.so", FOLDER_MATCH=str(self.share), **faults)
+
     def machine(self, op, *entries, writer=True, timeout_ms=60_000, remote=None, **faults):
         """What a machine printed that puts or gets entries, as a dict; `found` is a list. None if it was killed."""
         environment = dict(self.environment)
         if faults:
-            environment |= {"LD_PRELOAD": str(BINARIES / "libfaulty_folder.so"), "FOLDER_MATCH": str(self.share)}
-            environment |= {f"FOLDER_{name}": str(value) for name, value in faults.items()}
+            environment |= self.faults(**faults)
         done = subprocess.run(
             [BINARIES / "remote_entries", remote or self.remote, self.public, "fleet.key" if writer else "", op,
              str(timeout_ms), *map(str, entries)],
@@ -176,7 +187,7 @@ class Collected(FolderTest):
         for file in self.files():
             self.age(file, 2 * 3600)
         # By this machine's clock they are 90 days old.
-        host = self.host("b", self.remote, LD_PRELOAD=str(BINARIES / "libshifted_clock.so"), CLOCK_AHEAD_S=str(90 * DAY))
+        host = self.host("b", self.remote, **self.preloaded("libshifted_clock.so", CLOCK_AHEAD_S=str(90 * DAY)))
         (report,) = self.run_json("gc", "--remote", env=host)["folders"]
         self.assertEqual((report["removed_files"], len(self.files())), (0, 3))
 
@@ -264,8 +275,7 @@ class Faults(FolderTest):
         self.assertLess(time.monotonic() - start, 60)
         self.assertEqual((done["stored"], done["dropped"], done["hung"]), (0, 1, 1))
         self.assertIn("lost hung: ", done["lost"][0])
-        host = self.host("a", self.remote, LD_PRELOAD=str(BINARIES / "libfaulty_folder.so"),
-                         FOLDER_MATCH=str(self.share), FOLDER_CALLS="open", FOLDER_DO="hang")  # fmt: skip
+        host = self.host("a", self.remote, **self.faults(CALLS="open", DO="hang"))
         (check,) = [c for c in self.run_json("doctor", env=host, expect=None)["checks"] if c["name"] == "remote"]
         self.assertEqual(check["status"], "wrong")
         self.assertIn("(hung)", check["detail"])
@@ -275,9 +285,10 @@ class Faults(FolderTest):
         for ahead in (-5 * 3600, 5 * 3600):
             shutil.rmtree(self.share)
             self.share.mkdir()
-            self.environment |= {"LD_PRELOAD": str(BINARIES / "libshifted_clock.so"), "CLOCK_AHEAD_S": str(ahead)}
+            usual = self.environment
+            self.environment = usual | self.preloaded("libshifted_clock.so", CLOCK_AHEAD_S=str(ahead))
             self.assertEqual(self.machine("put", 1)["stored"], 1)
-            del self.environment["LD_PRELOAD"]
+            self.environment = usual
             self.assert_found(1)
 
     def test_two_processes_put_and_get_together(self):  # fault 461
