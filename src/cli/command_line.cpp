@@ -168,6 +168,10 @@ Result<void> CommandLine::check_leftovers() const {
     }
   }
   const std::string name = argument.substr(0, argument.find('='));
+  if (std::find(spellings.begin(), spellings.end(), name) != spellings.end()) {
+    return make_error(ErrorCode::invalid_argument,
+                      "\"{0}\" belongs behind the command: cukiln {1} {0}", name, command);
+  }
   const std::string meant = nearest(name, spellings);
   return make_error(ErrorCode::invalid_argument, "unknown option \"{}\"{}; see 'cukiln {}--help'",
                     name, meant.empty() ? "" : fmt::format("; did you mean \"{}\"?", meant),

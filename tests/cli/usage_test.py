@@ -73,6 +73,7 @@ class Mistakes(CliTest):
         self.check("compile", "add.cu", "--qiet", says='did you mean "--quiet"?')
         self.check("--no-such", "ls", says='unknown option "--no-such"')
         self.check("verify", "--deep", says='unknown option "--deep"; see')  # not --help
+        self.check("-v", "compile", "add.cu", says='"-v" belongs behind the command: cukiln compile -v')
         self.check("compile", "add.cu", "-Ofast2", says='did you mean "--Ofast-compile"?')
         self.check("compile", "add.cu", "--flag", "-Ofast2", says="--Ofast-compile")
 

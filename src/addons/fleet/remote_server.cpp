@@ -48,6 +48,9 @@ RemoteAnswer RemoteServer::send(RemoteOp op, const Request& request, Success suc
                         endpoint_->where(), breaker_.pause().count(), answer.detail,
                         name_of(answer.status));
     }
+  } else if (!has_failed_.test_and_set()) {
+    options_.log.warn("{}: {} ({}); 'cukiln doctor' says what to do", endpoint_->where(),
+                      answer.detail, name_of(answer.status));
   } else {
     options_.log.info("{}: {} ({})", endpoint_->where(), answer.detail, name_of(answer.status));
   }

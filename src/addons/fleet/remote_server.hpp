@@ -2,6 +2,7 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -104,6 +105,7 @@ class RemoteServer {
   RemoteTelemetry& telemetry_;
   NegativeCache& absent_;
   ServerBreaker breaker_;
+  std::atomic_flag has_failed_;  // each process is told once, before the circuit opens
   struct Traffic {
     Counters<RemoteStatus, kRemoteStatuses> ended;
     RemoteTimes times;

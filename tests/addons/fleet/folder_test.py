@@ -30,9 +30,8 @@ class FolderTest(FleetTest):
     def preloaded(self, library, **environment):
         """The environment of a process into which the tests' library is preloaded."""
         # A library ahead of AddressSanitizer's is refused by default: it calls the sanitizer's functions in its turn.
-        options = os.environ.get("ASAN_OPTIONS", "") + ":verify_asan_link_order=0"
         self.assertTrue((BINARIES / library).exists())  # what cannot be preloaded is ignored
-        return {"LD_PRELOAD": str(BINARIES / library), "ASAN_OPTIONS": options} | environment
+        return {"LD_PRELOAD": str(BINARIES / library), "ASAN_OPTIONS": "verify_asan_link_order=0"} | environment
 
     def faults(self, **faults):
         """The environment of a process whose calls fail on files of the share: tests/support/faulty_folder.c."""
@@ -41,9 +40,7 @@ class FolderTest(FleetTest):
 
     def machine(self, op, *entries, writer=True, timeout_ms=60_000, remote=None, **faults):
         """What a machine printed that puts or gets entries, as a dict; `found` is a list. None if it was killed."""
-        environment = dict(self.environment)
-        if faults:
-            environment |= self.faults(**faults)
+        environment = self.environment | (self.faults(**faults) if faults else {})
         done = subprocess.run(
             [BINARIES / "remote_entries", remote or self.remote, self.public, "fleet.key" if writer else "", op,
              str(timeout_ms), *map(str, entries)],

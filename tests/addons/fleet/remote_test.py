@@ -226,6 +226,11 @@ class Harm(FleetTest):
         for i, remote in enumerate(("redis://127.0.0.1:1", "http://no-such-host.invalid/x")):
             self.compiles_all(self.fast(f"unreachable{i}", remote, writer=False), *files)
 
+    def test_a_command_says_why_it_compiled_what_a_server_may_have(self):
+        host = self.host("a", "redis://127.0.0.1:1", writer=False)
+        self.assertIn("refused (111) (unreachable); 'cukiln doctor' says", self.run_cli("compile", *KERNELS, env=host).err)
+        self.assertEqual(self.run_cli("compile", *KERNELS, env=host).err, "")  # a hit asks no server
+
     def test_a_hotel_network_is_not_believed(self):  # fault 71
         page = b"<html>Sign in</html>"
         def script(connection):
@@ -241,9 +246,8 @@ class Harm(FleetTest):
     def test_addresses_and_keys_that_are_wrong_are_named_and_survived(self):
         for more in ({"CUKILN_REMOTE": "ftp://x"}, {"CUKILN_REMOTE_TRUST": "/no/such/file"},
                      {"CUKILN_REMOTE_SIGN": "/no/such/key"}):  # fmt: skip
-            result = self.run_cli("compile", *KERNELS, env=self.host("a", "redis://127.0.0.1:1", **more),
-                                  expect=STORE)  # fmt: skip
-            self.assertIn("no remote store is used", result.err)
+            host = self.host("a", "redis://127.0.0.1:1", **more)
+            self.assertIn("no remote store is used", self.run_cli("compile", *KERNELS, env=host, expect=STORE).err)
 
 
 if __name__ == "__main__":
