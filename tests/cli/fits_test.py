@@ -195,6 +195,9 @@ class Images(Filled):
         self.assertEqual(config["os"], "linux")
         self.assertEqual(len(config["rootfs"]["diff_ids"]), 1)
         self.assertEqual(manifest["annotations"]["cukiln.targets"], "sm_100a,sm_90a")
+        mcv = {name.partition("/")[2]: json.loads(text) for name, text in manifest["annotations"].items() if name.startswith("cache.triton.image/")}
+        self.assertEqual(mcv, {"cache-size-bytes": layer["size"], "entry-count": 2, "summary": {"targets": [
+            {"backend": "cuda", "arch": arch, "warp_size": 32} for arch in ("100", "90")]}})  # fmt: skip
         signature = base64.b64decode(manifest["annotations"].pop(SIGNATURE), validate=True)
         signed = hashlib.blake2b(b"cukiln image" + config["rootfs"]["diff_ids"][0].encode(), digest_size=32)
         self.assertIn(signed.digest(), signature)  # the name of the envelope, whose payload may be compressed

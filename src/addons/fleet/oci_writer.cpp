@@ -179,6 +179,22 @@ Result<OciDescriptor> write_layer(const std::string& layout, const std::string& 
   return layer.finish(layout, archive);
 }
 
+/// The labels that MCV writes on the images of other caches, by its mcv/pkg/cache at 2804b8d9
+/// (github.com/redhat-et/MCU): tools of clusters tell by them which GPUs an image is for.
+void add_mcv_labels(OciJson& annotations, const OciLabels& labels, std::uint64_t bytes) {
+  std::set<std::string> archs;  // `90` of sm_90 and of sm_90a
+  for (const std::string& target : labels.targets) {
+    archs.insert(target.substr(3, target.find_last_of("0123456789") - 2));
+  }
+  OciJson gpus = OciJson::array();
+  for (const std::string& arch : archs) {
+    gpus.push_back({{"backend", "cuda"}, {"arch", arch}, {"warp_size", 32}});
+  }
+  annotations["cache.triton.image/summary"] = OciJson{{"targets", std::move(gpus)}}.dump();
+  annotations["cache.triton.image/entry-count"] = fmt::format("{}", labels.modules.size());
+  annotations["cache.triton.image/cache-size-bytes"] = fmt::format("{}", bytes);
+}
+
 OciJson annotations_of(const OciLabels& labels) {
   return {{"org.opencontainers.image.title", "cukiln kernels"},
           {"org.opencontainers.image.description",
@@ -226,7 +242,8 @@ Result<OciSummary> write_oci_layout(const std::string& directory, const std::str
   CUKILN_CHECK(prepare_layout(directory));
   std::string archive;
   CUKILN_TRY(const OciDescriptor layer, write_layer(directory, store, archive));
-  const OciJson annotations = annotations_of(labels);
+  OciJson annotations = annotations_of(labels);
+  add_mcv_labels(annotations, labels, layer.bytes);
   const OciJson config{{"architecture", kArchitecture},
                        {"os", "linux"},
                        {"config", {{"Labels", annotations}}},
