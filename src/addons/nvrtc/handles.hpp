@@ -72,7 +72,7 @@ struct Process {
   static inline Process* instance = nullptr;
   /// Makes it, once. False without memory.
   template <class Real>
-  static bool open(const Real& real, const char* report) noexcept {
+  static bool open(const Real& real, const char* report) {  // throws nothing
     static constinit Mutex mutex;
     const auto make = [&] {
       const ForkSafeLock lock(mutex);

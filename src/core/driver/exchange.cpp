@@ -32,7 +32,7 @@ bool is_set(const DriverApi& api, CUkernel function, CUdevice device, int dynami
 /// Sets on `next` what was set on the function of now.
 Result<void> carry_over(const KernelState& state, CUkernel next) {
   const DriverFunctions& call = state.api->call;
-  const CUkernel now = state.current();
+  auto* const now = state.current();
   for (const DeviceContexts::Entry& entry : state.devices->entries()) {
     for (const int attribute : kSettable) {
       int was = 0;
