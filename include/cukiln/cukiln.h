@@ -219,8 +219,8 @@ typedef struct cukiln_module_report {
   const char* target;      ///< `sm_100a`
   const char* key;         ///< 64 hex digits; empty when there is none (failed, missing)
   cukiln_outcome outcome;  ///< how it went; `error` is set if it is failed or missing, else not
-  const char* reason;      ///< `in the store`, `not stored`, `header changed: inc/0/tile.cuh`, …
-  const char* error;       ///< the error's message; empty on success
+  const char* reason;  ///< `in the store`, `not in the store`, `header changed: inc/0/tile.cuh`, …
+  const char* error;   ///< the error's message; empty on success
   cukiln_code error_code;  ///< CUKILN_OK, or that of the error
   const char* not_stored;  ///< why a compiled result is not stored; else empty
   /// CUKILN_IO: the store should have kept the result and could not; CUKILN_INCOMPATIBLE: it is

@@ -96,7 +96,7 @@ struct ModuleReport {
   CacheKey key;  ///< all zero when there is none (failed, missing)
   /// how it went; `error` is set if it is failed or missing, else not
   Outcome outcome = Outcome::missing;
-  std::string reason;  ///< `in the store`, `not stored`, `header changed: inc/0/tile.cuh`, …
+  std::string reason;  ///< `in the store`, `not in the store`, `header changed: inc/0/tile.cuh`, …
   std::optional<Error> error;  ///< of a failed or missing module, with the compiler's log
   /// why a compiled result is not stored. `io`: the store should have kept it and could not;
   /// `incompatible`: it is never stored (`__TIME__`, an unobserved compile), or the store is

@@ -378,7 +378,7 @@ void check_store(Context& context, std::vector<Check>& checks) {
     }
     if (const std::uint64_t free = admin.disk_use().free_disk_bytes; free < kMinFreeBytes) {
       store.status = Status::wrong;
-      store.detail += fmt::format("; its disk is full: {} free", human_bytes(free));
+      store.detail += fmt::format("; its disk is nearly full: {} free", human_bytes(free));
       store.advice =
           "free space on the disk, shrink the store with 'cukiln gc --max-size SIZE', or set "
           "CUKILN_STORE to a folder on another disk";
@@ -459,6 +459,8 @@ void check_remote(Context& context, std::vector<Check>& checks) {
     return;
   }
   const RemoteProbe probe = (*store)->probe();
+  const auto ended = std::count_if(probe.expiries.begin(), probe.expiries.end(),
+                                   [](const auto& expiry) { return expiry.has_passed; });
   for (const RemoteProbe::Server& server : probe.servers) {
     Check one = remote;
     if (server.works) {
@@ -466,6 +468,10 @@ void check_remote(Context& context, std::vector<Check>& checks) {
           fmt::format("{} answers in {}; this machine {}, {}{}", server.where, human_ms(server.ms),
                       probe.writes ? "writes" : "reads",
                       counted(probe.trusted_keys, "trusted key", "trusted keys"), expiries(probe));
+      if (ended != 0 && static_cast<std::size_t>(ended) == probe.trusted_keys) {
+        one.status = Status::wrong;
+        one.advice = "set remote_trust to a key that has not expired: none of its objects is used";
+      }
     } else {
       one.status = Status::wrong;
       one.detail = fmt::format("{}: {}", server.where, server.detail);

@@ -24,6 +24,10 @@ Error usage_error(const CLI::ParseError& caught, const std::string& command) {
                     command.empty() ? command : command + " ");
 }
 
+std::string meant_or_see(const std::string& meant) {
+  return meant.empty() ? "; see" : fmt::format("; did you mean \"{}\"? See", meant);
+}
+
 }  // namespace
 
 CommandLine::CommandLine() : app_("", "cukiln") {
@@ -106,9 +110,8 @@ Result<void> CommandLine::parse(std::vector<std::string> arguments) {
     const auto match = std::find(names.begin(), names.end(), name);
     if (match == names.end()) {
       const std::string meant = nearest(name, names);
-      return make_error(ErrorCode::invalid_argument,
-                        "unknown command \"{}\"{}; see 'cukiln --help'", name,
-                        meant.empty() ? "" : fmt::format("; did you mean \"{}\"?", meant));
+      return make_error(ErrorCode::invalid_argument, "unknown command \"{}\"{} 'cukiln --help'",
+                        name, meant_or_see(meant));
     }
     command_ = commands_[static_cast<std::size_t>(match - names.begin())].get();
     if (const char* const addon = command_->absent_addon(); addon != nullptr) {
@@ -173,9 +176,8 @@ Result<void> CommandLine::check_leftovers() const {
                       "\"{0}\" belongs behind the command: cukiln {1} {0}", name, command);
   }
   const std::string meant = nearest(name, spellings);
-  return make_error(ErrorCode::invalid_argument, "unknown option \"{}\"{}; see 'cukiln {}--help'",
-                    name, meant.empty() ? "" : fmt::format("; did you mean \"{}\"?", meant),
-                    command.empty() ? command : command + " ");
+  return make_error(ErrorCode::invalid_argument, "unknown option \"{}\"{} 'cukiln {}--help'", name,
+                    meant_or_see(meant), command.empty() ? command : command + " ");
 }
 
 }  // namespace cukiln::cli

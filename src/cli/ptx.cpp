@@ -116,7 +116,7 @@ Result<std::string> compile_to_ptx(KernelLoader& loader, const StoreEntry& entry
     return make_error(
         ErrorCode::incompatible,
         "the store has cubins, not PTX, and the entry cannot be compiled again here: {} has "
-        "changed or is missing; name the folders of the headers that were compiled with -I",
+        "changed or is missing; name the source's folder, and those of its compile, with -I",
         mismatch.path);
   }
   CUKILN_TRY(module.request.toolchain, compiler.toolchain());

@@ -56,6 +56,7 @@ std::string short_name(std::string_view path) {
   if (tag != std::string::npos && name.ends_with(".so")) {
     name.erase(tag, name.size() - tag - 3);
   }
+  name = name.starts_with("libffi.so") ? "ctypes" : name;  // by which Python calls
   return name.empty() ? "?" : name;
 }
 

@@ -37,7 +37,7 @@ class Filled(CliTest):
 
 class Manifests(Filled):
     def test_all_of_a_manifest_is_there_or_each_miss_is_named(self):
-        self.assertEqual(set(self.reasons("m.json", expect=FAILED).values()), {"not stored"})
+        self.assertEqual(set(self.reasons("m.json", expect=FAILED).values()), {"not in the store"})
         self.fill()
         self.assertEqual(set(self.reasons("m.json").values()), {""})
         self.assertIn("3 of 3 modules fit", self.run_cli("fits", "m.json").out)
@@ -46,13 +46,13 @@ class Manifests(Filled):
         self.assertRegex(missed.pop(("scale", "sm_90a")), "^header changed: .*/tile.cuh$")
         self.assertEqual(set(missed.values()), {""})
         self.assertRegex(self.reasons("m.json", "--arch", "sm_80", expect=FAILED)["add", "sm_80"],
-                         r"^not stored: target was sm_\d+a, is sm_80$")  # fmt: skip
+                         r"^not in the store: target was sm_\d+a, is sm_80$")  # fmt: skip
         stats = self.run_json("stats")
         self.assertEqual((stats["hits"], stats["compiles"]), (0, 3))  # it counts as no use
 
     def test_targets_that_are_listed_are_not_compared(self):
         self.run_cli("preload", "m.json", "--no-load", "--arch", "sm_100a")
-        self.assertEqual(self.reasons("m.json", expect=FAILED)["add", "sm_90a"], "not stored")
+        self.assertEqual(self.reasons("m.json", expect=FAILED)["add", "sm_90a"], "not in the store")
 
     def test_an_evicted_entry_is_said_to_be_beside_one_with_another_header(self):
         self.fill()
@@ -68,18 +68,18 @@ class Manifests(Filled):
         self.manifest([{"name": "add", "sources": ["add.cu"], "define": {"ADDEND": 2}, "flags": ["-lineinfo"],
                         "targets": ["sm_90a"]}])  # fmt: skip
         self.assertEqual(self.reasons("m.json", expect=FAILED)["add", "sm_90a"],
-                         "not stored: flag was --define-macro=ADDEND=1, is --define-macro=ADDEND=2; flag was none, is --generate-line-info")
+                         "not in the store: flag was --define-macro=ADDEND=1, is --define-macro=ADDEND=2; flag was none, is --generate-line-info")
         self.manifest([{"name": "add", "sources": ["add.cu"], "define": {"ADDEND": 2}, "targets": ["sm_90a"],
                         "flags": ["-lineinfo", "--use_fast_math", "-maxrregcount=32"]}])  # fmt: skip
         self.assertRegex(self.reasons("m.json", expect=FAILED)["add", "sm_90a"],
-                         "^not stored: (flag was [^;]*; ){3}1 more$")  # fmt: skip
+                         "^not in the store: (flag was [^;]*; ){3}1 more$")  # fmt: skip
         self.write("add.cu", "__device__ const char* when = __TIME__;\n" + (self.folder / "add.cu").read_text())
         self.assertRegex(self.reasons("m.json", expect=FAILED)["add", "sm_90a"],
                          r"^never stored: uses __TIME__ \(.*add\.cu\)$")  # fmt: skip
         self.manifest([{"name": "scale", "sources": ["scale.cu"], "targets": ["sm_90a"]}])
         env = {"CUKILN_NVRTC_LIBRARY": str(BINARIES / "libnvrtc_fake.so")}
         self.assertRegex(self.reasons("m.json", env=env, expect=FAILED)["scale", "sm_90a"],
-                         r"^not stored: compiler was nvrtc \d+\.\d+\.\d+ \w+, is nvrtc ")  # fmt: skip
+                         r"^not in the store: compiler was nvrtc \d+\.\d+\.\d+ \w+, is nvrtc ")  # fmt: skip
 
     def test_the_target_that_nothing_names_is_said(self):
         self.manifest([{"name": "scale", "sources": ["scale.cu"]}])

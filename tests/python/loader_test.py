@@ -104,7 +104,7 @@ def test_events_tell_what_happened(home):
         (report,) = loader.compile(module())
         assert [event.kind for event in seen] == ["miss", "compile"]
         miss, compiled = seen
-        assert miss == ("miss", "twice", "sm_90a", "", "not stored", False, 0.0)
+        assert miss == ("miss", "twice", "sm_90a", "", "not in the store", False, 0.0)
         assert compiled.key == report.key and 0 < compiled.seconds <= report.seconds < 60
         loader.compile(module())
         assert seen[2][:5] == ("hit", "twice", "sm_90a", report.key, "in the store")

@@ -55,18 +55,20 @@ void add_traffic(std::vector<Traffic>& all, const RemoteHealth& health) {
   }
 }
 
-const char* advice_for(RemoteStatus status) {
+const char* advice_for(RemoteStatus status, bool is_folder) {
   switch (status) {
     case RemoteStatus::denied:
       return "correct the user and password in the address, or the server's rules (Redis: ~team:* "
              "for an address that ends in /team)";
     case RemoteStatus::untrusted:
-      return "correct the certificate, or the folder's owner and mode; until then the store is not "
-             "used";
+      return is_folder ? "correct the folder's owner and mode; until then it is not used"
+                       : "correct the certificate; until then the store is not used";
     case RemoteStatus::hung:
       return "see whether the file server answers and mount it again; until then each miss is "
              "compiled";
-    default: return "start the server or check the network; until then each miss is compiled";
+    default:
+      return is_folder ? "make the folder, or mount it; until then each miss is compiled"
+                       : "start the server or check the network; until then each miss is compiled";
   }
 }
 
@@ -134,7 +136,7 @@ RemoteProbe RemoteStore::probe() {
     one.works = answer.status == RemoteStatus::ok || answer.status == RemoteStatus::absent;
     if (!one.works) {
       one.detail = answer.detail + " (" + name_of(answer.status) + ")";
-      one.advice = advice_for(answer.status);
+      one.advice = advice_for(answer.status, server->where().starts_with("file:"));
     } else if (server->is_written()) {
       probe_upload(*server, one);
     }

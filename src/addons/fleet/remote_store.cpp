@@ -40,10 +40,12 @@ Result<std::unique_ptr<RemoteStore>> RemoteStore::open(const std::string& stores
       std::any_of(options.endpoints.begin(), options.endpoints.end(),
                   [](const auto& endpoint) { return endpoint->takes_unsigned(); });
   if (options.trusted.empty() && !options.key && !takes_unsigned) {
-    return Error(ErrorCode::invalid_argument,
-                 "no key is trusted, so no object of the remote store can be used; set "
-                 "remote_trust (CUKILN_REMOTE_TRUST) to the public key of the machine that uploads "
-                 "to it");
+    return Error(
+        ErrorCode::invalid_argument,
+        fmt::format("no key is trusted, so no object of the remote store can be used{}; set "
+                    "remote_trust (CUKILN_REMOTE_TRUST) to the public key of the machine "
+                    "that uploads to it",
+                    options.trusted.revoked().any() ? ": all keys are revoked" : ""));
   }
   options.look_up_timeout = look_up_timeout;
   options.log = log;

@@ -270,13 +270,13 @@ class ExportCommand final : public Command {
                               {"signer", key != nullptr ? key->public_key().text() : ""}});
       return;
     }
-    context.print(
-        fmt::format("Wrote {}{}{} to {}, {}, {}.\n{}", counted(entries, "entry", "entries"),
-                    targets_.empty() ? "" : fmt::format(" for {}", fmt::join(targets_, ", ")),
-                    written.blobs == 0 ? "" : " and " + counted(written.blobs, "blob", "blobs"),
-                    where, human_bytes(written.bytes),
-                    key != nullptr ? "signed by " + key->public_key().name : "unsigned",
-                    written.digest.empty() ? "" : written.digest + "\n"));
+    context.print(fmt::format(
+        "Wrote {}{}{} to {}, {}, {}.\n{}", counted(entries, "entry", "entries"),
+        targets_.empty() ? "" : fmt::format(" for {}", fmt::join(targets_, ", ")),
+        written.blobs == 0 ? "" : " and " + counted(written.blobs, "blob", "blobs"), where,
+        human_bytes(written.bytes),
+        key != nullptr ? "signed by " + key->public_key().name : "unsigned: --sign KEY signs",
+        written.digest.empty() ? "" : written.digest + "\n"));
   }
 
   Result<std::vector<CacheKey>> by_key(StoreAdmin& admin, const std::vector<Target>& targets,

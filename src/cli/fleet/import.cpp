@@ -133,6 +133,9 @@ class ImportCommand final : public Command {
     StoreAdmin admin(**store);
     return put_all(imported, [&](const auto& one) {
       auto outcome = admin.put(one);
+      if (outcome && *outcome == PutOutcome::not_stored && is_in(admin, one)) {
+        outcome = PutOutcome::already_there;
+      }
       if (outcome && (*outcome == PutOutcome::stored || *outcome == PutOutcome::already_there)) {
         imported.names.push_back(name_of(one));
       }
@@ -159,6 +162,14 @@ class ImportCommand final : public Command {
     return written ? Result<void>() : refuse(written.error());
   }
 
+  static bool is_in(StoreAdmin& store, const StoreEntry& entry) {
+    const auto found = store.peek(entry.key);
+    return found && *found;
+  }
+  static bool is_in(StoreAdmin& store, const StoreBlob& blob) {
+    const auto found = store.peek(BlobName::id_of(blob.kind, blob.key));
+    return found && *found;
+  }
   static ObjectName name_of(const StoreEntry& entry) { return ObjectName::of(entry.key); }
   static ObjectName name_of(const StoreBlob& blob) {
     return ObjectName::of(BlobName::id_of(blob.kind, blob.key));

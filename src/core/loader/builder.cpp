@@ -311,7 +311,7 @@ Built Builder::PipelineCaller::take(CompilePipeline::Outcome outcome) {
     case ResultFrom::other_thread:
       return builder_.hit(request_, *std::move(found_.entry), "another thread compiled it");
     case ResultFrom::other_process:
-      return builder_.hit(request_, *std::move(found_.entry), "another process compiled it", false);
+      return builder_.hit(request_, *std::move(found_.entry), "another process stored it", false);
     case ResultFrom::remote_store:
       count_fetched(outcome);
       built = builder_.hit(request_, std::move(outcome.entry), "in the remote store");

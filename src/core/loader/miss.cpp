@@ -15,7 +15,7 @@ constexpr struct {
 } kReasons[] = {
     // schema: miss. Written by src/schema/generate.py
     // clang-format off
-    {&Stats::misses_new, "not stored", "damaged", "cukiln preload MANIFEST before the start, or cukiln import BUNDLE"},
+    {&Stats::misses_new, "not in the store", "damaged", "cukiln preload MANIFEST before the start, or cukiln import BUNDLE"},
     {&Stats::misses_header_changed, "header changed: ", "damaged", "cukiln preload MANIFEST after a change; cukiln explain says what it is"},
     {&Stats::misses_header_appeared, "header appeared: ", "damaged", "cukiln preload MANIFEST after a change; cukiln explain says what it is"},
     {&Stats::misses_header_vanished, "header vanished: ", "damaged", "cukiln preload MANIFEST after a change; cukiln explain says what it is"},

@@ -36,7 +36,7 @@ inline constexpr StatsField kStatsFields[] = {
     {"store_bytes", &Stats::store_bytes, CountedBy::other, nullptr, "bytes", "files", Unit::bytes, ""},
     {"hits", &Stats::hits, CountedBy::loader, nullptr, "hits", "hits", Unit::count, ""},
     {"misses", &Stats::misses, CountedBy::sum, nullptr, "misses", "misses", Unit::count, ""},
-    {"misses_new", &Stats::misses_new, CountedBy::loader, "new", nullptr, "new", Unit::count, "source, flags or target not stored"},
+    {"misses_new", &Stats::misses_new, CountedBy::loader, "new", nullptr, "new", Unit::count, "nothing for the source, flags or target"},
     {"misses_header_changed", &Stats::misses_header_changed, CountedBy::loader, "header_changed", nullptr, "header changed", Unit::count, ""},
     {"misses_header_appeared", &Stats::misses_header_appeared, CountedBy::loader, "header_appeared", nullptr, "header appeared", Unit::count, ""},
     {"misses_header_vanished", &Stats::misses_header_vanished, CountedBy::loader, "header_vanished", nullptr, "header vanished", Unit::count, ""},

@@ -172,8 +172,10 @@ void Eviction::warn_of_full_disk(const Error& why) {
 void Eviction::free_disk(SqliteHandle& db, std::uint64_t bytes) {
   // Each step may fail for lack of space, and the next one may still help.
   make_room_to_delete(db);
-  static_cast<void>(
-      evict_batch(db, 4 * bytes + session_.limits().reserve_bytes(), kNever, kBatchRows));
+  const std::uint64_t reserve = session_.limits().reserve_bytes();
+  // A store smaller than the reserve cannot give it back: its entries would be lost for nothing.
+  const bool gives_reserve = live_bytes(db).value_or(0) > 4 * bytes + reserve;
+  static_cast<void>(evict_batch(db, 4 * bytes + (gives_reserve ? reserve : 0), kNever, kBatchRows));
   return_free_pages(db);
 }
 

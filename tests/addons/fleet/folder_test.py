@@ -126,7 +126,7 @@ class Folder(FolderTest):
     def test_doctor_reads_and_writes_the_folder(self):
         def check(host):
             (one,) = [c for c in self.run_json("doctor", env=host, expect=None)["checks"] if c["name"] == "remote"]
-            return one["status"], one["detail"]
+            return one["status"], one["detail"] + one.get("advice", "")
 
         status, detail = check(self.host("a", self.remote))
         self.assertEqual(status, "ok", detail)
@@ -135,7 +135,7 @@ class Folder(FolderTest):
         status, detail = check(self.host("b", f"file://{self.folder}/not-mounted"))
         self.assertEqual(status, "wrong")
         self.assertIn("No such file or directory", detail)
-        self.assertIn("unreachable", detail)
+        self.assertIn("(unreachable)make the folder, or mount it", detail)
         result = self.run_cli("compile", *KERNELS, env=self.host("c", "file://relative/path"), expect=STORE)
         self.assertIn("expected file:///absolute/path", result.err)
 

@@ -104,6 +104,12 @@ class Http(FleetTest):
         self.assertIn("Everything needed is in place, but a remote store is wrong; see above.", reader)
         checks = self.run_json("doctor")["checks"]
         self.assertEqual([c["status"] for c in checks if c["name"] == "remote"], ["missing"])
+        for line, says in (f"{self.public} expires=2020-01-01", "2020"), (f"revoked {self.public}", "all keys are revoked"):
+            trust = {"CUKILN_REMOTE_TRUST": str(self.write("trusted", line + "\n"))}
+            checks = self.run_json("doctor", env=self.host("c", self.nginx.url, writer=False, **trust), expect=None)["checks"]
+            (remote,) = [c for c in checks if c["name"] == "remote"]
+            self.assertEqual(remote["status"], "wrong")
+            self.assertIn(says, remote["detail"])
 
 
 class InRedis(FleetTest):

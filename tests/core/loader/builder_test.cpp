@@ -55,7 +55,7 @@ TEST_CASE_FIXTURE(Fixture, "a request is compiled once, then found") {
   const auto first = build(b, request());
   REQUIRE(first);
   CHECK(first->outcome == Outcome::compiled);
-  CHECK(first->reason == "not stored");
+  CHECK(first->reason == "not in the store");
   const auto second = build(b, request());
   REQUIRE(second);
   CHECK(second->outcome == Outcome::hit);
@@ -150,7 +150,7 @@ TEST_CASE_FIXTURE(Fixture,
     const auto built = build(b, waited);
     REQUIRE(built);
     CHECK(built->outcome == Outcome::hit);
-    CHECK(built->reason == "another process compiled it");
+    CHECK(built->reason == "another process stored it");
   });
   for (int i = 0; i < 2000 && store.questions == 0; ++i) {
     std::this_thread::sleep_for(std::chrono::milliseconds(5));

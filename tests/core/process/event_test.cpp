@@ -81,7 +81,7 @@ TEST_CASE_FIXTURE(Fixture, "events: a miss and its compile, then hits, in the ca
   CHECK(miss.module == "k");
   CHECK(miss.target == Target{90, 'a'});
   CHECK(miss.key == CacheKey{});
-  CHECK(miss.reason == "not stored");
+  CHECK(miss.reason == "not in the store");
   const Event compile = recorded.events.at(1);
   CHECK(compile.key == compiled.key);
   CHECK(compile.elapsed.count() > 0);

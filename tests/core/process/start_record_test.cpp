@@ -91,7 +91,7 @@ TEST_CASE_FIXTURE(Fixture, "a start leaves one record: phases, and each module w
   const Json& miss = last["modules"][0];
   CHECK(miss["outcome"] == "compiled");
   CHECK(miss["target"] == "sm_90a");
-  CHECK(miss["reason"] == "not stored");
+  CHECK(miss["reason"] == "not in the store");
   CHECK(miss["stored"] == true);
 }
 

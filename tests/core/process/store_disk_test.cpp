@@ -71,6 +71,20 @@ TEST_CASE("fault 5: on a full disk old entries and blobs make room for blobs") {
   CHECK(count_lines(lines, "starts a new, empty generation") == 0);
 }
 
+TEST_CASE(
+    "fault 5: a store that is smaller than the reserve loses no more than a new entry needs") {
+  std::vector<std::string> lines;
+  if (!in_small_file_system(6,
+                            "$W $D put count=10 bytes=20000 reserve=1000000; "
+                            "head -c 9000000 /dev/zero > ${D%/s}/filler 2>/dev/null; "
+                            "$W $D put first=100 count=1 bytes=20000 reserve=1000000 log; "
+                            "$W $D get first=0 count=10; $W $D get first=100 count=1",
+                            lines))
+    return;
+  CHECK(count_lines(lines, "no space for the store") > 0);
+  CHECK(count_lines(lines, "hit") >= 6);
+}
+
 TEST_CASE("fault 6: a store cannot be made on a full disk, and kernels stay in memory") {
   std::vector<std::string> lines;
   if (!in_small_file_system(1,

@@ -35,7 +35,7 @@ TEST_CASE_FIXTURE(LoaderFixture,
   CHECK(first->compiled == first->modules.size());
   for (const ModuleReport& module : first->modules) {
     CAPTURE(module.name);
-    CHECK(module.reason == "not stored");
+    CHECK(module.reason == "not in the store");
     CHECK(!module.not_stored);
     CHECK(module.cubin_bytes > 1000);
     for (const KernelInfo& kernel : module.kernels) {

@@ -195,7 +195,7 @@ class ModuleReport:
     target: str  #: `sm_100a`
     key: str  #: 64 hex digits; empty when there is none (failed, missing)
     outcome: Outcome  #: how it went; `error` is set if it is failed or missing, else not
-    reason: str  #: `in the store`, `not stored`, `header changed: inc/0/tile.cuh`, …
+    reason: str  #: `in the store`, `not in the store`, `header changed: inc/0/tile.cuh`, …
     error: _errors.Error | None  #: None unless the outcome is failed or missing
     #: why a compiled result is not stored: an IoError if the store should have kept it, else an
     #: IncompatibleError
