@@ -174,7 +174,7 @@ TEST_CASE_FIXTURE(LoaderFixture,
   module.define["STEPS"] = "2";
   const std::string flag = refusal();
   CAPTURE(flag);
-  CHECK(has(flag, "a compile of tiled for sm_100a was needed after seal(): not stored"));
+  CHECK(has(flag, "a compile of tiled for sm_100a was needed after seal(): not in the store"));
   CHECK(has(flag, "flag: was none, is --define-macro=STEPS=2"));
   CHECK(has(flag, "compared with the entry "));
 
@@ -216,7 +216,7 @@ TEST_CASE_FIXTURE(LoaderFixture, "sealed: a source in memory is named as what no
   opened->seal(SealPolicy::warn);
   CHECK(only(opened->compile(module)).outcome == Outcome::compiled);
   CAPTURE(logged);
-  CHECK(logged.find("after seal() delays the hot path: not stored") != std::string::npos);
+  CHECK(logged.find("after seal() delays the hot path: not in the store") != std::string::npos);
   CHECK(logged.find("once its texts, which are in memory here, are files") != std::string::npos);
   CHECK(logged.find(R"("sources":["made.cu"])") != std::string::npos);
 }

@@ -153,7 +153,7 @@ TEST_CASE_FIXTURE(Fixture, "events: a load, one that is refused, and what is sea
   REQUIRE(violations.size() == 1);
   CHECK(violations[0].module == "third");
   CHECK(violations[0].failed);
-  CHECK(violations[0].reason.find("a compile of third: not stored") != std::string::npos);
+  CHECK(violations[0].reason.find("a compile of third: not in the store") != std::string::npos);
   opened->seal(SealPolicy::warn);
   REQUIRE(opened->get(module_of("third")));
   CHECK(recorded.of(EventKind::sealed).size() == 3);  // the compile and the load
