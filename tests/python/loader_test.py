@@ -547,15 +547,22 @@ def test_warnings_go_to_the_logger(shared_folder, caplog):
         assert any(str(shared_folder) in record.getMessage() for record in caplog.records)
 
 
-def test_a_host_without_logging_hears_nothing(shared_folder):
-    done = run("import cukiln; cukiln.Loader()", CUKILN_STORE=str(shared_folder))
+def test_a_host_without_logging_hears_of_its_store_and_settings_once(shared_folder):
+    code = "import cukiln\nfor i in range(2): cukiln.Loader().close()"
+    done = run(code, CUKILN_STORE=str(shared_folder), CUKILN_JOBS="many")
+    lines = done.stderr.splitlines()
+    assert len(lines) == 2, lines
+    assert lines[0].startswith("cukiln: jobs in environment CUKILN_JOBS is ignored")
+    assert lines[1].startswith("cukiln: kernels are kept in memory only") and str(shared_folder) in lines[1]
+    silent = "import logging; logging.getLogger().addHandler(logging.StreamHandler(open('/dev/null', 'w')))\n"
+    done = run(silent + code, CUKILN_STORE=str(shared_folder))
     assert (done.stdout, done.stderr, done.returncode) == ("", "", 0)
 
 
 def test_an_unknown_variable_is_warned_of_once():  # fault 459
     code = "import cukiln\nfor i in range(2): cukiln.Loader().close()"
     log = "import logging; logging.basicConfig()\n"
-    assert run(code, CUKILN_FOO="1").stderr == ""
+    assert run(code, CUKILN_FOO="1").stderr.count("CUKILN_FOO is not a setting") == 1
     assert run(log + code, CUKILN_FOO="1").stderr.count("CUKILN_FOO is not a setting") == 1
 
 

@@ -31,7 +31,7 @@ from ._spec import (
 )
 
 _logger = logging.getLogger("cukiln")
-_logger.addHandler(logging.NullHandler())  # no output unless the host configures logging
+_logger.addHandler(logging.NullHandler())  # without the host's handlers only `_say` writes
 _LEVELS = (logging.ERROR, logging.WARNING, logging.INFO, logging.DEBUG)
 
 
@@ -58,6 +58,17 @@ def _is_heard() -> bool:
             return True
         logger = logger.parent if logger.propagate else None
     return False
+
+
+_said: set[str] = set()
+
+
+def _say(warnings: list[str]) -> None:
+    """Writes warnings of a loader's creation to stderr, once each, if the host configures no logging."""
+    if not _is_heard():
+        for line in dict.fromkeys(text for text in warnings if text not in _said):
+            print(f"cukiln: {line}", file=sys.stderr)
+        _said.update(warnings)
 
 
 def _event_function(events: Callable[[Event], object] | None) -> Any:
@@ -177,8 +188,8 @@ class Loader:
     """Compiles, caches and loads modules, and finds their kernels.
 
     Options that are not given come from the environment and the configuration files, as for
-    `cukiln` on the command line. Warnings go to the logger `cukiln`; that a store given here cannot
-    be used also goes to stderr if the host configures no logging.
+    `cukiln` on the command line. Warnings go to the logger `cukiln`; those of an unusable store and
+    of settings, once each, to stderr if the host configures no logging.
 
     `events` is called with an Event in the thread in which it happened (the caller's, one of a
     preload's, or a Watch's), before the call that caused it returns. It may call the loader. What it raises is
@@ -267,9 +278,7 @@ class Loader:
             warnings, _creation.warnings = _creation.warnings, []
         self._handle = handle
         self._store = None if store is None else str(Path(store).absolute())
-        if self._store is not None and not _is_heard():
-            for line in (text for text in warnings if self._store in text):  # it is not used
-                print(f"cukiln: {line}", file=sys.stderr)
+        _say(warnings)
         # Not __del__: at exit it runs while everything is still there.
         self._finalizer = weakref.finalize(self, _destroy, handle, os.getpid(), called)
 
