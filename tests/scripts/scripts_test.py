@@ -197,7 +197,7 @@ class Quickstart(ScriptsTest):
         done = self.quickstart()
         self.assertFalse((self.repo / "build/quick/bin/libcukiln.so").exists())
         self.assertIn("--target product", done.stderr)
-        self.assertIn("cukiln preload --arch sm_100a --no-load\n", done.stdout)
+        self.assertIn("cukiln preload --arch sm_90a,sm_100a --no-load\n", done.stdout)
         self.assertIn("bootstrap", done.stderr)
 
     def test_a_link_to_it_works(self):
