@@ -29,7 +29,8 @@ void save(const std::string& path, const std::string& expression) {
 int main() {
   Device device;
   if (!device.open()) {
-    std::fprintf(stderr, "no GPU here: this example launches what it compiles\n");
+    std::fprintf(stderr,
+                 "no GPU here: this example needs NVIDIA's driver, NVRTC and a GPU of any kind\n");
     return 3;
   }
   auto settings = cukiln::Settings::load();

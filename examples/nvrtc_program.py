@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """A program that was not written for cukiln: cuda.core compiles a template, as in NVIDIA's own examples. Unchanged it uses
-the store, and needs no GPU:
+the store, and needs no GPU, but `pip install 'cuda-core[cu13]'`:
 
   cukiln run -- python3 examples/nvrtc_program.py
 """

@@ -70,9 +70,9 @@ int main(int argc, char** argv) {
 
   const cukiln::Stats stats = loader->stats();
   std::printf(
-      "ready: %zu kernels in %.1f ms, %zu modules from the store, %zu compiled; the store has "
+      "ready: %zu kernel%s in %.1f ms, %zu modules from the store, %zu compiled; the store has "
       "%llu entries\n",
-      loader->kernels().size(), warm->elapsed.count(), warm->hits, warm->compiled,
-      static_cast<unsigned long long>(stats.entries));
+      loader->kernels().size(), loader->kernels().size() == 1 ? "" : "s", warm->elapsed.count(),
+      warm->hits, warm->compiled, static_cast<unsigned long long>(stats.entries));
   return 0;
 }
