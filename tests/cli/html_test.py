@@ -158,7 +158,7 @@ class Html(CliTest):
         self.assertIn("compile the module with -lineinfo", self.text())
         self.environment["PATH"] = "/nowhere"
         self.page(key)
-        self.assertIn("/cukiln/src/near.cuh has changed or is missing; name the folders of the headers that were compiled with -I",
+        self.assertIn("/cukiln/src/near.cuh has changed or is missing; name the source's folder, and those of its compile, with -I",
                       self.text())  # fmt: skip
         self.assertIn("neither nvdisasm nor cuobjdump is in PATH", self.text())
         self.assertIn("the page is without PTX: the store has cubins, not PTX", self.run_cli("show", key, "--html", "-o", "p.html").err)
