@@ -13,7 +13,7 @@ MASKS = (
     (re.compile(r"(?<![\w.])(?:/[\w.+-]+)+/"), "FOLDER/"),
     (re.compile(r"\b\d{4}-\d\d-\d\d(?:[ T]\d\d:\d\d(?::\d\d)?)?(?: UTC|Z)?\b"), "DATE"),
     (re.compile(r"\b\d+(?:\.\d+){2,}\b"), "VERSION"),
-    (re.compile(r"\b[\d,.]+ ?(?:ns|µs|us|ms|s|min|h|d)\b"), "TIME"),
+    (re.compile(r"\b(?:\d+ min \d+ s|\d+ h \d+ min|[\d,.]+ ?(?:ns|µs|us|ms|s|min|h|d))\b"), "TIME"),
     (re.compile(r"\bnow\b|\bTIME ago\b"), "AGO"),
     (re.compile(r"\b[\d,.]+ ?(?:B|[KMGT]iB|[KMGT]B|bytes)(?![\w])"), "SIZE"),
     (re.compile(r"\b\d+ reg(?:ister)?s\b"), "N regs"),
