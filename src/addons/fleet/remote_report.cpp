@@ -55,7 +55,8 @@ void add_traffic(std::vector<Traffic>& all, const RemoteHealth& health) {
   }
 }
 
-const char* advice_for(RemoteStatus status, bool is_folder) {
+const char* advice_for(RemoteStatus status, std::string_view where) {
+  const bool is_folder = backend_of(where) == std::string_view("folder");
   switch (status) {
     case RemoteStatus::denied:
       return "correct the user and password in the address, or the server's rules (Redis: ~team:* "
@@ -136,7 +137,7 @@ RemoteProbe RemoteStore::probe() {
     one.works = answer.status == RemoteStatus::ok || answer.status == RemoteStatus::absent;
     if (!one.works) {
       one.detail = answer.detail + " (" + name_of(answer.status) + ")";
-      one.advice = advice_for(answer.status, server->where().starts_with("file:"));
+      one.advice = advice_for(answer.status, server->where());
     } else if (server->is_written()) {
       probe_upload(*server, one);
     }

@@ -105,7 +105,7 @@ class RemoteServer {
   RemoteTelemetry& telemetry_;
   NegativeCache& absent_;
   ServerBreaker breaker_;
-  std::atomic_flag has_failed_;  // each process is told once, before the circuit opens
+  std::atomic_flag has_failed_;  // only the first failure of a process is a warning
   struct Traffic {
     Counters<RemoteStatus, kRemoteStatuses> ended;
     RemoteTimes times;

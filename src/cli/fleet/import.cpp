@@ -133,11 +133,13 @@ class ImportCommand final : public Command {
     StoreAdmin admin(**store);
     return put_all(imported, [&](const auto& one) {
       auto outcome = admin.put(one);
-      if (outcome && *outcome == PutOutcome::not_stored && is_in(admin, one)) {
-        outcome = PutOutcome::already_there;
+      const auto id = id_of(one);
+      if (outcome && *outcome == PutOutcome::not_stored) {
+        const auto there = admin.peek(id);
+        outcome = there && *there ? PutOutcome::already_there : PutOutcome::not_stored;
       }
       if (outcome && (*outcome == PutOutcome::stored || *outcome == PutOutcome::already_there)) {
-        imported.names.push_back(name_of(one));
+        imported.names.push_back(ObjectName::of(id));
       }
       return outcome;
     });
@@ -162,18 +164,8 @@ class ImportCommand final : public Command {
     return written ? Result<void>() : refuse(written.error());
   }
 
-  static bool is_in(StoreAdmin& store, const StoreEntry& entry) {
-    const auto found = store.peek(entry.key);
-    return found && *found;
-  }
-  static bool is_in(StoreAdmin& store, const StoreBlob& blob) {
-    const auto found = store.peek(BlobName::id_of(blob.kind, blob.key));
-    return found && *found;
-  }
-  static ObjectName name_of(const StoreEntry& entry) { return ObjectName::of(entry.key); }
-  static ObjectName name_of(const StoreBlob& blob) {
-    return ObjectName::of(BlobName::id_of(blob.kind, blob.key));
-  }
+  static const CacheKey& id_of(const StoreEntry& entry) { return entry.key; }
+  static BlobId id_of(const StoreBlob& blob) { return BlobName::id_of(blob.kind, blob.key); }
 
   void print(Context& context, const Amount& whole, const Imported& imported,
              const Uploads& uploads) const {
